@@ -1,0 +1,41 @@
+"""What can go wrong with things durable. Each class is one decision of whoever catches it."""
+
+from fastwire.errors import FastwireError
+
+__all__ = [
+    "DatasetDamagedError",
+    "DatasetError",
+    "DatasetMismatchError",
+    "FatalDiskError",
+    "FencedError",
+    "SinkFailedError",
+    "Superseded",
+]
+
+
+class Superseded(FastwireError):  # noqa: N818 - a fact about the roll, named as the contract names it
+    """Another writer has landed some of what this roll holds: the roll is gone, call ``open`` again."""
+
+
+class SinkFailedError(FastwireError):
+    """The sink cannot go on with this roll (a failed fsync, a vanished folder): re-open as after a crash."""
+
+
+class FatalDiskError(SinkFailedError):
+    """The disk refused something that is never tried twice; what was not committed is void, ``open`` must follow."""
+
+
+class FencedError(SinkFailedError):
+    """Another process took this writer for dead and cleared its unfinished work away: ``open`` makes a new writer."""
+
+
+class DatasetError(FastwireError):
+    """The dataset cannot be used; opening it again will not help, a person must look."""
+
+
+class DatasetMismatchError(DatasetError):
+    """The dataset was created with other settings than the configured ones (exit code 78)."""
+
+
+class DatasetDamagedError(DatasetError):
+    """A file of the dataset's own log cannot be understood."""

@@ -1,0 +1,516 @@
+"""One way from a source into a sink: bounds memory, decides when to commit, and acks only what is durable.
+
+The order is always the same and everything rests on it: rows go into the roll, the roll is committed, Coverage grows,
+and only then does the source hear of it and acknowledge. The sink's blocking calls run on one thread of the pipeline;
+everything else happens on the event loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fastwire.columns.chunk import Chunk, marker_chunk
+from fastwire.errors import FastwireError
+from fastwire.position import Coverage, Position, Span
+
+from .backoff import Backoff
+from .budget import Budget
+from .errors import DatasetError, DatasetMismatchError, SinkFailedError, Superseded
+from .logs import get_logger
+from .metrics import PipelineMetrics, PipelineState
+from .roll import Roll, RollPolicy
+from .sinks.base import LoggedSink, Sink
+from .sources.base import Assignment, First, LogStopped, Source, SourceFailed
+
+__all__ = ["Pipeline", "PipelineFailed", "SinkThread"]
+
+QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
+END_POLL_S = 0.25
+PEER_POLL_S = 1.0  # how often the broker is asked about logs that a peer reads
+UNREACHABLE_LIMIT_S = 30.0  # --until-end gives up after this long without a broker
+
+log = get_logger("pipeline")
+_T = TypeVar("_T")
+
+
+class PipelineFailed(FastwireError):  # noqa: N818 - what happened to the pipeline; its cause is chained
+    """The pipeline cannot go on. ``exit_code`` is what a process that runs only this one should end with."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+class SinkThread:
+    """Runs the blocking calls of one sink, one at a time, on a thread of its own."""
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        self.sink = sink
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"sink-{name}")
+
+    async def run(self, call: Callable[..., _T], *args: object) -> _T:
+        """Return what ``call`` returns; it runs after all calls that were made before."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
+
+    def shutdown(self) -> None:
+        """No call may follow; one that is running goes on."""
+        self._thread.shutdown(wait=False)
+
+
+class Pipeline:
+    """Moves the records of one source into one sink until it is drained, fails, or reaches its end.
+
+    ``until_end`` ends it when everything that the broker held at the start has landed, ``create`` allows a new dataset
+    for a subscription that has progress already. ``note`` is called after each commit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        sink: Sink,
+        budget: Budget,
+        metrics: PipelineMetrics,
+        policy: RollPolicy,
+        *,
+        until_end: bool = False,
+        max_records: int | None = None,
+        create: bool = False,
+        drain_timeout_s: float = 30.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.coverage = Coverage()
+        self.state: PipelineState = "starting"
+        self.error: str | None = None
+        self.rows_received = 0
+        self.rows_committed = 0
+        self.commits = 0
+        self.published = (0, 0)  # files and their bytes
+        self.last_progress = 0.0
+        self._source = source
+        self._sink = SinkThread(sink, name)
+        self._budget = budget
+        self._metrics = metrics
+        self._roll = Roll(policy)
+        self._until_end = until_end
+        self._max_records = max_records
+        self._create = create
+        self._drain_timeout_s = drain_timeout_s
+        self._clock = clock or asyncio.get_running_loop().time
+        self._chunks: deque[Chunk] = deque()
+        self._assigned: list[Assignment] = []
+        self._settled: dict[int, Position] = {}
+        self._uncommitted: list[Span] = []
+        self._commit_reason: str | None = None
+        self._failure: BaseException | None = None
+        self._stopped_logs: dict[int, str] = {}
+        self._draining = False
+        self._sink_open = False
+        self._existed = True
+        self._wake = asyncio.Event()
+
+    # --- what the source tells us; on the loop's thread, never blocking
+
+    def on_chunk(self, chunk: Chunk) -> bool:
+        if self._draining:
+            chunk.release()  # not landed, so the broker keeps it
+            return False
+        self._chunks.append(chunk)
+        self.rows_received += chunk.rows
+        self._metrics.received(chunk.rows, chunk.payload_bytes)
+        if chunk.diverted:
+            self._metrics.diverted(len(chunk.diverted))
+        if self._max_records is not None and self.rows_received >= self._max_records:
+            self.drain("max-records")
+        self._wake.set()
+        return len(self._chunks) < QUEUED_CHUNKS
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        self._assigned.extend(assignments)
+        self._wake.set()
+
+    def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
+        if not self._roll.empty or self._chunks:
+            self._ask_commit(f"revoked: {reason}")
+
+    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
+        self._roll.limit_unacked(unacked)
+        log.warning(
+            "the broker delivers no more until records are acknowledged; committing early, and rolling earlier from now",
+            pipeline=self.name,
+            topic=self._source.logs[index].topic,
+            partition=self._source.logs[index].partition,
+            unacknowledged=unacked,
+            setting=reason,
+        )
+        self._ask_commit("unacknowledged limit")
+
+    def on_settled(self, index: int, floor: Position) -> None:
+        self._settled[index] = floor
+        self._wake.set()
+
+    def on_stopped(self, index: int, error: LogStopped) -> None:
+        stopped = self._source.logs[index]
+        log.error(str(error), pipeline=self.name, topic=stopped.topic, partition=stopped.partition)
+        self._stopped_logs[index] = str(error)
+        if len(self._stopped_logs) == len(self._source.logs):
+            self._fail(SourceFailed(f"every partition has stopped; the last one: {error}"))
+
+    def on_failed(self, error: SourceFailed) -> None:
+        self._fail(error)
+
+    # --- from the service
+
+    def drain(self, reason: str) -> None:
+        """Stop taking records, commit and ack what was taken, and let ``run`` return."""
+        if not self._draining:
+            self._draining = True
+            self._state("draining")
+            log.info("draining", pipeline=self.name, reason=reason)
+            self._wake.set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether records flow, or would if there were any."""
+        return self.state == "running" and self._source.unreachable_since is None
+
+    def status(self) -> dict[str, Any]:
+        """What ``/status`` shows of this pipeline."""
+        return {
+            "state": self.state,
+            "error": self.error,
+            "rows_received": self.rows_received,
+            "rows_committed": self.rows_committed,
+            "commits": self.commits,
+            "roll": {"rows": self._roll.rows, "bytes": self._staged_bytes()},
+            "queued_chunks": len(self._chunks),
+            "stopped_partitions": {
+                f"{self._source.logs[index].topic} {self._source.logs[index].partition}": why
+                for index, why in self._stopped_logs.items()
+            },
+            "source": self._source.status(),
+        }
+
+    async def run(self) -> None:
+        """Run until drained. Raises PipelineFailed, after having committed what was taken where that is possible."""
+        watch: asyncio.Task[None] | None = None
+        try:
+            await self._open()
+            starting = asyncio.ensure_future(self._source.start(self.coverage))
+            starting.add_done_callback(self._started)
+            try:
+                if self._until_end:
+                    watch = asyncio.create_task(self._watch_end())
+                    watch.add_done_callback(self._watched)
+                await self._work()
+            finally:
+                starting.cancel()
+            await self._finish()
+            if self._until_end and self._stopped_logs:
+                raise PipelineFailed("; ".join(self._stopped_logs.values()))
+            self._state("stopped")
+        except PipelineFailed as exc:
+            self._broken(exc)
+            raise
+        except DatasetMismatchError as exc:
+            raise self._broken(PipelineFailed(str(exc), 78)) from exc
+        except SourceFailed as exc:
+            raise self._broken(PipelineFailed(str(exc), 78 if exc.configuration else 1)) from exc
+        except DatasetError as exc:
+            raise self._broken(PipelineFailed(str(exc))) from exc
+        finally:
+            if watch is not None:
+                watch.cancel()
+            await self._close()
+
+    def abandon(self) -> None:
+        """Let go of the sink's thread without waiting for it; the process is about to end."""
+        self._sink.shutdown()
+
+    # --- the worker: everything that touches the sink, one thing after the other
+
+    async def _work(self) -> None:
+        while True:
+            if self._failure is not None:
+                await self._save_what_can_be()
+                raise self._failure
+            try:
+                await self._step()
+            except Superseded as exc:
+                self._metrics.superseded()
+                log.warning("another writer was faster; reading on from what it left", pipeline=self.name, why=str(exc))
+                await self._start_over()
+                continue
+            except SinkFailedError as exc:
+                self._metrics.sink_failed()
+                log.error("the sink failed and is opened again", pipeline=self.name, why=str(exc))
+                await self._start_over()
+                continue
+            if self._draining and not self._chunks:
+                return
+            if not self._pending():
+                self._wake.clear()
+                await self._sleep(self._roll.next_look(self._clock()))
+
+    def _pending(self) -> bool:
+        return bool(self._chunks or self._assigned or self._settled or self._commit_reason or self._failure)
+
+    async def _sleep(self, timeout: float | None) -> None:
+        if timeout is None:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _step(self) -> None:
+        if self._chunks:
+            await self._write(self._chunks.popleft())
+        if self._settled:
+            await self._settle()
+        # A commit that was asked for covers what had been received then: the queue goes first.
+        reason = self._roll.due(self._staged_bytes(), self._clock())
+        if not self._chunks:
+            reason = self._commit_reason or reason
+            self._commit_reason = None
+        if reason and not self._roll.empty:
+            await self._commit(reason)
+        if self._assigned and not self._chunks and not self._draining:
+            await self._assign()
+
+    async def _write(self, chunk: Chunk) -> None:
+        rows, diverted = chunk.rows, len(chunk.diverted)
+        try:
+            await self._sink.run(self._sink.sink.write, chunk)
+        finally:
+            chunk.release()
+            del chunk
+        self._roll.wrote(rows, diverted, self._clock())
+        self._metrics.roll(self._roll.rows, self._staged_bytes())
+        self._budget.check()
+        if len(self._chunks) < QUEUED_CHUNKS:
+            self._source.resume()
+
+    async def _commit(self, reason: str) -> None:
+        rows = self._roll.rows
+        started = self._clock()
+        self.coverage = await self._sink.run(self._sink.sink.commit)
+        seconds = self._clock() - started
+        self._roll.restart()
+        self.rows_committed += rows
+        self.commits += 1
+        published = self._published()
+        self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
+        self.published = published
+        self._metrics.roll(0, 0)
+        self._budget.check()
+        self._progressed()
+        log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
+        self._source.landed(self.coverage)
+
+    async def _settle(self) -> None:
+        settled, self._settled = self._settled, {}
+        sink = self._sink.sink
+        if isinstance(sink, LoggedSink):
+            for index, floor in settled.items():
+                await self._sink.run(sink.settle, self._source.logs[index], floor)
+
+    async def _assign(self) -> None:
+        """Logs became ours: learn what others have landed, fix where new ones begin, and ask for records."""
+        assignments, self._assigned = self._assigned, []
+        sink = self._sink.sink
+        if isinstance(sink, LoggedSink):
+            self.coverage = await self._sink.run(sink.refresh)
+            if not self._existed:
+                self._refuse_lost_dataset(assignments)
+                if not sink.exists:
+                    await self._sink.run(sink.create)
+        firsts = await self._source.resolve(assignments, self.coverage)
+        if firsts:
+            self._tell_progress(firsts)
+            await self._write(marker_chunk([first.span for first in firsts]))
+            await self._commit("first positions")
+        self._source.grant(assignments, self.coverage)
+        if self.state == "starting":
+            self._state("running")
+        self._progressed()
+
+    def _refuse_lost_dataset(self, assignments: Sequence[Assignment]) -> None:
+        """A subscription that has moved and no dataset: was /data not mounted? Only the user can tell."""
+        if self._create:
+            return
+        moved = [a for a in assignments if a.progress and self.coverage.start(a.log) is None]
+        if moved:
+            raise SourceFailed(
+                f"the dataset does not exist, but the subscription has already confirmed records of {moved[0].log.topic}"
+                f" (partition {moved[0].log.partition}, up to {moved[0].cursor}). If the folder should be there, look why"
+                " it is not (a file system that is not mounted?). To begin a new dataset behind what was confirmed, set"
+                " sink.create = true",
+                configuration=True,
+            )
+
+    def _tell_progress(self, firsts: Sequence[First]) -> None:
+        for first in firsts:
+            if first.span.gap is not None:
+                log.warning(
+                    "records are gone from the broker; a gap is declared",
+                    pipeline=self.name,
+                    topic=first.span.log.topic,
+                    partition=first.span.log.partition,
+                    reason=first.span.gap.reason,
+                )
+            elif first.progress:
+                log.info(
+                    "begins behind what the subscription has confirmed",
+                    pipeline=self.name,
+                    topic=first.span.log.topic,
+                    partition=first.span.log.partition,
+                )
+
+    # --- opening, starting over, ending
+
+    async def _open(self) -> None:
+        """Open the sink, again and again where that may help."""
+        backoff = Backoff(first_s=0.5, most_s=30.0)
+        while True:
+            try:
+                self.coverage = await self._sink.run(self._sink.sink.open)
+            except (SinkFailedError, Superseded, OSError) as exc:
+                if not self._sink_open and isinstance(exc, OSError):
+                    raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
+                delay = backoff.next()
+                log.error("the sink cannot be opened", pipeline=self.name, why=str(exc), retry_in_s=round(delay, 1))
+                await asyncio.sleep(delay)
+                if self._draining and self._sink_open:
+                    raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
+                continue
+            self._sink_open = True
+            sink = self._sink.sink
+            self._existed = sink.exists if isinstance(sink, LoggedSink) else True
+            return
+
+    async def _start_over(self) -> None:
+        """The roll is void: forget it, learn what is durable, and let the broker send the rest again."""
+        # First of all: after this call no chunk comes until a grant.
+        self._source.void()
+        self._drop_chunks()
+        self._roll.restart()
+        self._commit_reason = None
+        self._metrics.roll(0, 0)
+        await self._open()
+        self._source.landed(self.coverage)
+        self._source.resume()
+
+    async def _save_what_can_be(self) -> None:
+        """The source is lost; what it has given is not."""
+        try:
+            while self._chunks:
+                await self._write(self._chunks.popleft())
+            if not self._roll.empty:
+                await self._commit("failure")
+        except (Superseded, SinkFailedError) as exc:
+            log.warning("the open roll could not be committed", pipeline=self.name, why=str(exc))
+
+    async def _finish(self) -> None:
+        if not self._roll.empty:
+            try:
+                await self._commit("shutdown")
+            except (Superseded, SinkFailedError) as exc:
+                # Nothing is lost: it was not acknowledged either.
+                log.warning("the open roll was given up", pipeline=self.name, why=str(exc))
+
+    async def _close(self) -> None:
+        self._draining = True
+        try:
+            await self._source.close(self._drain_timeout_s)
+        finally:
+            self._drop_chunks()
+            if self._sink_open:
+                await self._sink.run(self._sink.sink.close)
+            self._sink.shutdown()
+
+    async def _watch_end(self) -> None:
+        """``--until-end``: drain when everything up to the heads seen at the start has landed."""
+        loop = asyncio.get_running_loop()
+        finding = asyncio.ensure_future(self._source.heads())
+        try:
+            while not finding.done():
+                self._give_up_without_broker(loop.time())
+                await asyncio.wait([finding], timeout=END_POLL_S)
+            heads = finding.result()
+        finally:
+            finding.cancel()
+        asked = 0.0
+        while not self._draining:
+            self._give_up_without_broker(loop.time())
+            behind = [index for index, head in heads.items() if self._is_behind(index, head)]
+            if not behind and not self._roll.empty:
+                self._ask_commit("end")
+            # What a peer reads never arrives here; only the broker can tell when it is done.
+            if not behind or loop.time() - asked >= PEER_POLL_S:
+                asked = loop.time()
+                if not await self._source.unfinished(heads, self.coverage):
+                    self.drain("end")
+                    return
+                if behind and not self._chunks and not self._roll.empty:
+                    self._ask_commit("end")
+            await asyncio.sleep(END_POLL_S)
+
+    def _is_behind(self, index: int, head: Position) -> bool:
+        if index in self._stopped_logs:
+            return False
+        position = self._source.position(index)
+        return position is None or position < head
+
+    def _give_up_without_broker(self, now: float) -> None:
+        since = self._source.unreachable_since
+        if since is not None and now - since > UNREACHABLE_LIMIT_S:
+            raise SourceFailed(f"no broker could be reached for {UNREACHABLE_LIMIT_S:.0f} s")
+
+    # --- small change
+
+    def _started(self, task: "asyncio.Future[None]") -> None:
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self._fail(exc)
+
+    def _watched(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self._fail(exc)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._wake.set()
+
+    def _ask_commit(self, reason: str) -> None:
+        self._commit_reason = self._commit_reason or reason
+        self._wake.set()
+
+    def _drop_chunks(self) -> None:
+        while self._chunks:
+            self._chunks.popleft().release()
+
+    def _staged_bytes(self) -> int:
+        sink = self._sink.sink
+        return sink.staged_bytes if isinstance(sink, LoggedSink) else 0
+
+    def _published(self) -> tuple[int, int]:
+        sink = self._sink.sink
+        return sink.published if isinstance(sink, LoggedSink) else (0, 0)
+
+    def _progressed(self) -> None:
+        self.last_progress = self._clock()
+
+    def _state(self, state: PipelineState) -> None:
+        self.state = state
+        self._metrics.state(state)
+
+    def _broken(self, exc: PipelineFailed) -> PipelineFailed:
+        self.error = str(exc)
+        self._state("failed")
+        return exc

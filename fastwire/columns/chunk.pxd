@@ -1,0 +1,46 @@
+from libc.stdint cimport int32_t, int64_t
+
+from fastwire.columns.builder cimport Columns
+
+
+cdef struct SpanRow:             # one log's part of a chunk: (start, end], positions as pairs
+    int32_t log
+    int64_t start_a
+    int64_t start_b
+    int64_t end_a
+    int64_t end_b
+    int64_t rows
+
+
+cdef struct RunRow:              # consecutive rows of one log
+    int32_t log
+    int64_t first
+    int64_t rows
+
+
+cdef struct Places:              # the spans and runs of an open chunk
+    SpanRow* spans
+    int64_t span_count
+    int64_t span_capacity
+    RunRow* runs
+    int64_t run_count
+    int64_t run_capacity
+
+cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noexcept nogil   # index, or -1
+cdef int places_run(Places* p, int32_t log, int64_t first, int64_t rows) noexcept nogil
+cdef void places_drop(Places* p) noexcept nogil
+
+
+cdef class Chunk:
+    cdef Columns columns
+    cdef Places places
+    cdef list _logs
+    cdef list _topics
+    cdef list _marked            # spans given as objects
+    cdef readonly list diverted
+    cdef readonly int64_t rows
+    cdef readonly int64_t payload_bytes
+    cdef readonly int64_t nbytes
+
+# Takes over columns and places: the caller's copies are empty afterwards.
+cdef Chunk chunk_close(Columns* columns, Places* places, list logs, list topics, list diverted)

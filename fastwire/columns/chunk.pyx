@@ -1,0 +1,266 @@
+"""A chunk: records of all partitions of one connection as Arrow columns, with the spans they are.
+
+The memory is exported by the Arrow C data interface and given back by plain C on whatever thread the last holder lets
+go; nothing of Arrow needs to be installed for that.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+from fastwire.columns.arrow cimport export_array, export_schema
+from fastwire.columns.builder cimport BLOCK_TOPICS, HAS_TOPIC, Columns, columns_drop, columns_finish
+from fastwire.wire.pool cimport fw_memory_bytes, fw_take
+
+from dataclasses import dataclass
+
+from fastwire.position import Log, Position, Span
+
+__all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that could not be decoded: ``payload`` is what the broker sent behind the command, ``rows`` its claim."""
+
+    log: Log
+    position: Position
+    reason: str
+    payload: bytes
+    rows: int
+
+
+# --- spans and runs of an open chunk
+
+cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noexcept nogil:
+    """Start a span of no rows behind position (a, b)."""
+    cdef int64_t capacity = p.span_capacity
+    cdef SpanRow* grown
+    cdef SpanRow* row
+    if p.span_count == capacity:
+        capacity = capacity * 2 if capacity else 16
+        grown = <SpanRow*>realloc(p.spans, <size_t>capacity * sizeof(SpanRow))
+        if grown is NULL:
+            return -1
+        p.spans = grown
+        p.span_capacity = capacity
+    row = &p.spans[p.span_count]
+    row.log = log
+    row.start_a = row.end_a = a
+    row.start_b = row.end_b = b
+    row.rows = 0
+    p.span_count += 1
+    return p.span_count - 1
+
+
+cdef int places_run(Places* p, int32_t log, int64_t first, int64_t rows) noexcept nogil:
+    """Rows ``first`` … of ``log`` have come; they join the last run if it is the same log's."""
+    cdef int64_t capacity = p.run_capacity
+    cdef RunRow* grown
+    if p.run_count and p.runs[p.run_count - 1].log == log:
+        p.runs[p.run_count - 1].rows += rows
+        return 0
+    if p.run_count == capacity:
+        capacity = capacity * 2 if capacity else 16
+        grown = <RunRow*>realloc(p.runs, <size_t>capacity * sizeof(RunRow))
+        if grown is NULL:
+            return -1
+        p.runs = grown
+        p.run_capacity = capacity
+    p.runs[p.run_count].log = log
+    p.runs[p.run_count].first = first
+    p.runs[p.run_count].rows = rows
+    p.run_count += 1
+    return 0
+
+
+cdef void places_drop(Places* p) noexcept nogil:
+    free(p.spans)
+    free(p.runs)
+    memset(p, 0, sizeof(Places))
+
+
+cdef object span_object(SpanRow* row, list logs):
+    return Span(logs[row.log], Position(row.start_a, row.start_b), Position(row.end_a, row.end_b), row.rows)
+
+
+@cython.final
+cdef class Chunk:
+    """Records as Arrow columns (a struct array by the C data interface) and the spans that they are.
+
+    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``diverted`` are the entries that
+    could not be decoded. A chunk may have spans and no rows.
+    """
+
+    def __dealloc__(self):
+        columns_drop(&self.columns)
+        places_drop(&self.places)
+
+    def __arrow_c_schema__(self):
+        """An ``arrow_schema`` capsule."""
+        return export_schema(self.columns.mask)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """The pair of capsules of the Arrow PyCapsule interface; the memory is shared, not copied.
+
+        ``requested_schema`` is ignored, as the interface allows: consumers cast. Raises ValueError after ``release``.
+        """
+        if self.columns.memory is NULL:
+            raise ValueError("the chunk was released, or has no rows")
+        return export_schema(self.columns.mask), export_array(&self.columns, len(self._topics))
+
+    def spans(self):
+        """The spans as objects; a commit uses SpanAccumulator instead."""
+        return [*self._marked, *(span_object(&self.places.spans[i], self._logs) for i in range(self.places.span_count))]
+
+    def runs(self):
+        """(log index, first row, rows) of consecutive rows of one log, in row order."""
+        cdef RunRow* r = self.places.runs
+        return [(r[i].log, r[i].first, r[i].rows) for i in range(self.places.run_count)]
+
+    def log(self, int index):
+        """The Log behind a log index of ``runs``."""
+        return self._logs[index]
+
+    def release(self):
+        """Let go of the columns; Arrow consumers keep what they hold. Spans stay. May be called again."""
+        columns_drop(&self.columns)
+        self.nbytes = 0
+
+
+cdef int build_topics(Chunk chunk) except -1:
+    """The dictionary of the topic column: offsets and text in one block of the chunk's memory."""
+    cdef Columns* c = &chunk.columns
+    cdef int64_t count = len(chunk._topics)
+    cdef int64_t size = (count + 1) * 4
+    cdef int64_t i, at = 0
+    cdef int32_t* offsets
+    cdef uint8_t* data
+    cdef bytes name
+    cdef int klass = 0
+    for name in chunk._topics:
+        size += len(name)
+    offsets = <int32_t*>fw_take(c.pool, <size_t>size, &klass)
+    if offsets is NULL:
+        raise MemoryError()
+    c.memory.block[BLOCK_TOPICS] = offsets
+    c.memory.klass[BLOCK_TOPICS] = klass
+    if c.memory.count <= BLOCK_TOPICS:
+        c.memory.count = BLOCK_TOPICS + 1
+    data = <uint8_t*>(offsets + count + 1)
+    for i in range(count):
+        name = chunk._topics[i]
+        offsets[i] = <int32_t>at
+        memcpy(data + at, <const char*>name, <size_t>len(name))
+        at += len(name)
+    offsets[count] = <int32_t>at
+    return 0
+
+
+cdef Chunk chunk_close(Columns* columns, Places* places, list logs, list topics, list diverted):
+    """Make a Chunk of what was built; ``columns`` and ``places`` are empty afterwards, hints stay."""
+    cdef Chunk chunk = Chunk.__new__(Chunk)
+    cdef int64_t rows = columns.rows
+    chunk._logs = logs
+    chunk._topics = topics
+    chunk._marked = []
+    chunk.diverted = diverted
+    chunk.rows = rows
+    chunk.payload_bytes = columns.payload
+    chunk.places = places[0]
+    memset(places, 0, sizeof(Places))
+    if columns.memory is NULL:
+        return chunk
+    if rows == 0:
+        columns_drop(columns)
+        return chunk
+    columns_finish(columns)
+    chunk.columns = columns[0]
+    columns.memory = NULL
+    columns.rows = 0
+    if columns.mask & HAS_TOPIC:
+        build_topics(chunk)
+    chunk.nbytes = fw_memory_bytes(chunk.columns.memory)
+    return chunk
+
+
+def marker_chunk(spans):
+    """A chunk without rows that carries ``spans``: first positions, declared gaps."""
+    cdef Chunk chunk = Chunk.__new__(Chunk)
+    chunk._logs = []
+    chunk._topics = []
+    chunk._marked = list(spans)
+    chunk.diverted = []
+    return chunk
+
+
+@cython.final
+cdef class SpanAccumulator:
+    """Merges the spans of many chunks in C; objects are made once a commit."""
+    cdef Places places
+    cdef list logs               # the list object that log indexes of the C rows refer to
+    cdef list marked             # spans of markers, and of chunks with another list
+    cdef int32_t* last           # log index -> its newest span + 1
+    cdef int64_t last_size
+    cdef readonly int64_t rows
+
+    def __cinit__(self):
+        self.marked = []
+
+    def __dealloc__(self):
+        places_drop(&self.places)
+        free(self.last)
+
+    cdef int merge(self, SpanRow* row) except -1:
+        cdef SpanRow* known
+        cdef int64_t at, size
+        cdef int32_t* grown
+        if row.log >= self.last_size:
+            size = row.log * 2 + 16
+            grown = <int32_t*>realloc(self.last, <size_t>size * sizeof(int32_t))
+            if grown is NULL:
+                raise MemoryError()
+            memset(grown + self.last_size, 0, <size_t>(size - self.last_size) * sizeof(int32_t))
+            self.last = grown
+            self.last_size = size
+        if self.last[row.log]:
+            known = &self.places.spans[self.last[row.log] - 1]
+            if known.end_a == row.start_a and known.end_b == row.start_b:
+                known.end_a = row.end_a
+                known.end_b = row.end_b
+                known.rows += row.rows
+                return 0
+        at = places_open_span(&self.places, row.log, row.start_a, row.start_b)
+        if at < 0:
+            raise MemoryError()
+        self.places.spans[at] = row[0]
+        self.last[row.log] = <int32_t>(at + 1)
+        return 0
+
+    def add(self, Chunk chunk not None):
+        """Take the spans of ``chunk``; chunks of one log must come in order."""
+        cdef int64_t i
+        self.rows += chunk.rows
+        if self.logs is None and chunk.places.span_count:
+            self.logs = chunk._logs
+        if chunk._logs is not self.logs:
+            self.marked.extend(chunk.spans())
+            return
+        self.marked.extend(chunk._marked)
+        for i in range(chunk.places.span_count):
+            self.merge(&chunk.places.spans[i])
+
+    def take(self):
+        """All spans since the last call, adjacent ones merged; the accumulator is empty afterwards."""
+        cdef int64_t i
+        spans = list(self.marked)
+        for i in range(self.places.span_count):
+            spans.append(span_object(&self.places.spans[i], self.logs))
+        self.marked = []
+        self.logs = None
+        self.rows = 0
+        places_drop(&self.places)
+        if self.last is not NULL:
+            memset(self.last, 0, <size_t>self.last_size * sizeof(int32_t))
+        return spans

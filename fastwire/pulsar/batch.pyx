@@ -1,0 +1,439 @@
+"""Entries to rows: batch blocks and single messages into columns, and lazy views for people who parse in Python.
+
+Layout of a batch block (specs: pulsar 10), N times::
+
+    u32  size of SingleMessageMetadata
+    ...  SingleMessageMetadata
+    ...  payload, payload_size bytes
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from fastwire.columns.builder cimport (
+    HAS_BATCH_INDEX,
+    HAS_EVENT_TIME,
+    HAS_HEADERS,
+    HAS_KEY,
+    HAS_LEDGER,
+    HAS_OFFSET,
+    HAS_ORDERING_KEY,
+    HAS_PARTITION,
+    HAS_PRODUCER,
+    HAS_REDELIVERY_COUNT,
+    HAS_SCHEMA_VERSION,
+    HAS_SEQUENCE_ID,
+    HAS_TIMESTAMP,
+    HAS_TIMESTAMP_TYPE,
+    HAS_TOPIC,
+    HAS_VALUE,
+    VAR_KEY,
+    VAR_ORDERING_KEY,
+    VAR_SCHEMA_VERSION,
+    VAR_VALUE,
+    Columns,
+    Mark,
+    cells_grow,
+    cells_put,
+    columns_mark,
+    columns_reserve,
+    columns_rewind,
+    dictionary_add,
+    event_time_put,
+    fill32,
+    fill64,
+    header_put,
+    headers_close,
+    is_utf8,
+)
+from fastwire.pulsar.metadata cimport Metadata, Single, read_bytes, read_metadata, read_single, skip_field
+from fastwire.wire.frame cimport Frame
+from fastwire.wire.reader cimport (
+    FAULT_LENGTH,
+    FAULT_NONE,
+    Reader,
+    read_span,
+    read_u32be,
+    read_uvarint,
+    reader_error,
+    reader_fail,
+    reader_init,
+)
+
+from base64 import b64decode
+
+__all__ = ["Message", "MessageBatch"]
+
+cdef enum:
+    SMALLEST_ELEMENT = 6         # 4 bytes of size and the required payload_size: bounds what a count may claim
+    LAST_MILLI = 253402300799999 # the end of the year 9999: no reader shows later ones, and times 1,000 would wrap
+
+
+cdef inline int64_t micros(uint64_t milli) noexcept nogil:
+    return <int64_t>(milli if milli < LAST_MILLI else LAST_MILLI) * 1000
+
+
+# --- base64 keys
+
+cdef int32_t sextet(uint8_t byte) noexcept nogil:
+    if 65 <= byte <= 90:
+        return byte - 65
+    if 97 <= byte <= 122:
+        return byte - 71
+    if 48 <= byte <= 57:
+        return byte + 4
+    if byte == 43 or byte == 45:
+        return 62
+    if byte == 47 or byte == 95:
+        return 63
+    return -1
+
+
+cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """The decoded key, or the text itself where it is not base64."""
+    cdef Py_ssize_t i, n = size
+    cdef uint32_t bits = 0
+    cdef int held = 0
+    cdef int64_t at
+    cdef uint8_t* out
+    while n and text[n - 1] == 61:
+        n -= 1
+    for i in range(n):
+        if sextet(text[i]) < 0:
+            return cells_put(c, VAR_KEY, row, text, size)
+    if n % 4 == 1 or size - n > 2:
+        return cells_put(c, VAR_KEY, row, text, size)
+    if c.cells[VAR_KEY].capacity - c.cells[VAR_KEY].size < n and cells_grow(c, VAR_KEY, n):
+        return -1
+    at = c.cells[VAR_KEY].size
+    out = c.cells[VAR_KEY].data + at
+    if cells_put(c, VAR_KEY, row, text, 0):
+        return -1
+    for i in range(n):
+        bits = bits << 6 | <uint32_t>sextet(text[i])
+        held += 6
+        if held >= 8:
+            held -= 8
+            out[0] = <uint8_t>(bits >> held & 0xFF)
+            out += 1
+    c.cells[VAR_KEY].size = out - c.cells[VAR_KEY].data
+    return 0
+
+
+cdef int put_properties(
+    Columns* c, int64_t row, const uint8_t* start, const uint8_t* end, uint64_t property_tag
+) noexcept nogil:
+    """Walk the message once more for its properties; they are rare, so the first walk only counts them."""
+    cdef Reader r
+    cdef Reader pair
+    cdef uint64_t tag
+    cdef Py_ssize_t size
+    cdef Py_ssize_t key_size
+    cdef Py_ssize_t value_size
+    cdef const uint8_t* at
+    cdef const uint8_t* key
+    cdef const uint8_t* value
+    cdef int64_t first = c.headers
+    reader_init(&r, start, end - start)
+    while r.pos < r.end:
+        tag = read_uvarint(&r)
+        if tag != property_tag:
+            skip_field(&r, tag)
+            continue
+        at = read_bytes(&r, &size)
+        reader_init(&pair, at, size)
+        key = value = NULL
+        key_size = value_size = 0
+        while pair.pos < pair.end:
+            tag = read_uvarint(&pair)
+            if tag == 0x0A:
+                key = read_bytes(&pair, &key_size)
+            elif tag == 0x12:
+                value = read_bytes(&pair, &value_size)
+            else:
+                skip_field(&pair, tag)
+        if pair.fault or key is NULL or value is NULL:
+            return DAMAGED
+        if not is_utf8(key, key_size):
+            return NOT_UTF8
+        if header_put(c, key, key_size, value, value_size):
+            return NO_MEMORY
+    headers_close(c, row, first)
+    return DECODED
+
+
+cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
+    cdef Single s
+    cdef int32_t i
+    cdef int64_t row
+    cdef uint32_t size
+    cdef int status
+    cdef uint32_t mask = c.mask
+    cdef const uint8_t* head
+    cdef const uint8_t* value
+    for i in range(m.messages):
+        size = read_u32be(r)
+        if <int64_t>size > r.end - r.pos:
+            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+            return DAMAGED
+        head = r.pos
+        read_single(r, head + size, &s)
+        if r.fault:
+            return DAMAGED
+        value = read_span(r, <Py_ssize_t>s.payload_size)
+        if value is NULL:
+            return DAMAGED
+        if s.compacted_out:
+            continue
+        # A set bit means not acknowledged; bits beyond the words are acknowledged (pulsar 15.3).
+        if place.ack_set is not NULL and not (
+            i >> 6 < place.ack_words and place.ack_set[i >> 6] >> (i & 63) & 1
+        ):
+            continue
+        row = c.rows
+        if row >= c.capacity and columns_reserve(c, 1):
+            return NO_MEMORY
+        if mask & HAS_VALUE and not s.null_value:
+            if cells_put(c, VAR_VALUE, row, value, <int64_t>s.payload_size):
+                return NO_MEMORY
+        if mask & HAS_KEY and s.key is not NULL and not s.null_key:
+            if s.key_is_base64:
+                if put_base64(c, row, s.key, s.key_size):
+                    return NO_MEMORY
+            elif cells_put(c, VAR_KEY, row, s.key, s.key_size):
+                return NO_MEMORY
+        if mask & HAS_BATCH_INDEX:
+            c.batch_index[row] = i
+        if mask & HAS_SEQUENCE_ID:
+            c.sequence_id[row] = <int64_t>(s.sequence_id if s.has_sequence_id else m.sequence_id + <uint64_t>i)
+        if s.event_time and mask & HAS_EVENT_TIME:
+            event_time_put(c, row, micros(s.event_time))
+        if s.ordering_key is not NULL and mask & HAS_ORDERING_KEY:
+            if cells_put(c, VAR_ORDERING_KEY, row, s.ordering_key, s.ordering_key_size):
+                return NO_MEMORY
+        if s.properties and mask & HAS_HEADERS:
+            status = put_properties(c, row, head, head + size, 0x0A)
+            if status:
+                return status
+        c.payload += s.payload_size
+        c.rows = row + 1
+    return DECODED
+
+
+cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
+    cdef int64_t row = c.rows
+    cdef int64_t size = r.end - r.pos
+    cdef uint32_t mask = c.mask
+    cdef int status
+    if place.ack_set is not NULL and not (place.ack_words and place.ack_set[0] & 1):
+        return DECODED
+    if row >= c.capacity and columns_reserve(c, 1):
+        return NO_MEMORY
+    if mask & HAS_VALUE and not m.null_value:
+        if cells_put(c, VAR_VALUE, row, r.pos, size):
+            return NO_MEMORY
+    if mask & HAS_KEY and m.key is not NULL and not m.null_key:
+        if m.key_is_base64:
+            if put_base64(c, row, m.key, m.key_size):
+                return NO_MEMORY
+        elif cells_put(c, VAR_KEY, row, m.key, m.key_size):
+            return NO_MEMORY
+    if mask & HAS_BATCH_INDEX:
+        c.batch_index[row] = -1
+    if mask & HAS_SEQUENCE_ID:
+        c.sequence_id[row] = <int64_t>m.sequence_id
+    if m.event_time and mask & HAS_EVENT_TIME:
+        event_time_put(c, row, micros(m.event_time))
+    if m.ordering_key is not NULL and mask & HAS_ORDERING_KEY:
+        if cells_put(c, VAR_ORDERING_KEY, row, m.ordering_key, m.ordering_key_size):
+            return NO_MEMORY
+    if m.properties and mask & HAS_HEADERS:
+        status = put_properties(c, row, m.start, m.start + m.size, 0x22)
+        if status:
+            return status
+    c.payload += size
+    c.rows = row + 1
+    return DECODED
+
+
+cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
+    """Append the rows of one entry; ``r`` spans its decompressed payload. All of them, or none and a reason."""
+    cdef Mark mark
+    cdef int status
+    cdef int64_t first = c.rows
+    cdef int64_t last, row, most
+    cdef int32_t producer = 0
+    cdef uint32_t mask = c.mask
+    if m.batched:
+        if m.messages < 0:
+            reader_fail(r, FAULT_LENGTH, m.messages)
+            return DAMAGED
+        most = (r.end - r.pos) // SMALLEST_ELEMENT + 1
+        if columns_reserve(c, m.messages if m.messages < most else most):
+            return NO_MEMORY
+    columns_mark(c, &mark)
+    if mask & HAS_PRODUCER:
+        producer = dictionary_add(c, &c.producers, m.producer, m.producer_size)
+        if producer < 0:
+            return NO_MEMORY if producer == -1 else NOT_UTF8
+    status = put_batch(c, m, place, r) if m.batched else put_single(c, m, place, r)
+    last = c.rows
+    if not status and m.schema_version_size and mask & HAS_SCHEMA_VERSION:
+        for row in range(first, last):
+            if cells_put(c, VAR_SCHEMA_VERSION, row, m.schema_version, m.schema_version_size):
+                status = NO_MEMORY
+                break
+    if status:
+        columns_rewind(c, &mark)
+        return status
+    if mask & HAS_TOPIC:
+        fill32(c.topic, first, last, place.topic)
+    if mask & HAS_PARTITION:
+        fill32(c.partition, first, last, place.partition)
+    if mask & HAS_OFFSET:
+        fill64(c.offset, first, last, place.entry)
+    if mask & HAS_TIMESTAMP:
+        fill64(c.timestamp, first, last, micros(m.publish_time))
+    if mask & HAS_TIMESTAMP_TYPE:
+        fill32(c.timestamp_type, first, last, 0)
+    if mask & HAS_LEDGER:
+        fill64(c.ledger, first, last, place.ledger)
+    if mask & HAS_PRODUCER:
+        fill32(c.producer, first, last, producer)
+    if mask & HAS_REDELIVERY_COUNT:
+        fill32(c.redelivery_count, first, last, place.redelivery_count)
+    return DECODED
+
+
+# --- lazy views
+
+@cython.final
+@cython.no_gc                    # holds a Frame only: no cycle is possible
+@cython.freelist(256)
+cdef class Message:
+    """One message of a held frame; key, value and properties are copied out only when they are read."""
+    cdef Frame _frame
+    cdef Single _single
+    cdef const uint8_t* _head
+    cdef Py_ssize_t _head_size
+    cdef const uint8_t* _value
+    cdef readonly int batch_index
+
+    @property
+    def value(self):
+        """bytes, or None for a tombstone."""
+        if self._single.null_value:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self._value, self._single.payload_size)
+
+    @property
+    def key(self):
+        """bytes, or None."""
+        if self._single.key is NULL or self._single.null_key:
+            return None
+        text = PyBytes_FromStringAndSize(<const char*>self._single.key, self._single.key_size)
+        return b64decode(text) if self._single.key_is_base64 else text
+
+    @property
+    def ordering_key(self):
+        """bytes, or None."""
+        if self._single.ordering_key is NULL:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self._single.ordering_key, self._single.ordering_key_size)
+
+    @property
+    def sequence_id(self):
+        """int, or None where the element has none of its own."""
+        return self._single.sequence_id if self._single.has_sequence_id else None
+
+    @property
+    def event_time(self):
+        """Milliseconds since 1970, 0 = unset."""
+        return self._single.event_time
+
+    @property
+    def compacted_out(self):
+        """True for an element that compaction removed; its value is empty."""
+        return bool(self._single.compacted_out)
+
+    @property
+    def properties(self):
+        """list of (str, str), in wire order."""
+        cdef Reader r
+        cdef Reader pair
+        cdef uint64_t tag
+        cdef Py_ssize_t size
+        cdef const uint8_t* at
+        found = []
+        reader_init(&r, self._head, self._head_size)
+        while r.pos < r.end:
+            tag = read_uvarint(&r)
+            if tag != 0x0A:
+                skip_field(&r, tag)
+                continue
+            at = read_bytes(&r, &size)
+            reader_init(&pair, at, size)
+            key = value = ""
+            while pair.pos < pair.end:
+                tag = read_uvarint(&pair)
+                if tag == 0x0A:
+                    at = read_bytes(&pair, &size)
+                    key = PyBytes_FromStringAndSize(<const char*>at, size).decode("utf-8", "replace")
+                elif tag == 0x12:
+                    at = read_bytes(&pair, &size)
+                    value = PyBytes_FromStringAndSize(<const char*>at, size).decode("utf-8", "replace")
+                else:
+                    skip_field(&pair, tag)
+            if pair.fault:
+                raise reader_error(&pair, "KeyValue")
+            found.append((key, value))
+        return found
+
+
+@cython.final
+cdef class MessageBatch:
+    """The messages of a decompressed batch block, as views of the buffer that holds it.
+
+    ``data`` is any buffer; it stays pinned while a message of it is alive. Iterate once or many times; each message is
+    made when it is reached. Iteration raises ProtocolError where the block is damaged.
+    """
+    cdef Frame _frame
+    cdef readonly int count
+
+    def __init__(self, data, int count):
+        if count < 0:
+            raise ValueError("count is negative")
+        self._frame = data if isinstance(data, Frame) else Frame(data)
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        cdef Py_ssize_t at = 0
+        cdef int i
+        cdef Message message
+        for i in range(self.count):
+            message = Message.__new__(Message)
+            at = self.read(at, i, message)
+            yield message
+
+    cdef Py_ssize_t read(self, Py_ssize_t at, int index, Message message) except -1:
+        cdef Reader r
+        cdef uint32_t size
+        reader_init(&r, self._frame.data, self._frame.size)
+        r.pos += at
+        size = read_u32be(&r)
+        if <int64_t>size > r.end - r.pos:
+            reader_fail(&r, FAULT_LENGTH, <Py_ssize_t>size)
+        else:
+            message._head = r.pos
+            message._head_size = size
+            read_single(&r, r.pos + size, &message._single)
+            message._value = read_span(&r, <Py_ssize_t>message._single.payload_size)
+        if r.fault:
+            raise reader_error(&r, f"message {index} of the batch")
+        message._frame = self._frame
+        message.batch_index = index
+        return r.pos - r.start

@@ -1,0 +1,87 @@
+"""Simple command frames (specs: pulsar 1.1) to and from the generated protobuf classes.
+
+Hot commands (MESSAGE, FLOW, ACK) have hand-written code in ``scan`` and ``ack``; everything else goes through here,
+for both sides of the protocol.
+"""
+
+from typing import Any, cast
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from fastwire.errors import ProtocolError, UnsupportedError
+from fastwire.pulsar import pulsar_pb2 as pb
+
+PROTOCOL_VERSION = 21
+MIN_PROTOCOL_VERSION = 12  # below it an ACK cannot carry several ids
+DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
+FRAME_PADDING = 10 * 1024  # largest frame = max_message_size + this (pulsar 1.3)
+
+# Sub-command by number: a field of BaseCommand has the number of its type.
+_FIELDS = {number: field.name for number, field in pb.BaseCommand.DESCRIPTOR.fields_by_number.items() if number > 1}
+# These two say all they have to say by their type.
+_BODILESS = frozenset({int(pb.BaseCommand.PING), int(pb.BaseCommand.PONG)})
+
+
+def encode_command(command: pb.BaseCommand) -> bytes:
+    """Return the whole frame of a command without payload."""
+    body = command.SerializeToString()
+    size = len(body)
+    return (size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + body
+
+
+def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
+    """Parse a BaseCommand; ``body`` is what stands behind commandSize.
+
+    Raises ProtocolError if it is no protobuf message or a required field is missing, UnsupportedError if it is sound
+    but of a type that this version does not know: ignore that one and go on.
+    """
+    try:
+        command = pb.BaseCommand.FromString(bytes(body))
+    except DecodeError as exc:
+        raise ProtocolError("BaseCommand", 8, detail=str(exc)) from None
+    if not command.HasField("type"):
+        raise _unknown_type(command)
+    name = _FIELDS.get(command.type)
+    if name is None:
+        raise UnsupportedError(f"command {pb.BaseCommand.Type.Name(command.type)}")
+    if command.type not in _BODILESS and not command.HasField(name):
+        raise ProtocolError("BaseCommand", 8, detail=f"{pb.BaseCommand.Type.Name(command.type)} without its {name}")
+    if not command.IsInitialized():
+        _forgive_new_errors(command)
+        # The generated stubs leave this method out.
+        if missing := cast(Any, command).FindInitializationErrors():
+            raise ProtocolError("BaseCommand", 8, detail=f"required {', '.join(sorted(missing))} missing")
+    return command
+
+
+def server_error_name(code: int) -> str:
+    """The protocol's name of an error code; a code that is newer than us keeps its number."""
+    try:
+        return pb.ServerError.Name(code)
+    except ValueError:
+        return f"ServerError{code}"
+
+
+def _unknown_type(command: pb.BaseCommand) -> ProtocolError | UnsupportedError:
+    # A number that the enum does not have is kept aside by the parser, as if the field were unknown.
+    for field in _unknown_fields(command):
+        if field.field_number == 1:
+            return UnsupportedError(f"command number {field.data}")
+    return ProtocolError("BaseCommand", 8, detail="required type missing")
+
+
+def _forgive_new_errors(command: pb.BaseCommand) -> None:
+    """Take an error code of a newer broker for UnknownError: it answers a request all the same."""
+    bodies: tuple[tuple[pb.CommandError | pb.CommandSendError, int], ...] = (
+        (command.error, 2),
+        (command.send_error, 3),
+    )
+    for body, number in bodies:
+        if not body.HasField("error") and any(field.field_number == number for field in _unknown_fields(body)):
+            body.error = pb.UnknownError
+
+
+def _unknown_fields(message: Any) -> list[Any]:
+    """What the parser has put aside; its stubs do not know that one can go through it."""
+    return list(cast(Any, UnknownFieldSet(message)))

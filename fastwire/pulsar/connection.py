@@ -1,0 +1,574 @@
+"""One connection to a broker as a state machine: bytes in, events out; intentions in, bytes out (pulsar 2, 3, 20).
+
+Time is an argument, in seconds of any clock that never steps back. Whoever drives a connection
+
+* hands socket bytes over by ``get_buffer`` and ``receive``, and deals with the events in the order given,
+* empties ``take_outbound`` into the socket after every call,
+* calls ``tick`` now and then (at ``next_deadline`` or on a steady clock), and
+* closes the socket when ``ProtocolError`` or ``UnsupportedError`` comes out, or a ``Lost`` or ``ConnectRefused`` event.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
+from itertools import count
+from typing import Protocol
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import ProtocolError, UnsupportedError
+from fastwire.position import Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.ack import encode_ack_cumulative, encode_ack_runs, encode_flow
+from fastwire.pulsar.command import MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_command, encode_command
+from fastwire.pulsar.event import (
+    ActiveChanged,
+    AuthChallenged,
+    ChunkReady,
+    Connected,
+    ConnectRefused,
+    ConsumerClosed,
+    EndOfTopic,
+    EntryRejected,
+    Event,
+    Lost,
+    More,
+    Notice,
+    Reply,
+    TimedOut,
+    TopicMigrated,
+)
+from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, refusal, reply_id
+from fastwire.pulsar.scan import ColdEntry, Stop
+
+__all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
+
+KEEP_ALIVE_S = 30.0
+SUSPENDED_PING_S = 10.0  # a broker drops whoever is silent for one to two of its own intervals
+OPERATION_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+RECEIPTS_SINCE = 17
+KEY_SHARED_SINCE = 14
+# A broker announces what it accepts; beyond this the announcement is taken for damage and not for a promise.
+LARGEST_MESSAGE_SIZE = 1 << 28
+
+_PONG = encode_command(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+_PING = encode_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+
+
+class State(Enum):
+    """Where a connection is in its life."""
+
+    NEW = auto()
+    HANDSHAKE = auto()  # CONNECT was sent
+    READY = auto()
+    CLOSED = auto()
+
+
+class ScannerLike(Protocol):
+    """What a connection needs of ``scan.Scanner``."""
+
+    max_message_size: int
+
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+    def received(self, nbytes: int, /) -> None: ...
+    def resume(self) -> None: ...
+    def scan(self) -> int: ...
+    def take_command(self) -> bytes | None: ...
+    def take_entry(self) -> ColdEntry | None: ...
+    def divert(self, entry: ColdEntry, /) -> None: ...
+    def take_chunk(self) -> Chunk | None: ...
+    @property
+    def has_open(self) -> bool: ...
+
+
+# Plain numbers: an enum's attribute is looked up the slow way, and this is asked once a socket read.
+_NEED_BYTES = int(Stop.NEED_BYTES)
+_CHUNK_FULL = int(Stop.CHUNK_FULL)
+_COLD_COMMAND = int(Stop.COLD_COMMAND)
+_COLD_ENTRY = int(Stop.COLD_ENTRY)
+
+_NOTHING: tuple[Event, ...] = ()
+_MORE = More()
+
+_C = pb.BaseCommand
+
+# Every command that a broker may send in a state; one that we know and that is missing here is a protocol error.
+_NOTICES = frozenset(
+    {
+        _C.SEND_RECEIPT,
+        _C.SEND_ERROR,
+        _C.CLOSE_PRODUCER,
+        _C.PRODUCER_SUCCESS,
+        _C.WATCH_TOPIC_LIST_SUCCESS,
+        _C.WATCH_TOPIC_UPDATE,
+        _C.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        _C.GET_SCHEMA_RESPONSE,
+        _C.GET_OR_CREATE_SCHEMA_RESPONSE,
+        _C.NEW_TXN_RESPONSE,
+        _C.ADD_PARTITION_TO_TXN_RESPONSE,
+        _C.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+        _C.END_TXN_RESPONSE,
+        _C.TC_CLIENT_CONNECT_RESPONSE,
+    }
+)
+LEGAL = {
+    State.NEW: frozenset[int](),
+    State.HANDSHAKE: frozenset[int]({_C.CONNECTED, _C.ERROR, _C.AUTH_CHALLENGE}),
+    State.READY: frozenset[int](
+        {
+            *REPLIES.values(),
+            *_NOTICES,
+            _C.ERROR,
+            _C.PING,
+            _C.PONG,
+            _C.AUTH_CHALLENGE,
+            _C.CLOSE_CONSUMER,
+            _C.ACTIVE_CONSUMER_CHANGE,
+            _C.REACHED_END_OF_TOPIC,
+            _C.TOPIC_MIGRATED,
+        }
+    ),
+    State.CLOSED: frozenset[int](),
+}
+
+
+class Connection:
+    """One connection: handshake, keep-alive, requests with deadlines, and what the scanner hands out.
+
+    ``request_ids`` is shared by all connections of a client, so that an answer never fits the wrong question. With
+    ``divert`` an entry that cannot be decoded joins the chunk as a dead letter in its place, and the event only tells;
+    without it the driver has to deal with ``EntryRejected`` before it calls again.
+    """
+
+    def __init__(
+        self,
+        scanner: ScannerLike,
+        *,
+        client_version: str,
+        request_ids: Iterator[int] | None = None,
+        divert: bool = True,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+    ) -> None:
+        self.scanner = scanner
+        self.get_buffer = scanner.get_buffer
+        self.state = State.NEW
+        self.protocol_version = 0
+        self.features = pb.FeatureFlags()
+        self.more = False  # the last ``receive`` ended with ``More``
+        self.unknown_commands = 0
+        self.unmatched_replies = 0
+        self.open_since: float | None = None  # when the open chunk got its first entry
+        self._client_version = client_version
+        self._divert = divert
+        self._request_ids = count(1) if request_ids is None else request_ids
+        self._keep_alive_s = keep_alive_s
+        self._operation_timeout_s = operation_timeout_s
+        self._pending: dict[int, tuple[Kind, float]] = {}  # all wait equally long, so in order of their deadlines
+        self._receipts = 0  # of the pending ones: acks, for which nobody waits
+        self._out: list[bytes] = []
+        self._received_at = 0.0
+        self._pinged_at: float | None = None
+        self._suspended_at: float | None = None
+        self._connect_deadline = 0.0
+
+    # --- bytes in
+
+    def receive(self, nbytes: int, now: float) -> Sequence[Event]:
+        """``nbytes`` were written to the buffer; return what they mean, in wire order.
+
+        Raises ProtocolError (the peer broke the framing or the rules) or UnsupportedError: close the socket.
+        """
+        scanner = self.scanner
+        if nbytes:
+            scanner.received(nbytes)
+            self._received_at = now
+        else:
+            scanner.resume()
+        self.more = False
+        stop = scanner.scan()
+        events: list[Event] | None = None
+        while stop != _NEED_BYTES:
+            if events is None:
+                events = []
+            if stop == _COLD_COMMAND:
+                self._command(scanner.take_command() or b"", now, events)
+            elif stop == _CHUNK_FULL:
+                self._hand_on(events)
+            elif stop == _COLD_ENTRY:
+                if self._reject(events):
+                    break
+            else:  # OUTPUT_CAP
+                self.more = True
+                events.append(_MORE)
+                break
+            stop = scanner.scan()
+        if self.open_since is None and scanner.has_open:
+            self.open_since = now
+        return _NOTHING if events is None else events
+
+    def take_chunk(self) -> Chunk | None:
+        """Give out the open chunk before it is full, because it is old or the connection ends."""
+        self.open_since = None
+        return self.scanner.take_chunk()
+
+    def _hand_on(self, events: list[Event]) -> None:
+        chunk = self.take_chunk()
+        if chunk is not None:
+            events.append(ChunkReady(chunk))
+
+    def _reject(self, events: list[Event]) -> bool:
+        """Hand on an entry that is not decoded; true if scanning has to wait until it was dealt with."""
+        entry = self.scanner.take_entry()
+        if entry is None:
+            return False
+        events.append(EntryRejected(entry))
+        if self._divert:
+            self.scanner.divert(entry)
+            return False
+        # What follows of its consumer must not be counted as if this one had been taken.
+        self.more = True
+        events.append(_MORE)
+        return True
+
+    # --- bytes out
+
+    def take_outbound(self) -> list[bytes]:
+        """Everything to be written to the socket, in order."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def has_outbound(self) -> bool:
+        return bool(self._out)
+
+    # --- time
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether somebody waits for an answer of the broker; receipts of acks do not count."""
+        return len(self._pending) > self._receipts or self.state is State.HANDSHAKE
+
+    @property
+    def receipts_outstanding(self) -> int:
+        return self._receipts
+
+    def tick(self, now: float) -> Sequence[Event]:
+        """Do what time asks for: pings, and events for requests that were never answered."""
+        if self.state is State.HANDSHAKE:
+            if now >= self._connect_deadline and self._suspended_at is None:
+                return (self._lost("no answer to CONNECT"),)
+            return _NOTHING
+        if self.state is not State.READY:
+            return _NOTHING
+        if self._suspended_at is not None:
+            if self._pinged_at is None or now - self._pinged_at >= SUSPENDED_PING_S:
+                self._ping(now)
+            return _NOTHING
+        if self._pinged_at is not None and self._received_at > self._pinged_at:
+            self._pinged_at = None  # anything received proves life
+        if self._pinged_at is None:
+            if now - self._received_at >= self._keep_alive_s:
+                self._ping(now)
+        elif now - self._pinged_at >= self._keep_alive_s:
+            return (self._lost(f"silent for {now - self._received_at:.0f} s, a ping stayed unanswered"),)
+        return self._expire(now)
+
+    def _expire(self, now: float) -> Sequence[Event]:
+        events: list[Event] = []
+        while self._pending:
+            request_id, (kind, deadline) = next(iter(self._pending.items()))
+            if deadline > now:
+                break
+            self._forget(request_id)
+            events.append(TimedOut(request_id, kind))
+        return events or _NOTHING
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` has to be called at the latest; None = not before something else happens."""
+        if self.state is State.HANDSHAKE:
+            return self._connect_deadline
+        if self.state is not State.READY:
+            return None
+        if self._suspended_at is not None:
+            return self._suspended_at if self._pinged_at is None else self._pinged_at + SUSPENDED_PING_S
+        alive = self._received_at if self._pinged_at is None else max(self._pinged_at, self._received_at)
+        deadline = alive + self._keep_alive_s
+        if self._pending:
+            deadline = min(deadline, next(iter(self._pending.values()))[1])
+        return deadline
+
+    def suspend(self, now: float) -> None:
+        """Reading stops for want of memory: what the peer says goes unheard, so its silence proves nothing.
+
+        From here pings of ours keep the connection alive (a broker takes any command for life), and requests do not
+        grow older.
+        """
+        if self._suspended_at is None:
+            self._suspended_at = now
+            self._pinged_at = None
+            if self.state is State.READY:
+                self._ping(now)
+
+    def resume(self, now: float) -> None:
+        """Reading goes on."""
+        if self._suspended_at is None:
+            return
+        paused = now - self._suspended_at
+        self._suspended_at = None
+        self._pinged_at = None
+        self._received_at = now
+        self._connect_deadline += paused
+        self._pending = {request_id: (kind, at + paused) for request_id, (kind, at) in self._pending.items()}
+
+    def _ping(self, now: float) -> None:
+        self._out.append(_PING)
+        self._pinged_at = now
+
+    def _lost(self, reason: str) -> Lost:
+        self.close()
+        return Lost(reason)
+
+    def close(self) -> None:
+        """The socket is closed or about to be: nothing more goes in or out, no request will be answered."""
+        self.state = State.CLOSED
+        self._out.clear()
+        self._pending.clear()
+        self._receipts = 0
+
+    # --- commands in
+
+    def _command(self, body: bytes, now: float, events: list[Event]) -> None:
+        try:
+            command = decode_command(body)
+        except UnsupportedError:
+            self.unknown_commands += 1  # newer than us; official clients drop the connection, ignoring is safer
+            return
+        kind = command.type
+        if kind not in LEGAL[self.state]:
+            raise ProtocolError("BaseCommand", 8, detail=f"{_C.Type.Name(kind)} in state {self.state.name}")
+        if kind == _C.PING:
+            self._out.append(_PONG)
+        elif kind == _C.PONG:
+            pass  # that bytes came was noted already
+        elif kind == _C.CONNECTED:
+            self._connected(command.connected, now, events)
+        elif kind == _C.AUTH_CHALLENGE:
+            challenge = command.authChallenge.challenge
+            events.append(AuthChallenged(challenge.auth_method_name, challenge.auth_data))
+        elif kind == _C.CLOSE_CONSUMER:
+            closed = command.close_consumer
+            urls = closed.assignedBrokerServiceUrl, closed.assignedBrokerServiceUrlTls
+            events.append(ConsumerClosed(closed.consumer_id, *urls))
+        elif kind == _C.ACTIVE_CONSUMER_CHANGE:
+            change = command.active_consumer_change
+            events.append(ActiveChanged(change.consumer_id, change.is_active))
+        elif kind == _C.REACHED_END_OF_TOPIC:
+            events.append(EndOfTopic(command.reachedEndOfTopic.consumer_id))
+        elif kind == _C.TOPIC_MIGRATED:
+            moved = command.topicMigrated
+            if moved.resource_type == pb.CommandTopicMigrated.Consumer:
+                events.append(TopicMigrated(moved.resource_id, moved.brokerServiceUrl, moved.brokerServiceUrlTls))
+            else:
+                events.append(Notice(command))
+        elif kind in _NOTICES:
+            events.append(Notice(command))
+        elif self.state is State.HANDSHAKE:
+            error = command.error
+            self.close()
+            events.append(ConnectRefused(BrokerError(error.error, error.message)))
+        else:
+            self._reply(command, events)
+
+    def _connected(self, answer: pb.CommandConnected, now: float, events: list[Event]) -> None:
+        version = min(PROTOCOL_VERSION, answer.protocol_version)
+        if version < MIN_PROTOCOL_VERSION:
+            raise UnsupportedError(
+                f"broker {answer.server_version!r} speaks protocol version {answer.protocol_version}, "
+                f"{MIN_PROTOCOL_VERSION} is the oldest supported"
+            )
+        if answer.max_message_size > 0:
+            self.scanner.max_message_size = min(answer.max_message_size, LARGEST_MESSAGE_SIZE)
+        self.state = State.READY
+        self.protocol_version = version
+        self.features = answer.feature_flags
+        self._received_at = now
+        events.append(Connected(answer.server_version, version, self.scanner.max_message_size))
+
+    def _reply(self, command: pb.BaseCommand, events: list[Event]) -> None:
+        request_id = reply_id(command)
+        if request_id is None or request_id not in self._pending:
+            self.unmatched_replies += 1  # it timed out, or nobody asked
+            return
+        kind = self._forget(request_id)
+        if command.type not in (REPLIES[kind], _C.ERROR):
+            got = _C.Type.Name(command.type)
+            raise ProtocolError("BaseCommand", 8, detail=f"{got} answers request {request_id}, a {kind.name}")
+        events.append(Reply(request_id, kind, command, refusal(command)))
+
+    def _forget(self, request_id: int) -> Kind:
+        kind, _ = self._pending.pop(request_id)
+        if kind is Kind.ACK:
+            self._receipts -= 1
+        return kind
+
+    # --- intentions
+
+    def connect(self, now: float, *, method: str = "", data: bytes | None = None, proxy_to: str = "") -> None:
+        """Open the conversation; nothing else may be sent before ``Connected``.
+
+        ``proxy_to`` is the ``host:port`` of the broker that we want when the socket leads to a proxy.
+        """
+        if self.state is not State.NEW:
+            raise ValueError(f"connect in state {self.state.name}")
+        hello = pb.CommandConnect(client_version=self._client_version, protocol_version=PROTOCOL_VERSION)
+        hello.feature_flags.supports_auth_refresh = True
+        hello.feature_flags.supports_broker_entry_metadata = True
+        if method:
+            hello.auth_method_name = method
+        if data is not None:
+            hello.auth_data = data
+        if proxy_to:
+            hello.proxy_to_broker_url = proxy_to
+        self.state = State.HANDSHAKE
+        self._received_at = now
+        self._connect_deadline = now + CONNECT_TIMEOUT_S
+        self._out.append(encode_command(_C(type=_C.CONNECT, connect=hello)))
+
+    def auth_response(self, method: str, data: bytes) -> None:
+        """Answer a challenge with fresh credentials."""
+        if self.state not in (State.HANDSHAKE, State.READY):
+            raise ValueError(f"auth_response in state {self.state.name}")
+        answer = pb.CommandAuthResponse(client_version=self._client_version, protocol_version=PROTOCOL_VERSION)
+        answer.response.auth_method_name = method
+        answer.response.auth_data = data  # present even when empty: a broker insists on it
+        self._out.append(encode_command(_C(type=_C.AUTH_RESPONSE, authResponse=answer)))
+
+    def lookup(self, topic: str, now: float, *, authoritative: bool = False, listener: str = "") -> int:
+        """Ask who owns ``topic``; returns the request's id, as all requests do."""
+        request_id = self._request(Kind.LOOKUP, now)
+        ask = pb.CommandLookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
+        if listener:
+            ask.advertised_listener_name = listener
+        self._out.append(encode_command(_C(type=_C.LOOKUP, lookupTopic=ask)))
+        return request_id
+
+    def partitioned_metadata(self, topic: str, now: float) -> int:
+        """Ask how many partitions ``topic`` has (0: it is not partitioned). Never ask for a partition's name."""
+        request_id = self._request(Kind.PARTITIONED_METADATA, now)
+        ask = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=request_id)
+        self._out.append(encode_command(_C(type=_C.PARTITIONED_METADATA, partitionMetadata=ask)))
+        return request_id
+
+    def subscribe(self, want: SubscribeRequest, now: float) -> int:
+        """Attach the consumer id at the slot table before this: records may come right behind the answer."""
+        key_shared = want.subscription_type == pb.CommandSubscribe.Key_Shared
+        if key_shared and self.protocol_version < KEY_SHARED_SINCE:
+            raise UnsupportedError(f"Key_Shared needs protocol version 14, the broker has {self.protocol_version}")
+        request_id = self._request(Kind.SUBSCRIBE, now)
+        ask = pb.CommandSubscribe(
+            topic=want.topic,
+            subscription=want.subscription,
+            subType=want.subscription_type,
+            consumer_id=want.consumer_id,
+            request_id=request_id,
+            consumer_name=want.consumer_name,
+            priority_level=want.priority_level,
+            durable=True,
+            initialPosition=pb.CommandSubscribe.Earliest,
+            consumer_epoch=want.epoch,
+        )
+        if key_shared:
+            ask.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
+        self._out.append(encode_command(_C(type=_C.SUBSCRIBE, subscribe=ask)))
+        return request_id
+
+    def close_consumer(self, consumer_id: int, now: float) -> int:
+        request_id = self._request(Kind.CLOSE_CONSUMER, now)
+        ask = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+        self._out.append(encode_command(_C(type=_C.CLOSE_CONSUMER, close_consumer=ask)))
+        return request_id
+
+    def unsubscribe(self, consumer_id: int, now: float, *, force: bool = False) -> int:
+        """Delete the subscription itself, with its cursor."""
+        request_id = self._request(Kind.UNSUBSCRIBE, now)
+        ask = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id, force=force)
+        self._out.append(encode_command(_C(type=_C.UNSUBSCRIBE, unsubscribe=ask)))
+        return request_id
+
+    def seek(
+        self, consumer_id: int, now: float, *, position: Position | None = None, publish_time_ms: int | None = None
+    ) -> int:
+        """Move the cursor so that ``position``, or the first entry published at or after the time, comes next.
+
+        The broker closes all consumers of the subscription before it answers.
+        """
+        if (position is None) == (publish_time_ms is None):
+            raise ValueError("seek needs either a position or a publish time")
+        request_id = self._request(Kind.SEEK, now)
+        ask = pb.CommandSeek(consumer_id=consumer_id, request_id=request_id)
+        if position is not None:
+            ask.message_id.ledgerId = position.a & 0xFFFFFFFFFFFFFFFF  # earliest is -1:-1
+            ask.message_id.entryId = position.b & 0xFFFFFFFFFFFFFFFF
+        else:
+            ask.message_publish_time = publish_time_ms or 0
+        self._out.append(encode_command(_C(type=_C.SEEK, seek=ask)))
+        return request_id
+
+    def get_last_message_id(self, consumer_id: int, now: float) -> int:
+        request_id = self._request(Kind.GET_LAST_MESSAGE_ID, now)
+        ask = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
+        self._out.append(encode_command(_C(type=_C.GET_LAST_MESSAGE_ID, getLastMessageId=ask)))
+        return request_id
+
+    def consumer_stats(self, consumer_id: int, now: float) -> int:
+        request_id = self._request(Kind.CONSUMER_STATS, now)
+        ask = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
+        self._out.append(encode_command(_C(type=_C.CONSUMER_STATS, consumerStats=ask)))
+        return request_id
+
+    def flow(self, consumer_id: int, permits: int) -> None:
+        """Grant permits; only after the SUCCESS of the subscribe, and never none."""
+        if permits < 1:
+            raise ValueError("a FLOW grants at least one permit")
+        self._need_ready("flow")
+        self._out.append(encode_flow(consumer_id, permits))
+
+    def ack_runs(self, consumer_id: int, runs: Iterable[tuple[int, int, int]], now: float) -> list[int]:
+        """Acknowledge whole entries one by one: (ledger, first entry, last entry).
+
+        Returns the ids of the requests for which receipts will come.
+        """
+        self._need_ready("ack")
+        request_ids: list[int] = []
+        receipts = self._receipt_ids(request_ids, now) if self.protocol_version >= RECEIPTS_SINCE else None
+        self._out.extend(encode_ack_runs(consumer_id, runs, request_ids=receipts))
+        return request_ids
+
+    def _receipt_ids(self, given: list[int], now: float) -> Iterator[int]:
+        while True:
+            given.append(self._request(Kind.ACK, now))
+            yield given[-1]
+
+    def ack_cumulative(self, consumer_id: int, position: Position, now: float) -> int | None:
+        """Acknowledge ``position`` and everything before it; the request's id if a receipt will come."""
+        self._need_ready("ack")
+        request_id = self._request(Kind.ACK, now) if self.protocol_version >= RECEIPTS_SINCE else None
+        self._out.append(encode_ack_cumulative(consumer_id, position.a, position.b, request_id))
+        return request_id
+
+    def ping(self, now: float) -> None:
+        """Ask for a sign of life out of turn."""
+        self._need_ready("ping")
+        self._ping(now)
+
+    def _request(self, kind: Kind, now: float) -> int:
+        self._need_ready(kind.name)
+        request_id = next(self._request_ids)
+        self._pending[request_id] = (kind, now + self._operation_timeout_s)
+        if kind is Kind.ACK:
+            self._receipts += 1
+        return request_id
+
+    def _need_ready(self, what: str) -> None:
+        if self.state is not State.READY:
+            raise ValueError(f"{what} in state {self.state.name}")

@@ -1,0 +1,158 @@
+"""What comes out of a connection."""
+
+from dataclasses import dataclass
+
+from fastwire.columns.chunk import Chunk
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.request import BrokerError, Kind
+from fastwire.pulsar.scan import ColdEntry
+
+__all__ = [
+    "ActiveChanged",
+    "AuthChallenged",
+    "ChunkReady",
+    "ConnectRefused",
+    "Connected",
+    "ConsumerClosed",
+    "EndOfTopic",
+    "EntryRejected",
+    "Event",
+    "Lost",
+    "More",
+    "Notice",
+    "Reply",
+    "TimedOut",
+    "TopicMigrated",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The handshake is done; requests may be made."""
+
+    server: str
+    protocol_version: int
+    max_message_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectRefused:
+    """The broker does not want us; close the socket."""
+
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class AuthChallenged:
+    """The broker wants fresh credentials: answer with ``auth_response``, or close the socket."""
+
+    method: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a request; ``error`` is None if it went well, whatever shape the refusal had."""
+
+    request_id: int
+    kind: Kind
+    command: pb.BaseCommand
+    error: BrokerError | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """No answer came in time; one that comes later is dropped."""
+
+    request_id: int
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerClosed:
+    """The broker has closed a consumer; the topic's new owner, where it is known already."""
+
+    consumer_id: int
+    assigned_url: str
+    assigned_url_tls: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveChanged:
+    """Failover: this consumer has become the active one of its partition, or is not any more."""
+
+    consumer_id: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTopic:
+    """The topic was terminated and everything in it delivered."""
+
+    consumer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMigrated:
+    """The consumer's topic has moved to another cluster."""
+
+    consumer_id: int
+    url: str
+    url_tls: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReady:
+    """A chunk is full; its records come before whatever the next events say."""
+
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRejected:
+    """An entry that is not decoded (damaged, encrypted, a part of a chunked message).
+
+    Unless the connection diverts such entries, ``More`` follows: deal with its consumer before the next ``receive``.
+    """
+
+    entry: ColdEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A command about producers or topic lists; whoever uses such things understands it."""
+
+    command: pb.BaseCommand
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """There is more in the buffer: call ``receive(0, now)`` soon, and read nothing until then.
+
+    Enough came out of it for one turn, or an ``EntryRejected`` has to be dealt with first.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The peer is dead or silent: close the socket."""
+
+    reason: str
+
+
+Event = (
+    Connected
+    | ConnectRefused
+    | AuthChallenged
+    | Reply
+    | TimedOut
+    | ConsumerClosed
+    | ActiveChanged
+    | EndOfTopic
+    | TopicMigrated
+    | ChunkReady
+    | EntryRejected
+    | Notice
+    | More
+    | Lost
+)

@@ -1,0 +1,106 @@
+"""What we ask a broker, and how its answers are told apart (pulsar 1.4, 5, 21)."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from fastwire.errors import FastwireError
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.command import server_error_name
+
+__all__ = ["REPLIES", "BrokerError", "Kind", "SubscribeRequest", "refusal", "reply_id"]
+
+_C = pb.BaseCommand
+
+
+class Kind(Enum):
+    """What a request was, so that its reply can be understood."""
+
+    LOOKUP = auto()
+    PARTITIONED_METADATA = auto()
+    SUBSCRIBE = auto()
+    CLOSE_CONSUMER = auto()
+    SEEK = auto()
+    GET_LAST_MESSAGE_ID = auto()
+    UNSUBSCRIBE = auto()
+    CONSUMER_STATS = auto()
+    ACK = auto()
+
+
+class BrokerError(FastwireError):
+    """The broker answered a request with an error: ``code`` is the protocol's number, ``name`` its name for it."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        self.name = server_error_name(code)
+        self.message = message
+        super().__init__(f"{self.name}: {message}" if message else self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeRequest:
+    """What a SUBSCRIBE says; always created at the earliest position, and for raw bytes."""
+
+    topic: str
+    subscription: str
+    subscription_type: "pb.CommandSubscribe.SubType"
+    consumer_id: int
+    consumer_name: str
+    priority_level: int = 0
+    epoch: int = 0
+
+
+# The command that answers each kind; ERROR can answer any.
+REPLIES = {
+    Kind.LOOKUP: _C.LOOKUP_RESPONSE,
+    Kind.PARTITIONED_METADATA: _C.PARTITIONED_METADATA_RESPONSE,
+    Kind.SUBSCRIBE: _C.SUCCESS,
+    Kind.CLOSE_CONSUMER: _C.SUCCESS,
+    Kind.SEEK: _C.SUCCESS,
+    Kind.GET_LAST_MESSAGE_ID: _C.GET_LAST_MESSAGE_ID_RESPONSE,
+    Kind.UNSUBSCRIBE: _C.SUCCESS,
+    Kind.CONSUMER_STATS: _C.CONSUMER_STATS_RESPONSE,
+    Kind.ACK: _C.ACK_RESPONSE,
+}
+
+
+def reply_id(command: pb.BaseCommand) -> int | None:
+    kind = command.type
+    if kind == _C.SUCCESS:
+        return command.success.request_id
+    if kind == _C.ERROR:
+        return command.error.request_id
+    if kind == _C.LOOKUP_RESPONSE:
+        return command.lookupTopicResponse.request_id
+    if kind == _C.PARTITIONED_METADATA_RESPONSE:
+        return command.partitionMetadataResponse.request_id
+    if kind == _C.GET_LAST_MESSAGE_ID_RESPONSE:
+        return command.getLastMessageIdResponse.request_id
+    if kind == _C.CONSUMER_STATS_RESPONSE:
+        return command.consumerStatsResponse.request_id
+    receipt = command.ackResponse
+    return receipt.request_id if receipt.HasField("request_id") else None
+
+
+def refusal(command: pb.BaseCommand) -> BrokerError | None:
+    """Each reply has its own way to say no."""
+    kind = command.type
+    if kind == _C.ERROR:
+        return BrokerError(command.error.error, command.error.message)
+    if kind == _C.LOOKUP_RESPONSE:
+        found = command.lookupTopicResponse
+        # A response kind that we do not know reads as absent: it must not pass for the default, which is Redirect.
+        if found.HasField("response") and found.response != pb.CommandLookupTopicResponse.Failed:
+            return None
+        return BrokerError(found.error, found.message)
+    if kind == _C.PARTITIONED_METADATA_RESPONSE:
+        parts = command.partitionMetadataResponse
+        if parts.HasField("response") and parts.response == pb.CommandPartitionedTopicMetadataResponse.Success:
+            return None
+        return BrokerError(parts.error, parts.message)
+    if kind == _C.CONSUMER_STATS_RESPONSE:
+        stats = command.consumerStatsResponse
+        return BrokerError(stats.error_code, stats.error_message) if stats.HasField("error_code") else None
+    if kind == _C.ACK_RESPONSE:
+        receipt = command.ackResponse
+        return BrokerError(receipt.error, receipt.message) if receipt.HasField("error") else None
+    return None

@@ -1,0 +1,570 @@
+"""The hot loop of a Pulsar connection: frames, CRC, decompression and decoding, in place, without an object a record.
+
+Frame layout (specs: pulsar 1)::
+
+    u32  totalSize, of what follows
+    u32  commandSize
+    ...  BaseCommand
+    [0e02 u32 size BrokerEntryMetadata]  [0e01 u32 crc]  u32 size MessageMetadata  payload        MESSAGE only
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from fastwire.columns.builder cimport Columns, columns_drop, columns_open
+from fastwire.columns.chunk cimport Chunk, Places, SpanRow, chunk_close, places_drop, places_open_span, places_run
+from fastwire.pulsar.batch cimport DAMAGED, NO_MEMORY, NOT_UTF8, EntryPlace, decode_entry
+from fastwire.pulsar.metadata cimport (
+    ACK_SET_WORDS,
+    MessageHead,
+    Metadata,
+    read_ack_set,
+    read_bytes,
+    read_command_message,
+    read_metadata,
+    skip_field,
+)
+from fastwire.pulsar.slot cimport LANDED, STAGED, Slot, SlotTable, State, runs_add, slot_stage, slot_state
+from fastwire.wire.codecs cimport (
+    CODEC_LZ4_BLOCK,
+    CODEC_NONE,
+    CODEC_SNAPPY_RAW,
+    CODEC_ZLIB,
+    CODEC_ZSTD,
+    Codec,
+    Decompressor,
+)
+from fastwire.wire.pool cimport Pool
+from fastwire.wire.reader cimport Reader, read_u16be, read_u32be, read_uvarint, reader_error, reader_init
+from fastwire.wire.receive cimport ReceiveBuffer
+
+from enum import IntEnum
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.columns.schema import column_mask
+from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.position import Position
+
+__all__ = ["ColdEntry", "Scanner", "Stop"]
+
+cdef enum:
+    CHUNK_ROWS = 16_384
+    CHUNK_BYTES = 4 << 20
+    OUTPUT_CAP_BYTES = 8 << 20   # of one read: a MiB of zstd may become twenty, and the loop has others to serve
+    FRAME_PADDING = 10_240       # largest frame = max_message_size + this (pulsar 1.3)
+    DEFAULT_MAX_MESSAGE = 5 << 20
+    MAGIC_BROKER_ENTRY = 0x0E02
+    MAGIC_CHECKSUM = 0x0E01
+    TYPE_MESSAGE = 9
+    LAST_TYPE = 81               # the highest command number that the field tables know
+
+cdef enum:
+    STOP_NEED_BYTES = 0
+    STOP_CHUNK_FULL = 1
+    STOP_COLD_COMMAND = 2
+    STOP_COLD_ENTRY = 3
+    STOP_OUTPUT_CAP = 4
+    GO_ON = 5
+
+
+# Sound entries that want more than the hot loop knows; every other reason is damage.
+UNDECODED = frozenset({"Encrypted", "Chunked", "CompactedIndexes"})
+
+
+class Stop(IntEnum):
+    """Why ``Scanner.scan`` returned; the caller deals with it and calls again, so that wire order is kept."""
+
+    NEED_BYTES = STOP_NEED_BYTES
+    CHUNK_FULL = STOP_CHUNK_FULL
+    COLD_COMMAND = STOP_COLD_COMMAND
+    COLD_ENTRY = STOP_COLD_ENTRY
+    OUTPUT_CAP = STOP_OUTPUT_CAP
+
+
+@cython.final
+cdef class ColdEntry:
+    """An entry that the hot loop does not decode: damaged, encrypted, or a part of a chunked message.
+
+    ``reason`` is a validation error's name (pulsar 13.4), ``Encrypted``, ``Chunked`` or ``CompactedIndexes``;
+    ``payload`` is everything behind the command, from the broker entry metadata on; ``permits`` were debited for it.
+    """
+    cdef readonly object consumer_id
+    cdef readonly object log
+    cdef readonly object ledger
+    cdef readonly object entry
+    cdef readonly object permits
+    cdef readonly object redelivery_count
+    cdef readonly str reason
+    cdef readonly str detail
+    cdef readonly bytes payload
+
+    def __repr__(self):
+        return f"ColdEntry({self.log.topic} {self.log.partition} {self.ledger}:{self.entry} {self.reason}: {self.detail})"
+
+
+cdef Codec codec_of(uint32_t compression) noexcept nogil:
+    # Pulsar's numbers are in the order of ours (pulsar 9); anything above is for the decompressor to refuse.
+    return <Codec>compression
+
+
+cdef inline int64_t popcount(uint64_t word) noexcept nogil:
+    cdef int64_t n = 0
+    while word:
+        word &= word - 1
+        n += 1
+    return n
+
+
+cdef int64_t bits_below(const uint64_t* words, int32_t count, int64_t limit) noexcept nogil:
+    """Set bits among the first ``limit``."""
+    cdef int64_t n = 0
+    cdef int64_t i
+    cdef uint64_t word
+    for i in range(count):
+        if i * 64 >= limit:
+            break
+        word = words[i]
+        if limit - i * 64 < 64:
+            word &= ((<uint64_t>1) << (limit - i * 64)) - 1
+        n += popcount(word)
+    return n
+
+
+@cython.final
+cdef class Scanner:
+    """Bytes of one connection to chunks.
+
+    ``get_buffer`` and ``received`` take the bytes, ``scan`` decodes until it stops for a reason, and ``take_command``,
+    ``take_entry`` and ``take_chunk`` give what it stopped for. Frames for consumers that ``slots`` does not attach to
+    ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead letter; with
+    ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError where the framing itself is broken.
+    """
+    cdef SlotTable slots
+    cdef Pool pool
+    cdef ReceiveBuffer buffer
+    cdef Decompressor codecs
+    cdef Columns columns
+    cdef Places places
+    cdef list diverted
+    cdef int64_t diverted_bytes
+    cdef uint64_t chunk          # number of the open chunk
+    cdef uint32_t connection
+    cdef int64_t max_frame
+    cdef int64_t produced        # bytes decoded since the last read
+    cdef bint divert_corrupt
+    cdef bytes command
+    cdef ColdEntry cold
+    cdef int32_t cold_log
+    cdef uint64_t[ACK_SET_WORDS] ack_set
+    cdef readonly int64_t frames
+    cdef readonly int64_t entries
+    cdef readonly int64_t rows
+    cdef readonly int64_t received_bytes
+    cdef readonly int64_t cut_landed
+    cdef readonly int64_t cut_staged
+    cdef readonly int64_t dropped_frames
+    cdef readonly int64_t unknown_commands
+    cdef readonly int64_t leftover_bytes
+
+    def __cinit__(
+        self, SlotTable slots not None, Pool pool not None, uint32_t connection_id, *,
+        columns=None, int64_t max_message_size=DEFAULT_MAX_MESSAGE, str on_corrupt="divert",
+        int64_t buffer_bytes=1 << 20,
+    ):
+        if on_corrupt not in ("divert", "stop"):
+            raise ValueError(f"on_corrupt is {on_corrupt!r}")
+        if connection_id == 0:
+            raise ValueError("connection ids start at 1")
+        self.slots = slots
+        self.pool = pool
+        self.connection = connection_id
+        self.buffer = ReceiveBuffer(pool, buffer_bytes)
+        self.codecs = Decompressor(pool)
+        self.columns.pool = pool.pool
+        self.columns.mask = column_mask("pulsar", columns)
+        self.divert_corrupt = on_corrupt == "divert"
+        self.diverted = []
+        self.max_message_size = max_message_size
+        self.new_chunk()
+
+    def __dealloc__(self):
+        columns_drop(&self.columns)
+        places_drop(&self.places)
+
+    cdef void new_chunk(self) noexcept:
+        self.slots.chunks += 1
+        self.chunk = self.slots.chunks
+
+    @property
+    def max_message_size(self):
+        """What CONNECTED announced; a larger frame is a ProtocolError before anything is allocated for it."""
+        return self.max_frame - FRAME_PADDING
+
+    @max_message_size.setter
+    def max_message_size(self, int64_t size):
+        if not 0 < size <= 0x7FFFFFFF - FRAME_PADDING:
+            raise ValueError(f"max_message_size {size} is out of range")
+        self.max_frame = size + FRAME_PADDING
+
+    @property
+    def open_rows(self):
+        """Rows in the open chunk."""
+        return self.columns.rows
+
+    @property
+    def has_open(self):
+        """Whether ``take_chunk`` would give something."""
+        return bool(self.columns.rows or self.places.span_count or self.diverted)
+
+    @property
+    def buffered(self):
+        """Bytes received and not parsed yet."""
+        return self.buffer.end - self.buffer.start
+
+    def get_buffer(self, int sizehint=-1):
+        """Where the next bytes go; never empty."""
+        return self.buffer.writable()
+
+    def received(self, int64_t nbytes):
+        """``nbytes`` were put into the last ``get_buffer``."""
+        self.buffer.commit(nbytes)
+        self.received_bytes += nbytes
+        self.produced = 0
+
+    def resume(self):
+        """After OUTPUT_CAP: the caller has let others run."""
+        self.produced = 0
+
+    def scan(self):
+        """Decode what is buffered; returns a Stop as int."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef const uint8_t* p
+        cdef int64_t size, total, command
+        cdef Reader r
+        cdef int stop
+        self.command = None
+        while True:
+            size = b.end - b.start
+            p = b.data + b.start
+            if size < 8:
+                b.wanted = 8
+                return STOP_NEED_BYTES
+            reader_init(&r, p, 8)
+            total = read_u32be(&r)
+            command = read_u32be(&r)
+            if total < 4 or total > self.max_frame:
+                raise ProtocolError("totalSize", 0, detail=f"{total} is not within 4 and {self.max_frame}")
+            if command > total - 4:
+                raise ProtocolError("commandSize", 4, command, total - 4)
+            if size - 4 < total:
+                b.wanted = total + 4
+                return STOP_NEED_BYTES
+            if self.produced >= OUTPUT_CAP_BYTES:
+                return STOP_OUTPUT_CAP
+            stop = self.frame(p, total + 4, command)
+            if stop == STOP_CHUNK_FULL:
+                return stop
+            b.start += total + 4
+            self.frames += 1
+            if stop != GO_ON:
+                return stop
+
+    cdef int frame(self, const uint8_t* p, int64_t size, int64_t command_size) except -1:
+        """One whole frame. STOP_CHUNK_FULL leaves it for the next call."""
+        cdef Reader r
+        cdef Reader inner
+        cdef MessageHead head
+        cdef uint64_t tag
+        cdef uint64_t kind = 0
+        cdef Py_ssize_t n
+        cdef const uint8_t* body = NULL
+        cdef Py_ssize_t body_size = 0
+        reader_init(&r, p, 8 + command_size)
+        r.pos = p + 8
+        # BaseCommand: 1 = type, 9 = message. Everything else is cold.
+        while r.pos < r.end:
+            tag = read_uvarint(&r)
+            if tag == 0x08:
+                kind = read_uvarint(&r)
+                if kind != TYPE_MESSAGE:
+                    break
+            elif tag == 0x4A:
+                body = read_bytes(&r, &body_size)
+            else:
+                skip_field(&r, tag)
+        if r.fault:
+            raise reader_error(&r, "BaseCommand")
+        if kind != TYPE_MESSAGE:
+            if kind > LAST_TYPE:
+                self.unknown_commands += 1
+                return GO_ON
+            self.command = PyBytes_FromStringAndSize(<const char*>(p + 8), command_size)
+            return STOP_COLD_COMMAND
+        if body is NULL:
+            raise ProtocolError("BaseCommand.message", 8, detail="is missing in a MESSAGE")
+        reader_init(&inner, p, (body - p) + body_size)
+        inner.pos = body
+        read_command_message(&inner, &head)
+        if inner.fault:
+            raise reader_error(&inner, "CommandMessage")
+        return self.message(p, size, 8 + command_size, body, body_size, &head)
+
+    cdef int message(
+        self, const uint8_t* p, int64_t size, int64_t at, const uint8_t* body, Py_ssize_t body_size, MessageHead* head
+    ) except -1:
+        cdef Slot* slot = self.slots.find(head.consumer_id, self.connection)
+        cdef Reader r
+        cdef Reader inner
+        cdef Metadata m
+        cdef EntryPlace place
+        cdef uint32_t checksum
+        cdef int64_t permits
+        cdef int64_t length
+        cdef State state
+        cdef str bad = None
+        cdef str detail = ""
+        if slot is NULL or self.slots.room == 0:
+            self.dropped_frames += 1
+            return GO_ON
+        if self.diverted_bytes >= CHUNK_BYTES:
+            return STOP_CHUNK_FULL
+        place.ack_set = NULL
+        place.ack_words = 0
+        if head.ack_set is not NULL:
+            place.ack_words = read_ack_set(body, body_size, self.ack_set)
+            place.ack_set = self.ack_set
+        reader_init(&r, p, size)
+        r.pos = p + at
+        if size - at >= 2 and p[at] == 0x0E and p[at + 1] == 0x02:
+            r.pos += 2
+            length = read_u32be(&r)
+            if length > r.end - r.pos:
+                bad, detail = "BatchDeSerializeError", f"broker entry metadata of {length} bytes is beyond the frame"
+            else:
+                r.pos += length
+        if bad is None and r.end - r.pos >= 6 and r.pos[0] == 0x0E and r.pos[1] == 0x01:
+            r.pos += 2
+            checksum = read_u32be(&r)
+            if self.codecs.crc32c(r.pos, r.end - r.pos) != checksum:
+                bad, detail = "ChecksumMismatch", f"CRC-32C is not {checksum:#010x}"
+        if bad is None:
+            length = read_u32be(&r)
+            if r.fault or length > r.end - r.pos:
+                bad, detail = "BatchDeSerializeError", f"metadata of {length} bytes is beyond the frame"
+            else:
+                reader_init(&inner, r.pos, length)
+                read_metadata(&inner, &m)
+                r.pos += length
+                if inner.fault:
+                    bad, detail = "BatchDeSerializeError", str(reader_error(&inner, "MessageMetadata"))
+                elif m.batched and m.messages < 0:
+                    bad, detail = "BatchDeSerializeError", f"num_messages_in_batch is {m.messages}"
+        if bad is not None:
+            # Nothing of the metadata can be trusted: one permit, or what ack_set says (pulsar 13.4).
+            m.batched = False
+            m.messages = 1
+        permits = self.permits(head, &m, &place)
+        if slot.ordered and head.has_epoch and head.epoch < slot.epoch:
+            self.dropped_frames += 1
+            self.debit(slot, head, permits)
+            return GO_ON
+        state = slot_state(slot, head.ledger, head.entry)
+        if state != 0:
+            self.debit(slot, head, permits)
+            if state == LANDED:
+                self.cut_landed += 1
+                if runs_add(&slot.cut, head.ledger, head.entry, head.entry, True):
+                    raise MemoryError()
+            else:
+                self.cut_staged += 1
+            return GO_ON
+        if bad is not None:
+            return self.reject(slot, head, permits, bad, detail, p + at, size - at)
+        if m.marker:
+            self.debit(slot, head, permits)
+            self.place_span(slot, head, 0)
+            return GO_ON
+        if m.encrypted:
+            return self.reject(slot, head, permits, "Encrypted", "the payload is encrypted", p + at, size - at)
+        if m.chunks > 1:
+            return self.reject(slot, head, permits, "Chunked", f"one of {m.chunks} parts", p + at, size - at)
+        if m.compacted_indexes:
+            return self.reject(slot, head, permits, "CompactedIndexes", "compacted batch", p + at, size - at)
+        return self.payload(slot, head, permits, &m, &place, &r, p + at, size - at)
+
+    cdef int64_t permits(self, MessageHead* head, Metadata* m, EntryPlace* place) except -1:
+        """What the broker debited for this frame (pulsar 13.1)."""
+        cdef int64_t count = m.messages if m.batched else 1
+        if place.ack_set is not NULL:
+            count = bits_below(place.ack_set, place.ack_words, count)
+        if head.has_permits:
+            if head.permits == 0 or <int64_t>head.permits != count:
+                raise ProtocolError("message_permits", 8, detail=f"is {head.permits}, the entry holds {count}")
+        return count
+
+    cdef int debit(self, Slot* slot, MessageHead* head, int64_t permits) except -1:
+        slot.debited += <uint64_t>permits
+        slot.last_ledger = head.ledger
+        slot.last_entry = head.entry
+        if not slot.dirty:
+            self.slots.touch(slot, head.consumer_id)
+        return 0
+
+    cdef int place_span(self, Slot* slot, MessageHead* head, int64_t rows) except -1:
+        """The entry belongs to the open chunk: extend its log's span, or begin one."""
+        cdef SpanRow* span
+        cdef int64_t start_ledger, start_entry
+        if slot.chunk == self.chunk and not slot.ordered:
+            span = &self.places.spans[slot.span]
+            if span.end_a != head.ledger or span.end_b + 1 != head.entry:
+                slot.chunk = 0
+        if slot.chunk != self.chunk:
+            if slot.ordered:
+                start_ledger = slot.staged_ledger
+                start_entry = slot.staged_entry
+            else:
+                start_ledger = head.ledger
+                start_entry = head.entry - 1
+            slot.span = places_open_span(&self.places, slot.log, start_ledger, start_entry)
+            if slot.span < 0:
+                raise MemoryError()
+            slot.chunk = self.chunk
+        span = &self.places.spans[slot.span]
+        span.end_a = head.ledger
+        span.end_b = head.entry
+        span.rows += rows
+        if slot_stage(slot, head.ledger, head.entry):
+            raise MemoryError()
+        return 0
+
+    cdef int reject(
+        self, Slot* slot, MessageHead* head, int64_t permits, str reason, str detail, const uint8_t* raw, int64_t size
+    ) except -1:
+        """An entry that is not decoded here: a dead letter, or the caller's business."""
+        cdef ColdEntry cold = ColdEntry.__new__(ColdEntry)
+        self.debit(slot, head, permits)
+        cold.consumer_id = head.consumer_id
+        cold.log = self.slots.logs[slot.log]
+        cold.ledger = head.ledger
+        cold.entry = head.entry
+        cold.permits = permits
+        cold.redelivery_count = head.redelivery_count
+        cold.reason = reason
+        cold.detail = detail
+        cold.payload = PyBytes_FromStringAndSize(<const char*>raw, size)
+        if self.divert_corrupt and reason not in UNDECODED:
+            self.divert(cold)
+            return GO_ON
+        self.cold = cold
+        return STOP_COLD_ENTRY
+
+    def divert(self, ColdEntry cold not None):
+        """Put ``cold`` into the open chunk as a dead letter: its position is covered like that of a decoded entry."""
+        cdef Slot* slot = self.slots.find(cold.consumer_id, self.connection)
+        cdef MessageHead head
+        if slot is NULL:
+            return
+        head.consumer_id = cold.consumer_id
+        head.ledger = cold.ledger
+        head.entry = cold.entry
+        self.place_span(slot, &head, 0)
+        self.diverted.append(
+            DeadLetter(
+                cold.log, Position(cold.ledger, cold.entry), f"{cold.reason}: {cold.detail}", cold.payload, cold.permits
+            )
+        )
+        self.diverted_bytes += len(cold.payload)
+
+    cdef int payload(
+        self, Slot* slot, MessageHead* head, int64_t permits, Metadata* m, EntryPlace* place, Reader* r,
+        const uint8_t* raw, int64_t raw_size,
+    ) except -1:
+        """Decompress and decode one sound entry into the open chunk."""
+        cdef Reader block
+        cdef const uint8_t* data = r.pos
+        cdef int64_t size = r.end - r.pos
+        cdef int64_t before_rows, first
+        cdef int status
+        cdef Columns* c = &self.columns
+        before_rows = m.messages if m.batched else 1
+        if c.rows and (
+            c.rows + before_rows > CHUNK_ROWS
+            or c.payload + (size if m.compression == 0 else m.uncompressed_size) > CHUNK_BYTES
+        ):
+            return STOP_CHUNK_FULL
+        if m.compression:
+            # What the official clients check is the size as received (pulsar 9); the frame limit has done it here.
+            try:
+                if m.uncompressed_size == 0:
+                    size = 0
+                else:
+                    data = self.codecs.decompress(codec_of(m.compression), data, size, m.uncompressed_size)
+                    size = m.uncompressed_size
+            except CorruptEntryError as exc:
+                return self.reject(slot, head, permits, exc.reason, exc.detail, raw, raw_size)
+        if c.memory is NULL and columns_open(c):
+            raise MemoryError()
+        first = c.rows
+        place.ledger = head.ledger
+        place.entry = head.entry
+        place.topic = slot.topic
+        place.partition = slot.partition
+        place.redelivery_count = <int32_t>(head.redelivery_count & 0x7FFFFFFF)
+        reader_init(&block, data, size)
+        status = decode_entry(c, m, place, &block)
+        if m.compression:
+            self.codecs.shrink()
+        if status == NO_MEMORY:
+            raise MemoryError()
+        if status:
+            detail = str(reader_error(&block, "batch")) if status == DAMAGED and block.fault else (
+                "text is not UTF-8" if status == NOT_UTF8 else "a property has no key or no value"
+            )
+            return self.reject(slot, head, permits, "BatchDeSerializeError", detail, raw, raw_size)
+        if m.batched:
+            self.leftover_bytes += block.end - block.pos
+        self.debit(slot, head, permits)
+        slot.largest -= slot.largest >> 6
+        if size > slot.largest:
+            slot.largest = size
+        self.entries += 1
+        self.produced += size
+        self.rows += c.rows - first
+        if self.slots.room > 0:
+            self.slots.room -= min(self.slots.room, c.rows - first)
+        self.place_span(slot, head, c.rows - first)
+        if c.rows > first and places_run(&self.places, slot.log, first, c.rows - first):
+            raise MemoryError()
+        return GO_ON
+
+    def take_command(self):
+        """The BaseCommand that ``scan`` stopped for, as bytes."""
+        command = self.command
+        self.command = None
+        return command
+
+    def take_entry(self):
+        """The ColdEntry that ``scan`` stopped for. Its position is not covered until ``divert``."""
+        cold = self.cold
+        self.cold = None
+        return cold
+
+    def take_chunk(self):
+        """Close the open chunk and return it; None if there is nothing in it."""
+        cdef Chunk chunk
+        if not self.has_open:
+            return None
+        chunk = chunk_close(&self.columns, &self.places, self.slots.logs, self.slots.topics, self.diverted)
+        self.diverted = []
+        self.diverted_bytes = 0
+        self.new_chunk()
+        return chunk
+
+    def drop_chunk(self):
+        """Forget what the open chunk holds; the slots still count it as staged."""
+        columns_drop(&self.columns)
+        places_drop(&self.places)
+        self.diverted = []
+        self.diverted_bytes = 0
+        self.new_chunk()

@@ -1,0 +1,59 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef struct Run:                 # consecutive entries of one ledger
+    int64_t ledger
+    int64_t first
+    int64_t last
+    bint landed
+
+
+cdef struct Runs:                # sorted, disjoint
+    Run* run
+    int64_t count
+    int64_t capacity
+
+cdef enum State:
+    NEW = 0
+    STAGED = 1
+    LANDED = 2
+
+cdef struct Slot:                # what the scanner knows of one consumer
+    bint known
+    bint ordered
+    uint32_t connection          # 0 = not attached: its frames are dropped
+    int32_t log
+    int32_t topic
+    int32_t partition
+    uint64_t epoch               # frames of an older consumer_epoch are dropped
+    uint64_t debited             # permits since attach
+    int64_t landed_ledger        # ordered: everything up to here is durable
+    int64_t landed_entry
+    int64_t staged_ledger        # ordered: everything up to here was received
+    int64_t staged_entry
+    int64_t last_ledger          # the last entry seen, cut or not
+    int64_t last_entry
+    int64_t largest              # bytes of the largest recent entry
+    bint dirty
+    uint64_t chunk               # the chunk that holds this slot's open span
+    int64_t span
+    Runs entries                 # shared: received and landed ones
+    Runs cut                     # landed entries that came again
+
+cdef State slot_state(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
+cdef int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
+cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil
+
+
+cdef class SlotTable:
+    cdef Slot* slots
+    cdef int64_t capacity
+    cdef list logs
+    cdef list topics             # bytes, by slot.topic
+    cdef dict topic_index
+    cdef list dirty
+    cdef uint64_t chunks         # chunks opened so far, by all scanners of this table
+    cdef int64_t room            # rows that may still be taken; -1 = any number
+    cdef Slot* get(self, int64_t consumer_id) except NULL
+    cdef Slot* find(self, uint64_t consumer_id, uint32_t connection) noexcept
+    cdef int touch(self, Slot* s, uint64_t consumer_id) except -1

@@ -1,0 +1,320 @@
+"""Consumer slots: per consumer, what has been received, what of it is durable, and what the broker has debited.
+
+A C array by consumer id that all connections of a pipeline share; the scanner reads and writes it for every entry, and
+Python looks at the slots that were touched after each read.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, memset
+
+from fastwire.position import Position
+
+cdef enum:
+    MOST_CONSUMERS = 1 << 24     # ids are ours and dense; this only catches a misuse
+
+
+# --- runs of entries
+
+cdef inline bint before(int64_t ledger, int64_t entry, int64_t other_ledger, int64_t other_entry) noexcept nogil:
+    return ledger < other_ledger or (ledger == other_ledger and entry < other_entry)
+
+
+cdef int64_t runs_find(Runs* r, int64_t ledger, int64_t entry) noexcept nogil:
+    """The first run whose last entry is not before (ledger, entry); ``count`` if there is none."""
+    cdef int64_t low = 0
+    cdef int64_t high = r.count
+    cdef int64_t middle
+    while low < high:
+        middle = (low + high) // 2
+        if before(r.run[middle].ledger, r.run[middle].last, ledger, entry):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef int runs_insert(Runs* r, int64_t at, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
+    cdef int64_t capacity = r.capacity
+    cdef Run* grown
+    if r.count == capacity:
+        capacity = capacity * 2 if capacity else 4
+        grown = <Run*>realloc(r.run, <size_t>capacity * sizeof(Run))
+        if grown is NULL:
+            return -1
+        r.run = grown
+        r.capacity = capacity
+    memmove(&r.run[at + 1], &r.run[at], <size_t>(r.count - at) * sizeof(Run))
+    r.run[at].ledger = ledger
+    r.run[at].first = first
+    r.run[at].last = last
+    r.run[at].landed = landed
+    r.count += 1
+    return 0
+
+
+cdef void runs_remove(Runs* r, int64_t at) noexcept nogil:
+    memmove(&r.run[at], &r.run[at + 1], <size_t>(r.count - at - 1) * sizeof(Run))
+    r.count -= 1
+
+
+cdef bint joins(Run* a, Run* b) noexcept nogil:
+    return a.ledger == b.ledger and a.landed == b.landed and a.last + 1 == b.first
+
+
+cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
+    """Add entries first … last; where they are held already, ``landed`` replaces what was known. -1 = no memory."""
+    cdef int64_t at
+    cdef Run* run
+    cdef int64_t tail
+    # Nearly always the next entry of the newest run.
+    if r.count:
+        run = &r.run[r.count - 1]
+        if run.ledger == ledger and run.last + 1 == first and run.landed == landed:
+            run.last = last
+            return 0
+    at = runs_find(r, ledger, first)
+    while at < r.count:
+        run = &r.run[at]
+        if run.ledger != ledger or run.first > last:
+            break
+        # It overlaps: keep what sticks out on either side.
+        tail = run.last
+        if run.first < first:
+            if tail > last and runs_insert(r, at + 1, ledger, last + 1, tail, run.landed):
+                return -1
+            r.run[at].last = first - 1
+            at += 1
+            if tail > last:
+                break
+        elif tail > last:
+            run.first = last + 1
+            break
+        else:
+            runs_remove(r, at)
+    if runs_insert(r, at, ledger, first, last, landed):
+        return -1
+    if at + 1 < r.count and joins(&r.run[at], &r.run[at + 1]):
+        r.run[at].last = r.run[at + 1].last
+        runs_remove(r, at + 1)
+    if at and joins(&r.run[at - 1], &r.run[at]):
+        r.run[at - 1].last = r.run[at].last
+        runs_remove(r, at)
+    return 0
+
+
+cdef void runs_drop(Runs* r) noexcept nogil:
+    free(r.run)
+    memset(r, 0, sizeof(Runs))
+
+
+cdef State slot_state(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    cdef int64_t at
+    if s.ordered:
+        if not before(s.landed_ledger, s.landed_entry, ledger, entry):
+            return LANDED
+        return NEW if before(s.staged_ledger, s.staged_entry, ledger, entry) else STAGED
+    # A landed floor holds for shared subscriptions too.
+    if not before(s.landed_ledger, s.landed_entry, ledger, entry):
+        return LANDED
+    at = runs_find(&s.entries, ledger, entry)
+    if at == s.entries.count or s.entries.run[at].ledger != ledger or s.entries.run[at].first > entry:
+        return NEW
+    return LANDED if s.entries.run[at].landed else STAGED
+
+
+cdef int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    if s.ordered:
+        s.staged_ledger = ledger
+        s.staged_entry = entry
+        return 0
+    return runs_add(&s.entries, ledger, entry, entry, False)
+
+
+@cython.final
+cdef class SlotTable:
+    """The slots of one pipeline. ``logs`` is what log indexes mean; it may grow by ``add_log``.
+
+    Methods raise KeyError for a consumer id that was not added.
+    """
+
+    def __cinit__(self, logs=()):
+        self.logs = []
+        self.topics = []
+        self.topic_index = {}
+        self.dirty = []
+        self.room = -1
+        for log in logs:
+            self.add_log(log)
+
+    def __dealloc__(self):
+        cdef int64_t i
+        for i in range(self.capacity):
+            runs_drop(&self.slots[i].entries)
+            runs_drop(&self.slots[i].cut)
+        free(self.slots)
+
+    cdef Slot* get(self, int64_t consumer_id) except NULL:
+        if consumer_id < 0 or consumer_id >= self.capacity or not self.slots[consumer_id].known:
+            raise KeyError(f"no consumer {consumer_id}")
+        return &self.slots[consumer_id]
+
+    cdef Slot* find(self, uint64_t consumer_id, uint32_t connection) noexcept:
+        """The slot that a frame on ``connection`` belongs to, or NULL."""
+        if consumer_id >= <uint64_t>self.capacity or self.slots[consumer_id].connection != connection:
+            return NULL
+        return &self.slots[consumer_id]
+
+    cdef int touch(self, Slot* s, uint64_t consumer_id) except -1:
+        s.dirty = True
+        self.dirty.append(consumer_id)
+        return 0
+
+    def limit_rows(self, int64_t rows):
+        """Take ``rows`` more rows from all connections together, to the end of the entry, and drop what follows."""
+        if rows < 0:
+            raise ValueError("rows is negative")
+        self.room = rows
+
+    def add_log(self, log):
+        """Register ``log`` and return its index."""
+        self.logs.append(log)
+        return len(self.logs) - 1
+
+    def log(self, int index):
+        return self.logs[index]
+
+    def add(self, int64_t consumer_id, int32_t log_index, *, bint ordered):
+        """A consumer of ``logs[log_index]``. Positions start at the beginning: nothing landed, nothing staged."""
+        cdef int64_t capacity = self.capacity if self.capacity else 16
+        cdef Slot* grown
+        cdef Slot* s
+        if consumer_id < 0 or consumer_id >= MOST_CONSUMERS:
+            raise ValueError(f"consumer id {consumer_id} is out of range")
+        log = self.logs[log_index]
+        while capacity <= consumer_id:
+            capacity *= 2
+        if capacity != self.capacity:
+            grown = <Slot*>realloc(self.slots, <size_t>capacity * sizeof(Slot))
+            if grown is NULL:
+                raise MemoryError()
+            memset(grown + self.capacity, 0, <size_t>(capacity - self.capacity) * sizeof(Slot))
+            self.slots = grown
+            self.capacity = capacity
+        s = &self.slots[consumer_id]
+        if s.known:
+            raise ValueError(f"consumer {consumer_id} exists")
+        name = log.topic.encode()
+        if name not in self.topic_index:
+            self.topic_index[name] = len(self.topics)
+            # A new list: chunks that are out keep the one that their rows index.
+            self.topics = [*self.topics, name]
+        s.known = True
+        s.ordered = ordered
+        s.log = log_index
+        s.topic = self.topic_index[name]
+        s.partition = int(log.partition)
+        s.landed_ledger = s.staged_ledger = s.last_ledger = -1
+        s.landed_entry = s.staged_entry = s.last_entry = -1
+
+    def remove(self, int64_t consumer_id):
+        """Forget the consumer; its id may be added again."""
+        cdef Slot* s = self.get(consumer_id)
+        runs_drop(&s.entries)
+        runs_drop(&s.cut)
+        memset(s, 0, sizeof(Slot))
+
+    def attach(self, int64_t consumer_id, uint32_t connection_id, *, uint64_t epoch=0):
+        """Frames for this consumer are taken from this connection only (ids start at 1); debited restarts at 0."""
+        cdef Slot* s = self.get(consumer_id)
+        if connection_id == 0:
+            raise ValueError("connection ids start at 1")
+        s.connection = connection_id
+        s.epoch = epoch
+        s.debited = 0
+
+    def detach(self, int64_t consumer_id):
+        """Drop every frame of this consumer from now on."""
+        self.get(consumer_id).connection = 0
+
+    def set_landed(self, int64_t consumer_id, position):
+        """Everything up to ``position`` is durable: cut when it comes again. Never goes back."""
+        cdef Slot* s = self.get(consumer_id)
+        cdef int64_t ledger = position.a
+        cdef int64_t entry = position.b
+        if before(s.landed_ledger, s.landed_entry, ledger, entry):
+            s.landed_ledger = ledger
+            s.landed_entry = entry
+        if before(s.staged_ledger, s.staged_entry, s.landed_ledger, s.landed_entry):
+            s.staged_ledger = s.landed_ledger
+            s.staged_entry = s.landed_entry
+        # What the floor covers needs no run of its own.
+        while s.entries.count and not before(
+            s.landed_ledger, s.landed_entry, s.entries.run[0].ledger, s.entries.run[0].last
+        ):
+            runs_remove(&s.entries, 0)
+
+    def set_landed_runs(self, int64_t consumer_id, runs):
+        """Shared: the entries of ``runs`` (ledger, first, last) are durable."""
+        cdef Slot* s = self.get(consumer_id)
+        for ledger, first, last in runs:
+            if runs_add(&s.entries, ledger, first, last, True):
+                raise MemoryError()
+
+    def void_staged(self, int64_t consumer_id):
+        """The open roll is gone: what was received and is not durable is new again."""
+        cdef Slot* s = self.get(consumer_id)
+        cdef int64_t at = 0
+        s.staged_ledger = s.landed_ledger
+        s.staged_entry = s.landed_entry
+        s.chunk = 0
+        while at < s.entries.count:
+            if s.entries.run[at].landed:
+                at += 1
+            else:
+                runs_remove(&s.entries, at)
+
+    def debited(self, int64_t consumer_id):
+        """Permits that the broker has debited since ``attach`` (specs: pulsar 13.1)."""
+        return self.get(consumer_id).debited
+
+    def last_position(self, int64_t consumer_id):
+        """The last entry that came, cut or not; (-1, -1) before the first."""
+        cdef Slot* s = self.get(consumer_id)
+        return Position(s.last_ledger, s.last_entry)
+
+    def staged_position(self, int64_t consumer_id):
+        """Ordered: everything up to here was received."""
+        cdef Slot* s = self.get(consumer_id)
+        return Position(s.staged_ledger, s.staged_entry)
+
+    def landed_position(self, int64_t consumer_id):
+        """Everything up to here is durable."""
+        cdef Slot* s = self.get(consumer_id)
+        return Position(s.landed_ledger, s.landed_entry)
+
+    def entry_runs(self, int64_t consumer_id):
+        """Shared: (ledger, first, last, landed) of all that is held above the floor."""
+        cdef Slot* s = self.get(consumer_id)
+        cdef Run* r = s.entries.run
+        return [(r[i].ledger, r[i].first, r[i].last, bool(r[i].landed)) for i in range(s.entries.count)]
+
+    def largest_entry(self, int64_t consumer_id):
+        """Bytes of the largest recent entry, decompressed."""
+        return self.get(consumer_id).largest
+
+    def take_dirty(self):
+        """Consumers that got a frame since the last call."""
+        dirty = self.dirty
+        self.dirty = []
+        for consumer_id in dirty:
+            self.slots[<int64_t>consumer_id].dirty = False
+        return dirty
+
+    def take_cut_landed(self, int64_t consumer_id):
+        """Durable entries that came again, as (ledger, first, last): they want their ack once more."""
+        cdef Slot* s = self.get(consumer_id)
+        runs = [(s.cut.run[i].ledger, s.cut.run[i].first, s.cut.run[i].last) for i in range(s.cut.count)]
+        s.cut.count = 0
+        return runs

@@ -1,0 +1,34 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from fastwire.wire.pool cimport Pool
+
+
+cdef enum Codec:                 # our numbers; each system maps its own onto them
+    CODEC_NONE = 0
+    CODEC_LZ4_BLOCK = 1
+    CODEC_ZLIB = 2
+    CODEC_ZSTD = 3
+    CODEC_SNAPPY_RAW = 4
+
+
+cdef class Window:
+    cdef uint8_t* at
+    cdef Py_ssize_t size
+    cdef bint readonly_
+
+
+cdef class Decompressor:
+    cdef Pool _pool
+    cdef Window _input
+    cdef Window _output
+    cdef object _zstd
+    cdef bytes _held             # what a codec returned as bytes, alive until the next call
+    cdef uint8_t* _scratch
+    cdef int _scratch_class
+    cdef int64_t _scratch_size
+    cdef uint32_t crc32c(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE
+    cdef const uint8_t* decompress(
+        self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t out_size
+    ) except NULL
+    cdef int reserve(self, int64_t size) except -1
+    cdef void shrink(self) noexcept

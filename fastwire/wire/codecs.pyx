@@ -1,0 +1,164 @@
+"""One call an entry into the CRC and codec packages, with limits on what a peer may make us allocate.
+
+What a codec gives is checked against the announced size, and the announced size against what the compressed bytes can
+possibly become: nothing is allocated on a peer's word alone.
+"""
+
+import zlib
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from fastwire.wire.pool cimport Pool, fw_give, fw_take
+
+from cramjam import DecompressionError
+from cramjam import lz4 as _lz4
+from cramjam import snappy as _snappy
+from crc32c import crc32c as _crc32c
+from zstandard import ZstdDecompressor, ZstdError
+
+from fastwire.errors import CorruptEntryError
+
+cdef enum:
+    MAX_OUTPUT = 128 << 20       # of one entry: brokers limit the compressed size only, so this limit is ours
+    LZ4_RATIO = 255              # a run of 255 bytes for every length byte
+    ZLIB_RATIO = 1032            # 258 bytes from 2 bits
+    SNAPPY_RATIO = 32            # a copy of 64 bytes takes 2 to 3 bytes
+    SCRATCH_KEPT = 4 << 20       # a larger scratch is given back when the entry is decoded
+
+
+cdef int64_t zstd_content_size(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """What a zstd frame's header says of its content (RFC 8878, 3.1.1.1): -1 = it does not say, -2 = no such header."""
+    cdef int flag, width, at, i
+    cdef int64_t value = 0
+    if size < 6 or data[0] != 0x28 or data[1] != 0xB5 or data[2] != 0x2F or data[3] != 0xFD:
+        return -2
+    flag = data[4] >> 6
+    width = 1 << flag if flag else (1 if data[4] & 0x20 else 0)
+    if width == 0:
+        return -1
+    at = 5 + (0 if data[4] & 0x20 else 1) + ((1 << (data[4] & 3)) >> 1)
+    if size < at + width:
+        return -2
+    for i in range(width):
+        value |= <int64_t>data[at + i] << (8 * i)
+    return value + 256 if width == 2 else value
+
+
+@cython.final
+cdef class Window:
+    """A buffer over memory that somebody else owns; moved from call to call, so that no view is made an entry."""
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if self.readonly_ and flags & PyBUF_WRITABLE:
+            raise BufferError("this window is read-only")
+        PyBuffer_FillInfo(view, self, self.at, self.size, self.readonly_, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        pass
+
+
+@cython.final
+cdef class Decompressor:
+    """Checks CRC-32C and decompresses whole entries into a scratch buffer that is reused."""
+
+    def __cinit__(self, Pool pool not None):
+        self._pool = pool
+        self._input = Window()
+        self._input.readonly_ = True
+        self._output = Window()
+        # A new context costs four times a small frame's decompression.
+        self._zstd = ZstdDecompressor()
+
+    def __dealloc__(self):
+        if self._scratch is not NULL:
+            fw_give(self._pool.pool, self._scratch, self._scratch_class)
+
+    cdef uint32_t crc32c(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
+        self._input.at = <uint8_t*>data
+        self._input.size = size
+        # 0: keep the interpreter lock. Winning it back costs more than any entry's CRC.
+        return _crc32c(self._input, 0, 0)
+
+    cdef int reserve(self, int64_t size) except -1:
+        """Make the scratch hold ``size`` bytes; its content is lost."""
+        cdef int klass = 0
+        cdef void* at
+        if size <= self._scratch_size:
+            return 0
+        if self._scratch is not NULL:
+            fw_give(self._pool.pool, self._scratch, self._scratch_class)
+            self._scratch = NULL
+            self._scratch_size = 0
+        at = fw_take(self._pool.pool, <size_t>size, &klass)
+        if at is NULL:
+            raise MemoryError()
+        self._scratch = <uint8_t*>at
+        self._scratch_class = klass
+        self._scratch_size = <int64_t>1 << klass
+        return 0
+
+    cdef void shrink(self) noexcept:
+        """Let go of what one large entry needed."""
+        self._held = None
+        if self._scratch_size > SCRATCH_KEPT:
+            fw_give(self._pool.pool, self._scratch, self._scratch_class)
+            self._scratch = NULL
+            self._scratch_size = 0
+
+    cdef const uint8_t* decompress(
+        self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t out_size
+    ) except NULL:
+        """``out_size`` bytes, valid until the next call. Raises CorruptEntryError, named as Pulsar names it."""
+        cdef int64_t ratio = 0
+        cdef int64_t said
+        cdef Py_ssize_t got
+        if out_size > MAX_OUTPUT:
+            raise CorruptEntryError(
+                "UncompressedSizeCorruption", f"announces {out_size} bytes, the limit is {MAX_OUTPUT}"
+            )
+        if codec == CODEC_LZ4_BLOCK:
+            ratio = LZ4_RATIO
+        elif codec == CODEC_ZLIB:
+            ratio = ZLIB_RATIO
+        elif codec == CODEC_SNAPPY_RAW:
+            ratio = SNAPPY_RATIO
+        if ratio and out_size > (size + 16) * ratio:
+            raise CorruptEntryError(
+                "UncompressedSizeCorruption", f"announces {out_size} bytes, {size} compressed ones cannot become that"
+            )
+        self._input.at = <uint8_t*>data
+        self._input.size = size
+        try:
+            if codec == CODEC_LZ4_BLOCK or codec == CODEC_SNAPPY_RAW:
+                self.reserve(out_size if out_size else 1)
+                self._output.at = self._scratch
+                self._output.size = out_size
+                if codec == CODEC_LZ4_BLOCK:
+                    got = _lz4.decompress_block_into(self._input, self._output, output_len=out_size)
+                else:
+                    got = _snappy.decompress_raw_into(self._input, self._output)
+                if got != out_size:
+                    raise CorruptEntryError("DecompressionError", f"gave {got} bytes, {out_size} were announced")
+                return self._scratch
+            if codec == CODEC_ZSTD:
+                # The package allocates what the frame's header claims, whatever limit it is given.
+                said = zstd_content_size(data, size)
+                if said != -1 and said != out_size:
+                    raise CorruptEntryError("DecompressionError", f"no zstd frame of {out_size} bytes")
+                self._held = self._zstd.decompress(
+                    self._input, max_output_size=out_size, allow_extra_data=False, read_across_frames=False
+                )
+            elif codec == CODEC_ZLIB:
+                # Java ends its streams with a sync flush: no final block, no Adler-32 (pulsar 9).
+                self._held = zlib.decompressobj().decompress(self._input, out_size + 1)
+            else:
+                raise CorruptEntryError("DecompressionError", f"unknown codec {codec}")
+        except CorruptEntryError:
+            raise
+        except (DecompressionError, ZstdError, zlib.error) as exc:
+            raise CorruptEntryError("DecompressionError", str(exc)) from None
+        if len(self._held) != out_size:
+            raise CorruptEntryError("DecompressionError", f"gave {len(self._held)} bytes, {out_size} were announced")
+        return <const uint8_t*><char*>self._held

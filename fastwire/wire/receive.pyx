@@ -1,0 +1,83 @@
+"""The receive buffer of a connection: written over and over, so that it stays in the cache, and parsed in place."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy, memmove
+
+from fastwire.wire.pool cimport Pool, fw_give, fw_take
+
+cdef enum:
+    LEAST_FREE = 65_536          # below it a read gets too small to be worth a wake-up
+
+
+@cython.final
+cdef class ReceiveBuffer:
+    """Bytes from a socket.
+
+    ``writable()`` gives the free tail, ``commit(n)`` says that n bytes were put there, and the parser, compiled beside
+    it, moves ``start``. A cut-off frame is carried to the front once; the buffer grows to a larger frame when the
+    parser asks by ``wanted`` (it has checked the size) and shrinks back when that frame is through.
+    """
+
+    def __cinit__(self, Pool pool not None, int64_t capacity=1 << 20):
+        self._pool = pool
+        self._class = -1
+        self.usual = capacity
+        self.move(capacity)
+
+    def __dealloc__(self):
+        if self.data is not NULL:
+            fw_give(self._pool.pool, self.data, self._class)
+
+    cdef int move(self, int64_t capacity) except -1:
+        """Go to a block of ``capacity`` bytes, taking the unparsed bytes along."""
+        cdef int klass = 0
+        cdef uint8_t* at
+        cdef int64_t size = self.end - self.start
+        if self.exports:
+            raise BufferError("the receive buffer cannot move while a view of it is out")
+        at = <uint8_t*>fw_take(self._pool.pool, <size_t>capacity, &klass)
+        if at is NULL:
+            raise MemoryError()
+        if self.data is not NULL:
+            memcpy(at, self.data + self.start, <size_t>size)
+            fw_give(self._pool.pool, self.data, self._class)
+        self.data = at
+        self._class = klass
+        self.capacity = <int64_t>1 << klass
+        self.start = 0
+        self.end = size
+        return 0
+
+    def writable(self):
+        """A writable view of the free tail, never empty."""
+        cdef int64_t size = self.end - self.start
+        cdef int64_t needed = self.wanted if self.wanted > size + LEAST_FREE else size + LEAST_FREE
+        if size == 0:
+            self.start = self.end = 0
+        if needed > self.capacity:
+            self.move(needed)
+        elif self.capacity > self.usual * 2 and needed <= self.usual:
+            self.move(self.usual)
+        elif self.capacity - self.start < needed or self.capacity - self.end < LEAST_FREE:
+            memmove(self.data, self.data + self.start, <size_t>size)
+            self.start = 0
+            self.end = size
+        return memoryview(self)
+
+    def commit(self, int64_t count):
+        """``count`` bytes were written to the last ``writable()``. Raises ValueError if they cannot have been."""
+        if count < 0 or count > self.capacity - self.end:
+            raise ValueError(f"{count} bytes do not fit the buffer")
+        self.end += count
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data + self.end, self.capacity - self.end, 0, flags | PyBUF_WRITABLE)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self.exports -= 1
+
+    def __len__(self):
+        return self.end - self.start
