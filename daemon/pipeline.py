@@ -7,7 +7,7 @@ everything else happens on the event loop.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from .logs import get_logger
 from .metrics import PipelineMetrics, PipelineState
 from .roll import Roll, RollPolicy
 from .sinks.base import LoggedSink, Sink
-from .sources.base import Assignment, First, LogStopped, Source, SourceFailed
+from .sources.base import Assignment, First, LogStopped, Source, SourceEvents, SourceFailed
 
 __all__ = ["Pipeline", "PipelineFailed", "SinkThread"]
 
@@ -33,6 +33,9 @@ UNREACHABLE_LIMIT_S = 30.0  # --until-end gives up after this long without a bro
 
 log = get_logger("pipeline")
 _T = TypeVar("_T")
+
+SourceFactory = Callable[[SourceEvents, str | None], Source]
+"""Makes the source of a pipeline from its events and the cluster's name (None: the sink has no log that fixes one)."""
 
 
 class PipelineFailed(FastwireError):  # noqa: N818 - what happened to the pipeline; its cause is chained
@@ -48,11 +51,18 @@ class SinkThread:
 
     def __init__(self, sink: Sink, name: str) -> None:
         self.sink = sink
+        self.busy_since: float | None = None
+        """Loop time since when a call runs; None while none does."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"sink-{name}")
 
     async def run(self, call: Callable[..., _T], *args: object) -> _T:
         """Return what ``call`` returns; it runs after all calls that were made before."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
+        loop = asyncio.get_running_loop()
+        self.busy_since = loop.time()
+        try:
+            return await loop.run_in_executor(self._thread, call, *args)
+        finally:
+            self.busy_since = None
 
     def shutdown(self) -> None:
         """No call may follow; one that is running goes on."""
@@ -69,7 +79,7 @@ class Pipeline:
     def __init__(
         self,
         name: str,
-        source: Source,
+        make_source: "SourceFactory",
         sink: Sink,
         budget: Budget,
         metrics: PipelineMetrics,
@@ -86,11 +96,13 @@ class Pipeline:
         self.state: PipelineState = "starting"
         self.error: str | None = None
         self.rows_received = 0
+        self.bytes_received = 0
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)  # files and their bytes
-        self.last_progress = 0.0
-        self._source = source
+        self._make_source = make_source
+        self._made_source: Source | None = None
+        self._cluster: str | None = None
         self._sink = SinkThread(sink, name)
         self._budget = budget
         self._metrics = metrics
@@ -120,6 +132,7 @@ class Pipeline:
             return False
         self._chunks.append(chunk)
         self.rows_received += chunk.rows
+        self.bytes_received += chunk.payload_bytes
         self._metrics.received(chunk.rows, chunk.payload_bytes)
         if chunk.diverted:
             self._metrics.diverted(len(chunk.diverted))
@@ -177,6 +190,17 @@ class Pipeline:
         """Whether records flow, or would if there were any."""
         return self.state == "running" and self._source.unreachable_since is None
 
+    @property
+    def waiting(self) -> str | None:
+        """What holds the sink up, in words; None if nothing does."""
+        sink = self._sink.sink
+        return sink.waiting if isinstance(sink, LoggedSink) else None
+
+    def hung_s(self, now: float) -> float:
+        """How long the sink's running call has taken without a reason that is known, in seconds."""
+        since = self._sink.busy_since
+        return now - since if since is not None and self.waiting is None else 0.0
+
     def status(self) -> dict[str, Any]:
         """What ``/status`` shows of this pipeline."""
         return {
@@ -187,11 +211,12 @@ class Pipeline:
             "commits": self.commits,
             "roll": {"rows": self._roll.rows, "bytes": self._staged_bytes()},
             "queued_chunks": len(self._chunks),
+            "waiting": self.waiting,
             "stopped_partitions": {
                 f"{self._source.logs[index].topic} {self._source.logs[index].partition}": why
                 for index, why in self._stopped_logs.items()
             },
-            "source": self._source.status(),
+            "source": self._made_source.status() if self._made_source is not None else None,
         }
 
     async def run(self) -> None:
@@ -199,11 +224,13 @@ class Pipeline:
         watch: asyncio.Task[None] | None = None
         try:
             await self._open()
+            self._made_source = self._make_source(self, self._cluster)
+            self._budget.watch(self._source.on_budget)
             starting = asyncio.ensure_future(self._source.start(self.coverage))
             starting.add_done_callback(self._started)
             try:
                 if self._until_end:
-                    watch = asyncio.create_task(self._watch_end())
+                    watch = asyncio.create_task(self._watch_end(starting))
                     watch.add_done_callback(self._watched)
                 await self._work()
             finally:
@@ -226,6 +253,11 @@ class Pipeline:
                 watch.cancel()
             await self._close()
 
+    @property
+    def _source(self) -> Source:
+        assert self._made_source is not None, "the source is made after the sink has been opened"
+        return self._made_source
+
     def abandon(self) -> None:
         """Let go of the sink's thread without waiting for it; the process is about to end."""
         self._sink.shutdown()
@@ -239,14 +271,13 @@ class Pipeline:
                 raise self._failure
             try:
                 await self._step()
-            except Superseded as exc:
-                self._metrics.superseded()
-                log.warning("another writer was faster; reading on from what it left", pipeline=self.name, why=str(exc))
-                await self._start_over()
-                continue
-            except SinkFailedError as exc:
-                self._metrics.sink_failed()
-                log.error("the sink failed and is opened again", pipeline=self.name, why=str(exc))
+            except (Superseded, SinkFailedError) as exc:
+                self._tell_void(exc)
+                if self._draining:
+                    # Nothing is lost: it was not acknowledged either.
+                    self._drop_chunks()
+                    self._roll.restart()
+                    return
                 await self._start_over()
                 continue
             if self._draining and not self._chunks:
@@ -274,7 +305,7 @@ class Pipeline:
         if self._settled:
             await self._settle()
         # A commit that was asked for covers what had been received then: the queue goes first.
-        reason = self._roll.due(self._staged_bytes(), self._clock())
+        reason = self._roll.due(self._staged_bytes(), self._clock()) or self._out_of_files()
         if not self._chunks:
             reason = self._commit_reason or reason
             self._commit_reason = None
@@ -309,7 +340,6 @@ class Pipeline:
         self.published = published
         self._metrics.roll(0, 0)
         self._budget.check()
-        self._progressed()
         log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
         self._source.landed(self.coverage)
 
@@ -317,8 +347,8 @@ class Pipeline:
         settled, self._settled = self._settled, {}
         sink = self._sink.sink
         if isinstance(sink, LoggedSink):
-            for index, floor in settled.items():
-                await self._sink.run(sink.settle, self._source.logs[index], floor)
+            floors = {self._source.logs[index]: floor for index, floor in settled.items()}
+            await self._sink.run(sink.settle, floors)
 
     async def _assign(self) -> None:
         """Logs became ours: learn what others have landed, fix where new ones begin, and ask for records."""
@@ -329,7 +359,7 @@ class Pipeline:
             if not self._existed:
                 self._refuse_lost_dataset(assignments)
                 if not sink.exists:
-                    await self._sink.run(sink.create)
+                    await self._sink.run(sink.create_dataset)
         firsts = await self._source.resolve(assignments, self.coverage)
         if firsts:
             self._tell_progress(firsts)
@@ -338,7 +368,6 @@ class Pipeline:
         self._source.grant(assignments, self.coverage)
         if self.state == "starting":
             self._state("running")
-        self._progressed()
 
     def _refuse_lost_dataset(self, assignments: Sequence[Assignment]) -> None:
         """A subscription that has moved and no dataset: was /data not mounted? Only the user can tell."""
@@ -391,7 +420,14 @@ class Pipeline:
                 continue
             self._sink_open = True
             sink = self._sink.sink
-            self._existed = sink.exists if isinstance(sink, LoggedSink) else True
+            if isinstance(sink, LoggedSink):
+                self._existed = sink.exists
+                if self._cluster not in (None, sink.cluster):
+                    raise PipelineFailed(
+                        f"the dataset was created meanwhile, for cluster {sink.cluster!r} instead of {self._cluster!r};"
+                        " starting again takes its name"
+                    )
+                self._cluster = sink.cluster
             return
 
     async def _start_over(self) -> None:
@@ -414,37 +450,31 @@ class Pipeline:
             if not self._roll.empty:
                 await self._commit("failure")
         except (Superseded, SinkFailedError) as exc:
-            log.warning("the open roll could not be committed", pipeline=self.name, why=str(exc))
+            self._tell_void(exc)
 
     async def _finish(self) -> None:
         if not self._roll.empty:
             try:
                 await self._commit("shutdown")
             except (Superseded, SinkFailedError) as exc:
-                # Nothing is lost: it was not acknowledged either.
-                log.warning("the open roll was given up", pipeline=self.name, why=str(exc))
+                self._tell_void(exc)
 
     async def _close(self) -> None:
         self._draining = True
         try:
-            await self._source.close(self._drain_timeout_s)
+            if self._made_source is not None:
+                self._budget.unwatch(self._source.on_budget)
+                await self._source.close(self._drain_timeout_s)
         finally:
             self._drop_chunks()
             if self._sink_open:
                 await self._sink.run(self._sink.sink.close)
             self._sink.shutdown()
 
-    async def _watch_end(self) -> None:
+    async def _watch_end(self, starting: "asyncio.Future[None]") -> None:
         """``--until-end``: drain when everything up to the heads seen at the start has landed."""
         loop = asyncio.get_running_loop()
-        finding = asyncio.ensure_future(self._source.heads())
-        try:
-            while not finding.done():
-                self._give_up_without_broker(loop.time())
-                await asyncio.wait([finding], timeout=END_POLL_S)
-            heads = finding.result()
-        finally:
-            finding.cancel()
+        heads = await self._patiently(self._find_heads(starting))
         asked = 0.0
         while not self._draining:
             self._give_up_without_broker(loop.time())
@@ -460,6 +490,21 @@ class Pipeline:
                 if behind and not self._chunks and not self._roll.empty:
                     self._ask_commit("end")
             await asyncio.sleep(END_POLL_S)
+
+    async def _find_heads(self, starting: "asyncio.Future[None]") -> Mapping[int, Position]:
+        await asyncio.wait([starting])
+        return await self._source.heads()
+
+    async def _patiently(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """What ``work`` returns, unless the broker stays away for too long."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                self._give_up_without_broker(asyncio.get_running_loop().time())
+                await asyncio.wait([task], timeout=END_POLL_S)
+            return task.result()
+        finally:
+            task.cancel()
 
     def _is_behind(self, index: int, head: Position) -> bool:
         if index in self._stopped_logs:
@@ -482,6 +527,20 @@ class Pipeline:
         if not task.cancelled() and (exc := task.exception()) is not None:
             self._fail(exc)
 
+    def _tell_void(self, exc: Superseded | SinkFailedError) -> None:
+        if isinstance(exc, Superseded):
+            self._metrics.superseded()
+            log.warning("another writer was faster; its rows stand, ours are dropped", pipeline=self.name, why=str(exc))
+        else:
+            self._metrics.sink_failed()
+            log.error("the sink failed; what was not committed is read again", pipeline=self.name, why=str(exc))
+
+    def interrupt(self) -> None:
+        """End a wait of the sink, for room on its disk say; what is not committed stays the broker's."""
+        sink = self._sink.sink
+        if isinstance(sink, LoggedSink):
+            sink.interrupt()
+
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
@@ -501,10 +560,11 @@ class Pipeline:
 
     def _published(self) -> tuple[int, int]:
         sink = self._sink.sink
-        return sink.published if isinstance(sink, LoggedSink) else (0, 0)
+        return (sink.committed_files, sink.committed_bytes) if isinstance(sink, LoggedSink) else (0, 0)
 
-    def _progressed(self) -> None:
-        self.last_progress = self._clock()
+    def _out_of_files(self) -> str | None:
+        sink = self._sink.sink
+        return "open files" if isinstance(sink, LoggedSink) and sink.too_many_files else None
 
     def _state(self, state: PipelineState) -> None:
         self.state = state

@@ -182,6 +182,15 @@ cdef inline void event_time_put(Columns* c, int64_t row, int64_t micros) noexcep
     c.event_time_present += 1
 
 
+cdef inline int64_t columns_bytes(const Columns* c) noexcept nogil:
+    """Bytes of all variable-sized cells: a chunk is as large as its keys and headers too."""
+    cdef int64_t sum = c.producers.size
+    cdef int which
+    for which in range(1, VAR_COUNT):
+        sum += c.cells[which].size
+    return sum
+
+
 cdef inline void fill32(int32_t* column, int64_t first, int64_t last, int32_t value) noexcept nogil:
     cdef int64_t i
     for i in range(first, last):

@@ -32,6 +32,7 @@ from fastwire.columns.builder cimport (
     VAR_ORDERING_KEY,
     VAR_SCHEMA_VERSION,
     VAR_VALUE,
+    Cells,
     Columns,
     Mark,
     cells_grow,
@@ -61,12 +62,11 @@ from fastwire.wire.reader cimport (
     reader_init,
 )
 
-from base64 import b64decode
-
 __all__ = ["Message", "MessageBatch"]
 
 cdef enum:
     SMALLEST_ELEMENT = 6         # 4 bytes of size and the required payload_size: bounds what a count may claim
+    MOST_SCHEMA_BYTES = 32 << 20 # of copies of one entry's schema version, which has 8 bytes where it is not forged
     LAST_MILLI = 253402300799999 # the end of the year 9999: no reader shows later ones, and times 1,000 would wrap
 
 
@@ -90,34 +90,47 @@ cdef int32_t sextet(uint8_t byte) noexcept nogil:
     return -1
 
 
-cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """The decoded key, or the text itself where it is not base64."""
+cdef Py_ssize_t base64_size(const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """Bytes that ``text`` decodes to, or -1 if it is not base64. Both alphabets; padding may be missing."""
     cdef Py_ssize_t i, n = size
-    cdef uint32_t bits = 0
-    cdef int held = 0
-    cdef int64_t at
-    cdef uint8_t* out
     while n and text[n - 1] == 61:
         n -= 1
+    if n & 3 == 1 or size - n > 2:
+        return -1
     for i in range(n):
         if sextet(text[i]) < 0:
-            return cells_put(c, VAR_KEY, row, text, size)
-    if n % 4 == 1 or size - n > 2:
-        return cells_put(c, VAR_KEY, row, text, size)
-    if c.cells[VAR_KEY].capacity - c.cells[VAR_KEY].size < n and cells_grow(c, VAR_KEY, n):
-        return -1
-    at = c.cells[VAR_KEY].size
-    out = c.cells[VAR_KEY].data + at
-    if cells_put(c, VAR_KEY, row, text, 0):
-        return -1
-    for i in range(n):
-        bits = bits << 6 | <uint32_t>sextet(text[i])
+            return -1
+    return n // 4 * 3 + (n & 3) * 3 // 4
+
+
+cdef void decode_base64(const uint8_t* text, uint8_t* out, Py_ssize_t size) noexcept nogil:
+    """Write the ``size`` bytes that ``base64_size`` found."""
+    cdef uint32_t bits = 0
+    cdef int held = 0
+    cdef uint8_t* end = out + size
+    while out < end:
+        bits = bits << 6 | <uint32_t>sextet(text[0])
+        text += 1
         held += 6
         if held >= 8:
             held -= 8
             out[0] = <uint8_t>(bits >> held & 0xFF)
             out += 1
-    c.cells[VAR_KEY].size = out - c.cells[VAR_KEY].data
+
+
+cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """The decoded key, or the text itself where it is not base64."""
+    cdef Cells* v = &c.cells[VAR_KEY]
+    cdef Py_ssize_t decoded = base64_size(text, size)
+    if decoded < 0:
+        return cells_put(c, VAR_KEY, row, text, size)
+    if v.capacity - v.size < decoded and cells_grow(c, VAR_KEY, decoded):
+        return -1
+    if cells_put(c, VAR_KEY, row, text, 0):
+        return -1
+    if decoded:
+        decode_base64(text, v.data + v.size, decoded)
+        v.size += decoded
     return 0
 
 
@@ -279,6 +292,9 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
             return NO_MEMORY if producer == -1 else NOT_UTF8
     status = put_batch(c, m, place, r) if m.batched else put_single(c, m, place, r)
     last = c.rows
+    if not status and m.schema_version_size * (last - first) > MOST_SCHEMA_BYTES and mask & HAS_SCHEMA_VERSION:
+        reader_fail(r, FAULT_LENGTH, m.schema_version_size)
+        status = DAMAGED
     if not status and m.schema_version_size and mask & HAS_SCHEMA_VERSION:
         for row in range(first, last):
             if cells_put(c, VAR_SCHEMA_VERSION, row, m.schema_version, m.schema_version_size):
@@ -329,11 +345,16 @@ cdef class Message:
 
     @property
     def key(self):
-        """bytes, or None."""
+        """bytes, decoded where the producer says base64 and it is; or None."""
         if self._single.key is NULL or self._single.null_key:
             return None
-        text = PyBytes_FromStringAndSize(<const char*>self._single.key, self._single.key_size)
-        return b64decode(text) if self._single.key_is_base64 else text
+        cdef Py_ssize_t decoded = base64_size(self._single.key, self._single.key_size)
+        cdef bytes key
+        if decoded < 0 or not self._single.key_is_base64:
+            return PyBytes_FromStringAndSize(<const char*>self._single.key, self._single.key_size)
+        key = PyBytes_FromStringAndSize(NULL, decoded)
+        decode_base64(self._single.key, <uint8_t*><char*>key, decoded)
+        return key
 
     @property
     def ordering_key(self):

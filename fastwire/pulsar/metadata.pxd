@@ -18,7 +18,8 @@ from fastwire.wire.reader cimport (
 )
 
 cdef enum:
-    ACK_SET_WORDS = 8192         # 524,288 messages in an entry: more than any broker's limits let through
+    MOST_MESSAGES = 524_288      # in one entry: more than any broker's limits let through
+    ACK_SET_WORDS = 8192         # one bit a message
 
 cdef struct MessageHead:         # CommandMessage
     uint64_t consumer_id

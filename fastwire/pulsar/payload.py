@@ -289,9 +289,7 @@ def encode_chunks(
 
 def encode_send(producer_id: int, entry: Entry) -> bytes:
     """Return the whole SEND frame of an entry."""
-    send = pb.CommandSend(producer_id=producer_id, sequence_id=entry.sequence_id)
-    if entry.messages != 1:
-        send.num_messages = entry.messages
+    send = pb.CommandSend(producer_id=producer_id, sequence_id=entry.sequence_id, num_messages=entry.messages)
     if entry.highest_sequence_id != entry.sequence_id:
         send.highest_sequence_id = entry.highest_sequence_id
     if entry.chunk:

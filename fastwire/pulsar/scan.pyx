@@ -12,11 +12,12 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from fastwire.columns.builder cimport Columns, columns_drop, columns_open
+from fastwire.columns.builder cimport Columns, columns_bytes, columns_drop, columns_open
 from fastwire.columns.chunk cimport Chunk, Places, SpanRow, chunk_close, places_drop, places_open_span, places_run
 from fastwire.pulsar.batch cimport DAMAGED, NO_MEMORY, NOT_UTF8, EntryPlace, decode_entry
 from fastwire.pulsar.metadata cimport (
     ACK_SET_WORDS,
+    MOST_MESSAGES,
     MessageHead,
     Metadata,
     read_ack_set,
@@ -360,11 +361,7 @@ cdef class Scanner:
                     bad, detail = "BatchDeSerializeError", str(reader_error(&inner, "MessageMetadata"))
                 elif m.batched and m.messages < 0:
                     bad, detail = "BatchDeSerializeError", f"num_messages_in_batch is {m.messages}"
-        if bad is not None:
-            # Nothing of the metadata can be trusted: one permit, or what ack_set says (pulsar 13.4).
-            m.batched = False
-            m.messages = 1
-        permits = self.permits(head, &m, &place)
+        permits = self.permits(head, &m, &place) if bad is None else self.permits_untrusted(head, &place)
         if slot.ordered and head.has_epoch and head.epoch < slot.epoch:
             self.dropped_frames += 1
             self.debit(slot, head, permits)
@@ -381,6 +378,9 @@ cdef class Scanner:
             return GO_ON
         if bad is not None:
             return self.reject(slot, head, permits, bad, detail, p + at, size - at)
+        if m.batched and m.messages > MOST_MESSAGES:
+            detail = f"num_messages_in_batch is {m.messages}, the limit is {MOST_MESSAGES}"
+            return self.reject(slot, head, permits, "BatchDeSerializeError", detail, p + at, size - at)
         if m.marker:
             self.debit(slot, head, permits)
             self.place_span(slot, head, 0)
@@ -402,6 +402,12 @@ cdef class Scanner:
             if head.permits == 0 or <int64_t>head.permits != count:
                 raise ProtocolError("message_permits", 8, detail=f"is {head.permits}, the entry holds {count}")
         return count
+
+    cdef int64_t permits_untrusted(self, MessageHead* head, EntryPlace* place) noexcept:
+        """The same where the metadata is damaged: what the command itself says, else one (pulsar 13.4)."""
+        if place.ack_set is not NULL:
+            return bits_below(place.ack_set, place.ack_words, MOST_MESSAGES)
+        return head.permits if head.has_permits and head.permits else 1
 
     cdef int debit(self, Slot* slot, MessageHead* head, int64_t permits) except -1:
         slot.debited += <uint64_t>permits
@@ -490,18 +496,19 @@ cdef class Scanner:
         before_rows = m.messages if m.batched else 1
         if c.rows and (
             c.rows + before_rows > CHUNK_ROWS
-            or c.payload + (size if m.compression == 0 else m.uncompressed_size) > CHUNK_BYTES
+            or columns_bytes(c) + m.size + (size if m.compression == 0 else m.uncompressed_size) > CHUNK_BYTES
         ):
             return STOP_CHUNK_FULL
         if m.compression:
             # What the official clients check is the size as received (pulsar 9); the frame limit has done it here.
             try:
-                if m.uncompressed_size == 0:
+                if m.uncompressed_size == 0 and m.compression <= CODEC_SNAPPY_RAW:
                     size = 0
                 else:
                     data = self.codecs.decompress(codec_of(m.compression), data, size, m.uncompressed_size)
                     size = m.uncompressed_size
             except CorruptEntryError as exc:
+                self.codecs.shrink()
                 return self.reject(slot, head, permits, exc.reason, exc.detail, raw, raw_size)
         if c.memory is NULL and columns_open(c):
             raise MemoryError()

@@ -249,6 +249,7 @@ cdef class SlotTable:
         if before(s.staged_ledger, s.staged_entry, s.landed_ledger, s.landed_entry):
             s.staged_ledger = s.landed_ledger
             s.staged_entry = s.landed_entry
+            s.chunk = 0          # what comes next does not follow what the open span ends with
         # What the floor covers needs no run of its own.
         while s.entries.count and not before(
             s.landed_ledger, s.landed_entry, s.entries.run[0].ledger, s.entries.run[0].last
@@ -259,6 +260,8 @@ cdef class SlotTable:
         """Shared: the entries of ``runs`` (ledger, first, last) are durable."""
         cdef Slot* s = self.get(consumer_id)
         for ledger, first, last in runs:
+            if first > last:
+                raise ValueError(f"entries {first} to {last} run backwards")
             if runs_add(&s.entries, ledger, first, last, True):
                 raise MemoryError()
 

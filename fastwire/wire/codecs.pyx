@@ -8,7 +8,7 @@ import zlib
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from fastwire.wire.pool cimport Pool, fw_give, fw_take
 
@@ -25,13 +25,14 @@ cdef enum:
     LZ4_RATIO = 255              # a run of 255 bytes for every length byte
     ZLIB_RATIO = 1032            # 258 bytes from 2 bits
     SNAPPY_RATIO = 32            # a copy of 64 bytes takes 2 to 3 bytes
+    ZSTD_RATIO = 32_768          # a block of 128 KiB that repeats one byte takes 4
     SCRATCH_KEPT = 4 << 20       # a larger scratch is given back when the entry is decoded
 
 
 cdef int64_t zstd_content_size(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """What a zstd frame's header says of its content (RFC 8878, 3.1.1.1): -1 = it does not say, -2 = no such header."""
     cdef int flag, width, at, i
-    cdef int64_t value = 0
+    cdef uint64_t value = 0
     if size < 6 or data[0] != 0x28 or data[1] != 0xB5 or data[2] != 0x2F or data[3] != 0xFD:
         return -2
     flag = data[4] >> 6
@@ -42,8 +43,8 @@ cdef int64_t zstd_content_size(const uint8_t* data, Py_ssize_t size) noexcept no
     if size < at + width:
         return -2
     for i in range(width):
-        value |= <int64_t>data[at + i] << (8 * i)
-    return value + 256 if width == 2 else value
+        value |= <uint64_t>data[at + i] << (8 * i)
+    return <int64_t>(value + 256 if width == 2 else value)
 
 
 @cython.final
@@ -60,6 +61,7 @@ cdef class Window:
 
 
 @cython.final
+@cython.no_gc                    # __dealloc__ needs the pool, which a collector could clear first; no cycle is possible
 cdef class Decompressor:
     """Checks CRC-32C and decompresses whole entries into a scratch buffer that is reused."""
 
@@ -124,6 +126,8 @@ cdef class Decompressor:
             ratio = ZLIB_RATIO
         elif codec == CODEC_SNAPPY_RAW:
             ratio = SNAPPY_RATIO
+        elif codec == CODEC_ZSTD:
+            ratio = ZSTD_RATIO
         if ratio and out_size > (size + 16) * ratio:
             raise CorruptEntryError(
                 "UncompressedSizeCorruption", f"announces {out_size} bytes, {size} compressed ones cannot become that"

@@ -12,6 +12,7 @@ cdef enum:
 
 
 @cython.final
+@cython.no_gc                    # __dealloc__ needs the pool, which a collector could clear first; no cycle is possible
 cdef class ReceiveBuffer:
     """Bytes from a socket.
 

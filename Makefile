@@ -1,0 +1,124 @@
+# Each verb makes what it needs, the virtual environment included, and names what the machine lacks.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+PY := $(BIN)/python
+
+PYX := $(shell find fastwire daemon -name '*.pyx')
+SOURCES := $(PYX) $(shell find fastwire daemon -name '*.pxd' -o -name '*.h')
+UNBUILT := $(strip $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).*.so),,$(name))))
+STUBBED := $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).pyi),$(name)))
+STUBBED_MODULES := $(patsubst daemon.%,fastwire_daemon.%,$(subst /,.,$(STUBBED)))
+PROTOS := $(shell cd proto && find . -name '*.proto')
+CODEC_TESTS := $(wildcard tests/test_wire_*.py tests/test_columns_*.py tests/test_pulsar_*.py)
+
+# Stamps: a second call finds its work done.
+MADE := $(VENV)/.made
+INSTALLED := $(VENV)/.installed
+BUILT := $(VENV)/.built
+PROTOC := build/protoc/.made
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: force help build demo check test lint bench soak asan debug proto clean
+
+help:
+	@echo 'make build    the virtual environment ($(VENV)) and the compiled modules'
+	@echo 'make demo     a million records from a broker into Parquet; BROKER=real for a real one'
+	@echo 'make check    lint, types, unit tests'
+	@echo 'make test     everything: check, packaging, model, crash, real brokers where Java and Maven are'
+	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
+	@echo 'make bench    figures beside those of others, in one run'
+	@echo 'make soak     what is longer than anybody waits'
+	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
+	@echo 'make debug    compiled modules for a debugger, in place; `make build` goes back'
+	@echo 'make proto    generated protobuf code'
+	@echo 'make clean    away with everything made, but not $(VENV)'
+
+$(MADE):
+	@missing=$$(sh .ci/missing '$(PYTHON)') || exit 1; \
+	if [ -n "$$missing" ]; then \
+		echo "This machine lacks what the build needs. As root: apt-get install $$missing" >&2; exit 1; \
+	fi
+	'$(PYTHON)' -m venv $(VENV)
+	$(PY) -m pip install -q --upgrade 'pip>=25.1'
+	touch $@
+
+# What compiles is installed first and used as it is (no build isolation), so that nothing is compiled twice.
+$(INSTALLED): pyproject.toml setup.py | $(MADE)
+	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		> $(VENV)/build-requires.txt
+	$(PY) -m pip install -q -r $(VENV)/build-requires.txt
+	$(PY) -m pip install -q --no-build-isolation -e '.[dev]'
+	touch $@
+
+$(BUILT): $(SOURCES) $(INSTALLED) $(if $(UNBUILT),force)
+	@if [ -e $(VENV)/.debug ]; then find fastwire daemon -name '*.so' -delete; rm $(VENV)/.debug; fi
+	$(PY) setup.py -q build_ext --inplace
+	touch $@
+
+$(PROTOC): pyproject.toml | $(MADE)
+	rm -rf build/protoc
+	$(PY) -m pip install -q --no-deps --target build/protoc --group proto
+	touch $@
+
+build: $(BUILT)
+
+demo: $(BUILT)
+	$(BIN)/fastwire-consume demo $(if $(BROKER),--broker $(BROKER))
+
+# All of them, also after the first has failed.
+lint: $(BUILT)
+	@mkdir -p build/typing && ln -sfn ../../daemon build/typing/fastwire_daemon
+	@failed=; \
+	run() { echo "$$@"; "$$@" || failed="$$failed $$(basename $$1)"; }; \
+	run $(BIN)/ruff check --output-format concise .; \
+	run $(BIN)/ruff format --check --output-format concise .; \
+	PATH="$(BIN):$$PATH" run $(BIN)/cython-lint fastwire daemon; \
+	run $(BIN)/mypy; \
+	$(if $(STUBBED_MODULES),run $(BIN)/stubtest --concise --ignore-disjoint-bases --mypy-config-file pyproject.toml \
+		--allowlist tests/stubtest.allow --ignore-unused-allowlist $(STUBBED_MODULES);) \
+	if [ -n "$$failed" ]; then echo "not clean:$$failed" >&2; exit 1; fi
+
+check: lint $(PROTOC)
+	$(BIN)/pytest -m unit
+
+test: lint $(PROTOC)
+	$(BIN)/pytest -m 'not soak and not bench'
+
+soak: $(BUILT)
+	$(BIN)/pytest -m soak
+
+bench: $(BUILT)
+	$(PY) -m bench
+
+# A copy of the tree, so that the modules in place stay what they are. The report of a sanitizer goes to the standard
+# error of the process it ends: -s lets it through.
+ASAN := build/asan
+asan: $(BUILT)
+	mkdir -p $(ASAN)
+	rm -rf $(foreach name,fastwire daemon conf tests bench proto,$(ASAN)/$(name))
+	cp -a setup.py pyproject.toml README.md LICENSE fastwire daemon conf tests bench proto $(ASAN)
+	ln -sfn daemon $(ASAN)/fastwire_daemon
+	find $(ASAN)/fastwire $(ASAN)/daemon -name '*.so' -delete
+	cd $(ASAN) && FASTWIRE_BUILD=asan $(PY) setup.py -q build_ext --inplace
+	cd $(ASAN) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+		$(PY) -m pytest -s -p no:cacheprovider --timeout 900 -m unit $(CODEC_TESTS)
+
+debug: $(INSTALLED)
+	find fastwire daemon -name '*.so' -delete
+	touch $(VENV)/.debug
+	rm -f $(BUILT)
+	FASTWIRE_BUILD=debug $(PY) setup.py -q build_ext --inplace
+
+proto: $(PROTOC)
+	PYTHONPATH=build/protoc $(PY) -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS:./%=%)
+
+clean:
+	rm -rf build dist demo-data *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(BUILT) $(VENV)/.debug
+	find fastwire daemon conf tests bench -name __pycache__ -prune -exec rm -rf {} +
+	find fastwire daemon -name '*.so' -delete

@@ -1,0 +1,35 @@
+"""How long to wait before trying again."""
+
+from random import Random
+
+__all__ = ["Backoff"]
+
+FIRST_S = 0.1
+MOST_S = 60.0
+JITTER = 0.2
+
+
+class Backoff:
+    """Waiting times that double from ``first_s`` to ``most_s``.
+
+    Each is cut by a random part of up to a fifth, so that a thousand consumers of one broker do not come back at once.
+    """
+
+    def __init__(self, rng: Random | None = None, *, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
+        self._rng = Random() if rng is None else rng
+        self._first_s = first_s
+        self._most_s = most_s
+        self._next_s = first_s
+        self.failures = 0
+
+    def next(self) -> float:
+        """The time to wait now; the next one is twice as long."""
+        self.failures += 1
+        delay = self._next_s
+        self._next_s = min(delay * 2, self._most_s)
+        return delay * (1 - JITTER * self._rng.random())
+
+    def reset(self) -> None:
+        """It worked: the next failure waits a short time again."""
+        self.failures = 0
+        self._next_s = self._first_s

@@ -1,0 +1,82 @@
+"""What can be said of a configuration before it runs: promises, files it needs, folders it writes to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .auth import AuthError, credentials
+from .config import AuthConfig, Config, ConfigError, SinkConfig, TlsConfig
+from .tls import client_context
+
+__all__ = ["CheckResult", "folder_checks", "promise", "static_checks"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One thing that was looked at: ``what`` in a word or two, ``detail`` in a sentence for a person."""
+
+    pipeline: str
+    what: str
+    ok: bool
+    detail: str
+
+
+def promise(sink: SinkConfig) -> str:
+    """Say what a crash at any instant may do to the records on their way into ``sink``."""
+    if sink.is_dataset:
+        return "exactly once: files and positions are one commit"
+    if sink.type == "stdout":
+        return "at least once: stdout has no log, what was not acknowledged comes again after a crash"
+    if sink.type == "discard":
+        return "none: discard acknowledges records and throws them away"
+    return (
+        f"at least once, unless {sink.type} keeps positions itself: what was not acknowledged comes again after a crash"
+    )
+
+
+def static_checks(config: Config) -> list[CheckResult]:
+    """Check what can be checked without a broker and without writing anything: promises, tokens, certificates."""
+    results = []
+    for name, pipeline in config.pipelines.items():
+        results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
+        auth, tls = pipeline.source.auth, pipeline.source.tls
+        if auth.token is not None or auth.token_file is not None:
+            results.append(_auth(name, auth))
+        if pipeline.source.url.tls:
+            results.append(_tls(name, tls))
+    return results
+
+
+def folder_checks(config: Config) -> list[CheckResult]:
+    """Try in each dataset's folder what a commit does there: link, second link, rename, sync. Leaves nothing behind."""
+    return [
+        _folder(name, pipeline.sink.path)
+        for name, pipeline in config.pipelines.items()
+        if pipeline.sink.is_dataset and pipeline.sink.path is not None
+    ]
+
+
+def _auth(pipeline: str, auth: AuthConfig) -> CheckResult:
+    try:
+        credentials(auth).data()
+    except AuthError as exc:
+        return CheckResult(pipeline, "auth", False, str(exc))
+    return CheckResult(pipeline, "auth", True, "token found")
+
+
+def _tls(pipeline: str, tls: TlsConfig) -> CheckResult:
+    try:
+        client_context(tls)
+    except ConfigError as exc:
+        return CheckResult(pipeline, "tls", False, str(exc))
+    if not tls.verify:
+        return CheckResult(pipeline, "tls", True, "encrypted, but verify = false: anybody could be the broker")
+    return CheckResult(pipeline, "tls", True, f"the broker must be vouched for by {tls.ca or 'the system'}")
+
+
+def _folder(pipeline: str, path: Path) -> CheckResult:
+    from .dataset.storage import probe  # not needed by those who check nothing
+
+    refused = [check for check in probe(str(path)) if not check.ok]
+    if refused:
+        return CheckResult(pipeline, "folder", False, "; ".join(f"{check.check}: {check.detail}" for check in refused))
+    return CheckResult(pipeline, "folder", True, f"{path} can hold a dataset")

@@ -1,0 +1,272 @@
+"""``fastwire-consume``: the command line.
+
+Modules are imported by the command that needs them, for everybody waits for ``--help`` and nobody for pyarrow.
+"""
+
+import errno
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from fastwire import __version__
+from fastwire.errors import FastwireError
+
+if TYPE_CHECKING:
+    from .checks import CheckResult
+    from .config import Config, ConfigError, PipelineConfig
+
+__all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "app", "main"]
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CONFIG = 78
+
+app = typer.Typer(
+    name="fastwire-consume",
+    help="Moves records from message brokers into files, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they show local variables, and so secrets
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (TOML).", show_default=False)]
+
+
+def main() -> NoReturn:
+    """Run the command that was typed; always ends the process, with one of the four exit codes."""
+    try:
+        app()
+    except Exception as exc:
+        sys.exit(_explain(exc))
+    sys.exit(EXIT_DONE)
+
+
+def _explain(exc: Exception) -> int:
+    """Say what went wrong in words that help; return the exit code of that kind of failure."""
+    from .config import ConfigError
+    from .errors import DatasetMismatchError
+
+    if isinstance(exc, ConfigError):
+        _say_problems(exc)
+        return EXIT_CONFIG
+    if isinstance(exc, FastwireError):
+        _say(str(exc))
+        hopeless = isinstance(exc, DatasetMismatchError) or getattr(exc, "configuration", False)
+        return EXIT_CONFIG if hopeless else EXIT_FAILED
+    if isinstance(exc, OSError) and exc.strerror:
+        _say(f"{exc.filename}: {exc.strerror}" if exc.filename is not None else exc.strerror)
+        return EXIT_FAILED
+    from .logs import configure, get_logger
+
+    configure()
+    get_logger("cli").exception("failed by a fault of this program", error=f"{type(exc).__name__}: {exc}")
+    return EXIT_FAILED
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _say_problems(exc: "ConfigError") -> None:
+    for problem in exc.problems:
+        _say(str(problem))
+    count = len(exc.problems)
+    if count > 1:
+        _say(f"{count} mistakes in the configuration")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fastwire-consume {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+# -- run, check ------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    config: ConfigPath,
+    pipeline: Annotated[
+        list[str] | None, typer.Option("--pipeline", "-p", metavar="NAME", help="Only this pipeline; may be repeated.")
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Read up to where the topics end now, commit, and exit.")
+    ] = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop after about N records a pipeline.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what only a hunt for a fault needs.")] = False,
+) -> None:
+    """Run pipelines until they are stopped: the first SIGTERM or Ctrl-C commits what has been read, a second aborts."""
+    from .config import load_config
+    from .logs import configure
+
+    loaded = load_config(config)
+    _require_pipelines(loaded, pipeline)
+    configure(level="debug" if verbose else "info")
+    from .service import run_service
+
+    code = run_service(loaded, pipelines=pipeline, until_end=until_end, max_records=max_records)
+    raise typer.Exit(code)
+
+
+def _require_pipelines(config: "Config", names: Sequence[str] | None) -> None:
+    from .config.text import nearest
+
+    for name in names or ():
+        if name not in config.pipelines:
+            hint = nearest(name, config.pipelines) or f": there are {', '.join(config.pipelines)}"
+            raise typer.BadParameter(f'no pipeline is called "{name}"{hint}', param_hint="--pipeline")
+
+
+@app.command()
+def check(
+    config: ConfigPath,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also ask the brokers, and try in the folders what a commit does.")
+    ] = False,
+) -> None:
+    """Check a configuration and say what each pipeline promises. Exit code 78: wrong; 1: a check has failed."""
+    from .checks import folder_checks, static_checks
+    from .config import load_config
+
+    loaded = load_config(config)
+    results = static_checks(loaded)
+    if connect:
+        from .service import check_connections
+
+        results += folder_checks(loaded) + check_connections(loaded)
+    for name, pipeline in loaded.pipelines.items():
+        _show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
+    failed = sum(not result.ok for result in results)
+    if failed:
+        typer.echo(f"{failed} of {len(results)} checks failed")
+        raise typer.Exit(EXIT_FAILED)
+    typer.echo("all is well" if connect else "the configuration is good (--connect asks the brokers, too)")
+
+
+def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[CheckResult]") -> None:
+    from .config import format_duration, format_size
+
+    source, sink = pipeline.source, pipeline.sink
+    typer.echo(f"{name}")
+    for topic in source.topics:
+        typer.echo(f"  from     {topic}")
+    typer.echo(f"           at {source.url}, subscription {source.subscription} ({source.subscription_type})")
+    typer.echo(f"           start {source.start}, where nothing has landed yet")
+    where = f" in {sink.path}" if sink.path else ""
+    compression = f", {sink.compression}" if sink.compression else ""
+    typer.echo(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
+    roll = sink.roll
+    typer.echo(
+        f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
+        f"or {format_duration(roll.idle)} of rest"
+    )
+    for result in results:
+        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+
+
+# -- looking at data -------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of a dataset.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Files that were removed later are failures, too.")] = False,
+) -> None:
+    """Prove from the files and the log of a dataset that every record is there once. Exit code 1: it is not so."""
+    from .dataset.verify import verify as verify_dataset
+
+    raise typer.Exit(verify_dataset(path, as_json=as_json, strict=strict))
+
+
+# -- to play with -------------------------------------------------------------------------------------------
+
+
+@app.command("dev-broker")
+def dev_broker(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="pulsar", show_default=False)],
+    port: Annotated[int, typer.Option("--port", metavar="P", min=0, max=65535, help="0 takes a free one.")] = 6650,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=0, help="Partitions of a topic that comes into being.")
+    ] = 0,
+) -> None:
+    """Serve an embedded broker that keeps everything in memory, for tests and first tries, until Ctrl-C."""
+    if system != "pulsar":
+        raise typer.BadParameter(f'there is no embedded broker for "{system}": there is pulsar', param_hint="SYSTEM")
+    from .devbroker.pulsar import serve
+
+    try:
+        serve(port, host=host, partitions=partitions, ready=lambda url: typer.echo(f"listening at {url}"))
+    except OSError as exc:
+        reason = "the address is taken" if exc.errno == errno.EADDRINUSE else exc.strerror
+        _say(f"cannot listen at {host}:{port}: {reason}")
+        raise typer.Exit(EXIT_FAILED) from None
+
+
+class Broker(StrEnum):
+    """Which broker the demo runs against."""
+
+    EMBEDDED = "embedded"
+    REAL = "real"
+
+
+@app.command()
+def demo(
+    records: Annotated[int, typer.Option("--records", metavar="N", min=1, help="How many to produce.")] = 1_000_000,
+    path: Annotated[Path, typer.Option("--path", help="Folder of the dataset that is made.")] = Path("demo-data"),
+    broker: Annotated[
+        Broker,
+        typer.Option("--broker", help="real: a Pulsar broker, started from the source tree (needs Java and Maven)."),
+    ] = Broker.EMBEDDED,
+) -> None:
+    """Watch it work: a broker, records in lz4 batches, a pipeline into Parquet, the proof, and what it took."""
+    from .demo import demo as run_demo
+
+    run_demo(records=records, path=path, broker=broker.value)
+
+
+# -- printing --------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def unit(
+    hardened: Annotated[bool, typer.Option("--hardened", help="With everything shut that is not needed.")] = False,
+) -> None:
+    """Print a systemd unit with the path of this very program: > /etc/systemd/system/fastwire@.service."""
+    from .systemd import unit as unit_text
+
+    typer.echo(unit_text(hardened), nl=False)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of configuration files, for editors and generators."""
+    import json
+
+    from .config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+if __name__ == "__main__":
+    main()

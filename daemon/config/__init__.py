@@ -1,0 +1,39 @@
+"""The configuration: TOML to frozen models.
+
+:func:`load_config` reads a file, :func:`parse_config` a text; both raise :class:`ConfigError`, which exits with 78.
+"""
+
+from .address import HttpAddress, ServiceUrl, parse_service_url
+from .fields import Start, parse_start
+from .machine import available_memory, cores
+from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig, TlsConfig
+from .problem import ConfigError, Problem
+from .reading import json_schema, load_config, parse_config
+from .text import format_duration, format_size, parse_duration, parse_size
+
+__all__ = [
+    "AuthConfig",
+    "Config",
+    "ConfigError",
+    "DaemonConfig",
+    "HttpAddress",
+    "PipelineConfig",
+    "Problem",
+    "RollConfig",
+    "ServiceUrl",
+    "SinkConfig",
+    "SourceConfig",
+    "Start",
+    "TlsConfig",
+    "available_memory",
+    "cores",
+    "format_duration",
+    "format_size",
+    "json_schema",
+    "load_config",
+    "parse_config",
+    "parse_duration",
+    "parse_service_url",
+    "parse_size",
+    "parse_start",
+]

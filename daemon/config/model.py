@@ -1,0 +1,191 @@
+"""The shape of a configuration: what a file may hold, what is there when it holds nothing, and what it means."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic.json_schema import SkipJsonSchema
+
+from .address import HttpAddress
+from .fields import (
+    Column,
+    Count,
+    Duration,
+    FolderPath,
+    Http,
+    Natural,
+    Secret,
+    Size,
+    SomeSize,
+    SomeTime,
+    StartField,
+    Switch,
+    Text,
+    Topic,
+    Url,
+    sink_kind,
+)
+from .machine import available_memory
+from .problem import ConfigError, Problem
+
+__all__ = [
+    "AuthConfig",
+    "Config",
+    "DaemonConfig",
+    "PipelineConfig",
+    "RollConfig",
+    "SinkConfig",
+    "SourceConfig",
+    "TlsConfig",
+]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+class DaemonConfig(_Table):
+    """The process as a whole."""
+
+    memory: Size = Field(default_factory=lambda: available_memory() // 4)
+    """Bytes that records may take up in this process; by default a quarter of what the machine or cgroup has."""
+    http: Http = HttpAddress("127.0.0.1", 8650)
+    """Address of /metrics /livez /readyz /status; "" is none, "unix:/path" a socket in the file system."""
+    drain_timeout: Duration = 30.0
+    """How long a stop may take to commit and ack what has been read."""
+
+
+class AuthConfig(_Table):
+    """Who we are to the broker. Files are read again at each use."""
+
+    token: Secret | None = None
+    """A token (JWT) itself, best as "${NAME}"; "file:///path" and "env:NAME" are looked up at each use."""
+    token_file: FolderPath | None = None
+    """A file that holds the token, read again for each connection."""
+
+    def read_token(self) -> str | None:
+        """Return the token as it is now, or None if there is none.
+
+        Raises ConfigError, without the token in it, if the file cannot be used.
+        """
+        if self.token is not None:
+            return self.token.get_secret_value()
+        if self.token_file is None:
+            return None
+        try:
+            text = self.token_file.read_text(encoding="utf-8").strip()
+        except OSError as exc:
+            raise ConfigError([Problem("", "token_file", f"cannot read {self.token_file}: {exc.strerror}")]) from None
+        except UnicodeDecodeError:
+            text = ""
+        text = text.removeprefix("token:")
+        if not text or not text.isascii() or not text.isprintable():
+            raise ConfigError([Problem("", "token_file", f"{self.token_file} holds no token")])
+        return text
+
+
+class TlsConfig(_Table):
+    """How the broker's certificate is checked, and which one we show."""
+
+    ca: FolderPath | None = None
+    """Certificates to trust (PEM); by default those of the system."""
+    cert: FolderPath | None = None
+    """Our own certificate (PEM), for brokers that ask for one."""
+    key: FolderPath | None = None
+    """The key of our certificate, if it is not in the same file."""
+    verify: Switch = True
+    """false trusts anybody: for tests only."""
+    server_name: Text | None = None
+    """The name that the certificate must carry, if it is not the host of the URL."""
+
+
+class SourceConfig(_Table):
+    """Where records come from."""
+
+    url: Url
+    """The broker: pulsar://host:port or pulsar+ssl://host:port, several hosts separated by commas."""
+    topics: tuple[Topic, ...]
+    """Topics by name; a partitioned topic stands for all its partitions."""
+    subscription: Text
+    """The name under which the broker keeps our progress; `group` is an alias."""
+    subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
+    """How the subscription is shared with other consumers."""
+    start: StartField
+    """Where to begin on a topic of which nothing has landed yet."""
+    auth: AuthConfig = AuthConfig()
+    tls: TlsConfig = TlsConfig()
+    cluster: Text | None = None
+    """The name of the cluster in the log of the dataset; by default the hosts of the URL at its creation."""
+    incarnation: Natural = 0
+    """To be raised when a topic was deleted and made again under the same name."""
+    on_truncation: Literal["stop", "continue"] = "stop"
+    """What to do when the broker has lost what had already landed (Kafka only)."""
+    on_corrupt: Literal["divert", "stop"] = "divert"
+    """What to do with an entry that cannot be decoded: keep it raw beside the data and go on, or stop."""
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster that a new dataset's log is about."""
+        return self.cluster or self.url.host_list
+
+
+class RollConfig(_Table):
+    """When a file is finished and committed: whatever comes first."""
+
+    bytes: SomeSize = 128 * 2**20
+    """Size on disk."""
+    rows: Count = 5_000_000
+    age: SomeTime = 60.0
+    """Time since the first record of the file."""
+    idle: SomeTime = 10.0
+    """Time since the last record of the file."""
+
+
+class SinkConfig(_Table):
+    """Where records go."""
+
+    type: Text
+    """parquet, arrow, jsonl (files), stdout, discard, or the name of a plug-in."""
+    path: FolderPath | None = None
+    """The folder of the dataset."""
+    compression: Text | None = None
+    """Codec of the files, with a level where it has one; by default what suits the type."""
+    columns: tuple[Column, ...] | None = None
+    """Columns to keep; by default all."""
+    split: Literal["none", "topic", "partition"] = "none"
+    """Whether topics or partitions go into folders of their own."""
+    partition_by: Literal["none", "day", "hour"] = "none"
+    """Whether days or hours (of the records, UTC) go into folders of their own."""
+    roll: RollConfig = RollConfig()
+    writers: Count = 1
+    """Files written at the same time; by default one a core and two at most, and one below 256MiB of memory."""
+    create: Switch = False
+    """Create the dataset even though the subscription has progress already."""
+    options: SkipJsonSchema[dict[str, Any]] = Field(default_factory=dict, repr=False, exclude=True)
+    """What the file gives to a plug-in besides our own keys. It may hold secrets."""
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether rows and positions are one commit, which is what makes it exactly once."""
+        return sink_kind(self.type) == "dataset"
+
+
+class PipelineConfig(_Table):
+    """One way from a broker into a sink."""
+
+    source: SourceConfig
+    sink: SinkConfig
+
+
+class Config(_Table):
+    """A whole configuration file."""
+
+    daemon: DaemonConfig = Field(default_factory=DaemonConfig)
+    pipelines: dict[str, PipelineConfig]
+    """Pipelines by name."""
+    _path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def path(self) -> Path | None:
+        """The file that this was read from."""
+        return self._path

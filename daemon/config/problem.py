@@ -1,0 +1,26 @@
+"""How mistakes in a configuration are told."""
+
+from typing import NamedTuple
+
+from fastwire.errors import FastwireError
+
+__all__ = ["ConfigError", "Problem"]
+
+
+class Problem(NamedTuple):
+    """One mistake: where it stands (``file:line``), under which key, and what is wrong."""
+
+    place: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in self if part)
+
+
+class ConfigError(FastwireError):
+    """The configuration cannot be used; ``problems`` holds all that is wrong with it, in the order of the file."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))

@@ -1,0 +1,371 @@
+"""From a file to a checked Config: every mistake is told at once, with its key and line."""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from fastwire.pulsar.topic import parse_topic
+
+from .fields import (
+    DATASET_TYPES,
+    PLAIN_TYPES,
+    START_CHOICES,
+    check_compression,
+    default_compression,
+    parse_start,
+    sink_kind,
+)
+from .machine import cores
+from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig, TlsConfig
+from .problem import ConfigError, Problem
+from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest
+
+__all__ = ["json_schema", "load_config", "parse_config"]
+
+
+def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a file. Raises ConfigError, also when the file cannot be read."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError([Problem(str(path), "", f"cannot read the configuration: {exc.strerror}")]) from None
+    except UnicodeDecodeError as exc:
+        raise ConfigError([Problem(str(path), "", f"is not UTF-8 text (byte {exc.start})")]) from None
+    config = parse_config(text, environ, name=str(path))
+    config._path = path
+    return config
+
+
+def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str = "configuration") -> Config:
+    """Check a configuration and return it with all defaults filled in. ``name`` stands for the file in messages."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError([_syntax_problem(str(exc), text, name)]) from None
+    reading = _Reading(name, key_lines(text), interpolate(raw, environ))
+    return reading.config()
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a configuration file, for editors and generators."""
+    schema = Config.model_json_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fastwire configuration"}
+    source, sink = schema["$defs"]["SourceConfig"], schema["$defs"]["SinkConfig"]
+    source["properties"]["group"] = {**source["properties"]["subscription"], "description": "Alias of subscription."}
+    source["required"].remove("subscription")
+    source["oneOf"] = [{"required": ["subscription"]}, {"required": ["group"]}]
+    # A plug-in has keys of its own, so only the built-in sinks can be held to ours.
+    sink["additionalProperties"] = True
+    sink["if"] = {"properties": {"type": {"enum": [*DATASET_TYPES, *PLAIN_TYPES]}}}
+    sink["then"] = {"propertyNames": {"enum": list(sink["properties"])}}
+    return schema
+
+
+# -- from a tree to models -------------------------------------------------------------------------------------------
+
+_LATER: Mapping[tuple[str, str], str] = {
+    ("", "spark"): "the Spark job is not supported by this version",
+    ("source", "topics_pattern"): 'patterns are not supported by this version: name the topics in topics = ["…"]',
+    ("auth", "user"): "user and password are not supported by this version: use token or token_file",
+    ("auth", "password"): "user and password are not supported by this version: use token or token_file",
+    ("auth", "password_file"): "user and password are not supported by this version: use token or token_file",
+    ("auth", "oauth2"): "OAuth 2 is not supported by this version: use token or token_file",
+}
+_REQUIRED: Mapping[str, str] = {
+    "pipelines": "is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]",
+    "source": "is required: a table [pipelines.NAME.source]",
+    "sink": "is required: a table [pipelines.NAME.sink]",
+    "start": f"is required, because no choice suits everybody: {START_CHOICES}",
+    "subscription": "is required: the name under which the broker keeps the progress",
+    "url": 'is required: the broker, such as "pulsar://127.0.0.1:6650"',
+    "topics": 'is required: the names of the topics, such as ["persistent://public/default/orders"]',
+    "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
+}
+_DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
+_COMMON_KEYS = ("type", "columns", "roll", "writers")
+
+# What cannot be had for less (bytes): one connection's receive buffer, open chunk and output of one read; two chunks
+# on their way to each writer and its smallest row group.
+CONNECTION_FLOOR = 16 * 2**20
+WRITER_FLOOR = 16 * 2**20
+SMALL_MEMORY = 256 * 2**20
+
+
+class _Reading:
+    """One document on its way to a Config; collects what is wrong on the way."""
+
+    def __init__(self, name: str, lines: Mapping[KeyPath, int], document: Interpolation) -> None:
+        self._name = name
+        self._lines = lines
+        self._tree = document.tree
+        self._substituted = document.substituted
+        self._found: list[tuple[int, Problem]] = []
+        self._told: set[KeyPath] = set()
+        for path, message in document.problems:
+            self._problem(path, message)
+
+    def config(self) -> Config:
+        self._rename_group()
+        for name, source, sink in self._pipelines():
+            if not name or not all(letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in name):
+                self._problem(("pipelines", name), "a name holds letters, digits and _ . - only")
+            self._check_source(("pipelines", name, "source"), source)
+            self._check_sink(("pipelines", name, "sink"), sink)
+        self._check_shared_paths()
+        config = self._validated()
+        if config is not None:
+            self._check_memory(config)
+        if self._found:
+            raise ConfigError([problem for _, problem in sorted(self._found, key=lambda found: found[0])])
+        assert config is not None  # without a problem there is a model
+        return config
+
+    # What belongs together is looked at in the tree and not in the models, so that one mistake does not hide another.
+
+    def _pipelines(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        tables = self._tree.get("pipelines")
+        for name, pipeline in tables.items() if isinstance(tables, dict) else ():
+            source = pipeline.get("source") if isinstance(pipeline, dict) else None
+            sink = pipeline.get("sink") if isinstance(pipeline, dict) else None
+            yield name, source if isinstance(source, dict) else {}, sink if isinstance(sink, dict) else {}
+        if tables == {}:
+            self._problem(("pipelines",), _REQUIRED["pipelines"])
+
+    def _rename_group(self) -> None:
+        for name, source, _ in self._pipelines():
+            if "group" not in source:
+                continue
+            path: KeyPath = ("pipelines", name, "source")
+            if "subscription" in source:
+                self._problem((*path, "group"), "is an alias of subscription, which stands here too")
+            source.setdefault("subscription", source["group"])
+            del source["group"]
+            self._lines = {(*path, "subscription"): self._line((*path, "group")), **self._lines}
+
+    def _check_source(self, path: KeyPath, source: dict[str, Any]) -> None:
+        url, auth, tls = str(source.get("url", "")), source.get("auth"), source.get("tls")
+        if isinstance(tls, dict):
+            if url.lower().startswith("pulsar://"):
+                self._problem((*path, "tls"), "needs an encrypted connection: pulsar+ssl:// in url")
+            if "key" in tls and "cert" not in tls:
+                self._problem((*path, "tls", "key"), "is the key of a certificate: cert is missing")
+            if tls.get("verify") is False and "server_name" in tls:
+                self._problem((*path, "tls", "server_name"), "is not looked at with verify = false")
+        if isinstance(auth, dict):
+            if "token" in auth and "token_file" in auth:
+                self._problem((*path, "auth", "token_file"), "token stands here too: use one of them")
+            if not auth:
+                self._problem((*path, "auth"), "is empty: leave it out, or give token or token_file")
+        self._check_topics(path, source)
+
+    def _check_topics(self, path: KeyPath, source: dict[str, Any]) -> None:
+        topics = source.get("topics")
+        if topics == []:
+            self._problem((*path, "topics"), "names no topic")
+        seen: dict[str, str] = {}
+        for index, text in enumerate(topics if isinstance(topics, list) else ()):
+            try:
+                topic = parse_topic(text) if isinstance(text, str) else None
+            except ValueError:
+                topic = None
+            if topic is None:
+                continue
+            for name in {str(topic), str(topic.base)} & seen.keys():
+                what = "stands here twice" if str(topic) == seen[name] else f'is part of "{seen[name]}" above'
+                self._problem((*path, "topics", index), f'"{text}" {what}')
+            seen[str(topic)] = str(topic)
+        self._check_positions((*path, "start"), source.get("start"), seen)
+
+    def _check_positions(self, path: KeyPath, start: object, topics: Mapping[str, str]) -> None:
+        for name, text in start.items() if isinstance(start, dict) else ():
+            try:
+                (topic,) = map(parse_topic, parse_start({name: text}).positions)
+            except ValueError as exc:
+                self._problem((*path, name), str(exc).removeprefix(f'"{name}": '))
+                self._told.add(path)
+                continue
+            if topics and not {str(topic), str(topic.base)} & topics.keys():
+                self._problem((*path, name), "is no partition of a topic of this pipeline")
+
+    def _check_sink(self, path: KeyPath, sink: dict[str, Any]) -> None:
+        sink_type = sink.get("type")
+        if not isinstance(sink_type, str) or not sink_type:
+            return
+        try:
+            what = sink_kind(sink_type)
+        except ValueError as exc:
+            self._problem((*path, "type"), str(exc))
+            return
+        if what == "plugin":
+            own = {key: sink.pop(key) for key in list(sink) if key not in _COMMON_KEYS}
+            sink["options"] = own
+        elif "options" in sink:
+            self._problem((*path, "options"), f"unknown key{nearest('options', _known_keys(path))}")
+            del sink["options"]
+        if what == "plain":
+            for key in _DATASET_KEYS:
+                if key in sink:
+                    self._problem((*path, key), f"is for files: {sink_type} has none")
+        if what == "dataset" and "path" not in sink:
+            self._problem((*path, "path"), "is required: the folder that the files go to")
+        if sink_type == "stdout" and isinstance(sink.get("writers"), int) and sink["writers"] > 1:
+            self._problem((*path, "writers"), "there is only one stdout")
+        compression = sink.get("compression")
+        if what == "dataset" and isinstance(compression, str) and compression:
+            try:
+                check_compression(sink_type, compression)
+            except ValueError as exc:
+                self._problem((*path, "compression"), str(exc))
+        columns = sink.get("columns")
+        if isinstance(columns, list):
+            if not columns:
+                self._problem((*path, "columns"), "names no column: leave it out for all of them")
+            for index, column in enumerate(columns):
+                if column in columns[:index]:
+                    self._problem((*path, "columns", index), f'"{column}" stands here twice')
+        if what == "dataset":
+            if sink_type in DATASET_TYPES:
+                sink.setdefault("compression", default_compression(sink_type))
+            sink.setdefault("writers", self._default_writers())
+
+    def _default_writers(self) -> int:
+        memory = DaemonConfig.model_fields["memory"]
+        try:
+            given = DaemonConfig.model_validate({key: self._tree["daemon"][key] for key in ("memory",)}).memory
+        except (KeyError, TypeError, ValidationError):
+            given = memory.get_default(call_default_factory=True)
+        return 1 if given < SMALL_MEMORY else min(2, cores())
+
+    def _check_shared_paths(self) -> None:
+        shape_of: dict[str, tuple[str, dict[str, Any]]] = {}
+        for name, _, sink in self._pipelines():
+            if not isinstance(sink.get("path"), str) or "options" in sink:
+                continue
+            folder = os.path.realpath(sink["path"])
+            shape = {key: sink.get(key) for key in ("type", "columns", "split", "partition_by")}
+            other, its_shape = shape_of.setdefault(folder, (name, shape))
+            different = [key for key in shape if shape[key] != its_shape[key]]
+            if different:
+                self._problem(
+                    ("pipelines", name, "sink", "path"),
+                    f"is also the folder of pipeline {other}, but with another {' and another '.join(different)}",
+                )
+
+    def _check_memory(self, config: Config) -> None:
+        writers = sum(pipeline.sink.writers for pipeline in config.pipelines.values())
+        needed = len(config.pipelines) * CONNECTION_FLOOR + writers * WRITER_FLOOR
+        if config.daemon.memory < needed:
+            count = len(config.pipelines)
+            self._problem(
+                ("daemon", "memory"),
+                f"{format_size(config.daemon.memory)} is too little: {count} pipeline{'s' * (count > 1)} with "
+                f"{writers} writer{'s' * (writers > 1)} in all "
+                f"need{'s' * (count == 1)} at least {format_size(needed)}",
+            )
+
+    def _validated(self) -> Config | None:
+        try:
+            return Config.model_validate(self._tree)
+        except ValidationError as exc:
+            errors = exc.errors(include_url=False)
+        for error in errors:
+            path: KeyPath = error["loc"]
+            self._problem(path, self._message(error, path))
+        return None
+
+    # Telling.
+
+    def _message(self, error: ErrorDetails, path: KeyPath) -> str:
+        key, kind_of_error = str(path[-1]), error["type"]
+        if kind_of_error == "value_error":
+            return str(error["ctx"]["error"])
+        if kind_of_error == "missing":
+            return _REQUIRED.get(key, "is required")
+        if kind_of_error == "extra_forbidden":
+            table = str(path[-2]) if len(path) > 1 else ""
+            return _LATER.get((table, key)) or f"unknown key{nearest(key, _known_keys(path[:-1]))}"
+        if kind_of_error == "literal_error":
+            value = error["input"]
+            choices = [str(choice) for choice in _choices(path)]
+            quoted = [f'"{choice}"' for choice in choices]
+            listed = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+            shown = f'"{value}"{nearest(value, choices)}' if isinstance(value, str) else kind(value)
+            return f"must be {listed}, not {shown}"
+        if kind_of_error == "tuple_type":
+            return (
+                f'must be an array such as ["{error["input"]}"]'
+                if isinstance(error["input"], str)
+                else (f"must be an array, not {kind(error['input'])}")
+            )
+        return f"must be a table, not {kind(error['input'])}"
+
+    def _problem(self, path: KeyPath, message: str) -> None:
+        if path in self._told:
+            return  # what was said of a key first is what its owner has to mend first
+        for placeholder, became in self._substituted.get(path, ()):
+            if len(became) > 3:
+                message = message.replace(became, placeholder)
+        line = self._line(path)
+        self._told.add(path)
+        self._found.append((line, Problem(f"{self._name}:{line}", _dotted(path), message)))
+
+    def _line(self, path: KeyPath) -> int:
+        for length in range(len(path), 0, -1):
+            if path[:length] in self._lines:
+                return self._lines[path[:length]]
+        return 1
+
+
+def _syntax_problem(message: str, text: str, name: str) -> Problem:
+    what, _, place = message.removesuffix(")").rpartition(" (at ")
+    line = place.removeprefix("line ").partition(",")[0]
+    if not line.isdecimal():  # "(at end of document)"
+        line = str(text.count("\n") + 1)
+    return Problem(f"{name}:{line}", "", f"is not TOML: {what or message}")
+
+
+def _dotted(path: KeyPath) -> str:
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            plain = all(letter.isalnum() or letter in "_-" for letter in part)
+            text += ("." if text else "") + (part if plain and part else f'"{part}"')
+    return text
+
+
+def _table_of(path: KeyPath) -> type[BaseModel] | None:
+    """Return the model behind a path of keys."""
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        (): Config,
+        ("daemon",): DaemonConfig,
+        ("pipelines", "*"): PipelineConfig,
+        ("pipelines", "*", "source"): SourceConfig,
+        ("pipelines", "*", "source", "auth"): AuthConfig,
+        ("pipelines", "*", "source", "tls"): TlsConfig,
+        ("pipelines", "*", "sink"): SinkConfig,
+        ("pipelines", "*", "sink", "roll"): RollConfig,
+    }
+    general = tuple("*" if place == 1 and path[0] == "pipelines" else str(part) for place, part in enumerate(path))
+    return models.get(general)
+
+
+def _known_keys(path: KeyPath) -> list[str]:
+    table = _table_of(path)
+    keys = list(table.model_fields) if table else []
+    if table is SourceConfig:
+        keys.append("group")
+    return [key for key in keys if key != "options"]
+
+
+def _choices(path: KeyPath) -> tuple[Any, ...]:
+    table = _table_of(path[:-1])
+    annotation = table.model_fields[str(path[-1])].annotation if table else None
+    return getattr(annotation, "__args__", ())

@@ -1,0 +1,288 @@
+"""The embedded Pulsar broker: topics, and what a test or the demo may do to them."""
+
+import itertools
+import ssl
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import Entry
+from fastwire.pulsar.topic import parse_topic
+
+from ..server import DevBroker, on_loop
+from . import consuming, lookup, producing
+from .connection import Handler, PulsarConnection
+from .consumer import ConsumerState
+from .subscription import RefusedError, Subscription
+from .topic import Topic
+
+__all__ = ["PulsarDevBroker", "PulsarOptions"]
+
+FIRST_LEDGER = 3  # ledger ids have small gaps, as on a real broker
+LEDGER_STEP = 2
+
+Command = pb.BaseCommand
+
+HANDLERS: dict[int, tuple[str, Handler]] = {
+    Command.CONNECT: ("connect", PulsarConnection.connect),
+    Command.AUTH_RESPONSE: ("authResponse", PulsarConnection.auth_response),
+    Command.PING: ("ping", PulsarConnection.ping),
+    Command.PONG: ("pong", PulsarConnection.pong),
+    Command.PARTITIONED_METADATA: ("partitionMetadata", lookup.partitioned_metadata),
+    Command.LOOKUP: ("lookupTopic", lookup.lookup),
+    Command.GET_TOPICS_OF_NAMESPACE: ("getTopicsOfNamespace", lookup.topics_of_namespace),
+    Command.GET_SCHEMA: ("getSchema", lookup.get_schema),
+    Command.PRODUCER: ("producer", producing.open_producer),
+    Command.SEND: ("send", producing.send),
+    Command.CLOSE_PRODUCER: ("close_producer", producing.close_producer),
+    Command.SUBSCRIBE: ("subscribe", consuming.subscribe),
+    Command.FLOW: ("flow", consuming.flow),
+    Command.ACK: ("ack", consuming.ack),
+    Command.REDELIVER_UNACKNOWLEDGED_MESSAGES: ("redeliverUnacknowledgedMessages", consuming.redeliver),
+    Command.SEEK: ("seek", consuming.seek),
+    Command.GET_LAST_MESSAGE_ID: ("getLastMessageId", consuming.get_last_message_id),
+    Command.CONSUMER_STATS: ("consumerStats", consuming.consumer_stats),
+    Command.UNSUBSCRIBE: ("unsubscribe", consuming.unsubscribe),
+    Command.CLOSE_CONSUMER: ("close_consumer", consuming.close_consumer),
+}
+
+
+@dataclass(frozen=True)
+class PulsarOptions:
+    """How the broker behaves; the defaults are those of a real one, without the waiting."""
+
+    server_version: str = "fastwire-dev-broker"
+    protocol_version: int = 21
+    max_message_size: int = 5 * 1024 * 1024  # 0: not told to clients
+    feature_flags: pb.FeatureFlags = field(
+        default_factory=lambda: pb.FeatureFlags(
+            supports_auth_refresh=True,
+            supports_broker_entry_metadata=True,
+            supports_get_partitioned_metadata_without_auto_creation=True,
+        )
+    )
+    token: str = ""  # required of clients; "" lets everybody in
+    auto_create: bool = True
+    auto_create_partitions: int = 0
+    pattern_max_length: int = 50  # a longer pattern is left to the client
+    proxy_through_service_url: bool = False
+    ledger_entries: int = 50_000  # entries after which a new ledger begins
+    broker_entry_metadata: bool = False  # put in front of entries for clients that take it
+    batch_index_acks: bool = True
+    max_unacked: int = 50_000  # messages per consumer of a shared type; 0: no limit
+    read_ahead: int = 1  # entries read at once on Exclusive and Failover; a real broker overshoots a window by 100
+    takeover_delay_s: float = 0.0  # between a Failover consumer turning active and its first entry
+    tell_mark_delete: bool = True  # in the answer to GET_LAST_MESSAGE_ID; brokers before 2.9 do not
+    subscribe_delay_s: float = 0.0  # before SUBSCRIBE is answered
+    keep_alive_s: float = 30.0  # 0: no pings of ours
+    enforce_window: bool = True
+    window: int = 0  # the most permits a consumer may hold; 0: what its first FLOW grants
+
+
+class PulsarDevBroker(DevBroker):
+    """Serves topics from memory, and enforces what a real broker leaves to good manners.
+
+    Permits, subscribing, acknowledgements and request ids are checked; a client that breaks a rule gets an ERROR with
+    the text, loses its connection, and ``violations`` has one line more. Topic names may be short forms everywhere.
+    A method that takes a partitioned topic's own name works on all its partitions where that makes sense.
+    """
+
+    scheme = "pulsar"
+    handlers = HANDLERS
+
+    def __init__(self, options: PulsarOptions | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls=tls)
+        self.options = options or PulsarOptions()
+        self.validation_errors = 0  # entries that clients acknowledged as damaged
+        self._advertised_url = ""
+        self._topics: dict[str, Topic] = {}
+        self._partitioned: dict[str, int] = {}
+        self._ledger_ids = itertools.count(FIRST_LEDGER, LEDGER_STEP)
+        self._producer_names = itertools.count()
+        self._redirects: list[str] = []
+
+    def accept(self) -> PulsarConnection:
+        return PulsarConnection(self)
+
+    @property
+    def advertised_url(self) -> str:
+        """Where lookups point to; settable, for a test that puts a proxy in between."""
+        return self._advertised_url or self.url
+
+    @advertised_url.setter
+    def advertised_url(self, url: str) -> None:
+        self._advertised_url = url
+
+    # Topics.
+
+    @on_loop
+    def create_topic(self, name: str, partitions: int = 0) -> None:
+        """Make a topic, with that many partitions if more than 0."""
+        name = _full(name)
+        if self.topic_exists(name):
+            raise ValueError(f"{name} exists already")
+        if partitions:
+            self._partitioned[name] = partitions
+        for one in self._parts(name):
+            self._topics[one] = self._make_topic(one)
+
+    @on_loop
+    def delete_topic(self, name: str) -> None:
+        """Drop a topic with everything in it; made again it has other, higher ledger ids."""
+        name = _full(name)
+        for one in self._parts(name):
+            self._topic(one).disconnect()
+            del self._topics[one]
+        self._partitioned.pop(name, None)
+
+    @on_loop
+    def unload(self, name: str, assigned_url: str = "") -> None:
+        """Close all producers and consumers of a topic; what follows goes into a new ledger."""
+        for one in self._parts(_full(name)):
+            topic = self._topic(one)
+            topic.disconnect(assigned_url)
+            topic.ledgers.roll(topic.log.end)
+
+    @on_loop
+    def terminate(self, name: str) -> None:
+        """Take no more entries; consumers are told when they have everything."""
+        for one in self._parts(_full(name)):
+            topic = self._topic(one)
+            topic.terminated = True
+            for subscription in topic.subscriptions.values():
+                subscription.schedule()
+
+    @on_loop
+    def trim(self, name: str, ledger: int, entry: int) -> None:
+        """Lose everything before a position, acknowledged or not, as retention does."""
+        topic = self._topic(_full(name))
+        topic.trim(topic.ledgers.at_or_after(ledger, entry))
+
+    @on_loop
+    def append(self, name: str, entries: Iterable[Entry]) -> list[tuple[int, int]]:
+        """Store entries as if they had been sent, sound or not; return their positions."""
+        topic = self._topic(_full(name))
+        return [topic.ledgers.position(topic.append_entry(entry)) for entry in entries]
+
+    @on_loop
+    def positions(self, name: str) -> list[tuple[int, int, int]]:
+        """Return ledger, entry and number of messages of everything that a topic holds."""
+        topic = self._topic(_full(name))
+        return [(*topic.ledgers.position(at), topic.log[at].messages) for at in range(topic.log.start, topic.log.end)]
+
+    @on_loop
+    def messages(self, name: str) -> int:
+        """Count the messages ever stored in a topic."""
+        return sum(self._topic(one).log.messages for one in self._parts(_full(name)))
+
+    # Subscriptions.
+
+    @on_loop
+    def subscriptions(self, name: str) -> list[str]:
+        """Return the names of the subscriptions of one topic or partition."""
+        return sorted(self._topic(_full(name)).subscriptions)
+
+    @on_loop
+    def backlog(self, name: str, subscription: str) -> int:
+        """Count the messages that a subscription has not acknowledged."""
+        return sum(one.cursor.backlog() for one in self._subscriptions(name, subscription))
+
+    @on_loop
+    def mark_delete(self, name: str, subscription: str) -> tuple[int, int]:
+        """Return the position up to which everything is acknowledged; the entry is -1 at the start of a ledger."""
+        topic = self._topic(_full(name))
+        return topic.ledgers.before(self._subscription(topic, subscription).cursor.mark)
+
+    @on_loop
+    def unacked(self, name: str, subscription: str) -> int:
+        """Count the messages that were delivered and not acknowledged."""
+        return sum(consuming.unacked(one.cursor) for one in self._subscriptions(name, subscription))
+
+    @on_loop
+    def consumers(self, name: str, subscription: str) -> list[ConsumerState]:
+        """Return the consumers that a subscription has now."""
+        found = self._subscriptions(name, subscription)
+        return [consumer.state() for one in found for consumer in one.consumers]
+
+    @on_loop
+    def close_consumers(self, name: str, subscription: str) -> None:
+        """Close the consumers of a subscription; the connections stay."""
+        for one in self._subscriptions(name, subscription):
+            one.disconnect()
+
+    # Connections.
+
+    @on_loop
+    def challenge(self) -> None:
+        """Ask all clients for fresh credentials."""
+        for connection in self.connections:
+            if isinstance(connection, PulsarConnection) and connection.connected:
+                connection.challenge()
+
+    @on_loop
+    def redirect(self, url: str = "", times: int = 1) -> None:
+        """Answer the next lookups with a redirect, to this broker itself unless ``url`` says otherwise."""
+        self._redirects += [url or self.advertised_url] * times
+
+    # For the connections.
+
+    def take_redirect(self) -> str:
+        """Return where the next lookup is to be redirected, "" if it is not."""
+        return self._redirects.pop(0) if self._redirects else ""
+
+    def next_producer_name(self) -> str:
+        """Return a name that no producer has."""
+        return f"dev-0-{next(self._producer_names)}"
+
+    def topic_exists(self, name: str) -> bool:
+        """Tell whether there is such a topic or partitioned topic."""
+        return name in self._topics or name in self._partitioned
+
+    def topic_names(self) -> list[str]:
+        """Return all topics; of partitioned ones, the partitions."""
+        return sorted(self._topics)
+
+    def partitions(self, name: str) -> int:
+        """Return how many partitions a topic has, 0 if it is not partitioned."""
+        return self._partitioned.get(name, 0)
+
+    def topic_for(self, name: str, *, create: bool = True) -> Topic:
+        """Return the topic that a producer or consumer asks for, or raise RefusedError."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        if name in self._partitioned:
+            raise RefusedError(pb.NotAllowedError, f"{name} is partitioned: its partitions are the topics")
+        parsed = parse_topic(name)
+        beyond = parsed.partition >= self._partitioned.get(str(parsed.base), sys.maxsize)
+        if beyond or not (self.options.auto_create and create):
+            raise RefusedError(pb.TopicNotFound, f"Topic {name} not found")
+        topic = self._topics[name] = self._make_topic(name)
+        return topic
+
+    def _make_topic(self, name: str) -> Topic:
+        return Topic(name, self.options, self._ledger_ids.__next__, lambda: self.loop)
+
+    def _parts(self, name: str) -> list[str]:
+        topic = parse_topic(name)
+        return [str(topic.of_partition(index)) for index in range(self._partitioned.get(name, 0))] or [name]
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise KeyError(f"no topic {name}")
+        return topic
+
+    def _subscription(self, topic: Topic, name: str) -> Subscription:
+        subscription = topic.subscriptions.get(name)
+        if subscription is None:
+            raise KeyError(f"no subscription {name!r} of {topic.name}")
+        return subscription
+
+    def _subscriptions(self, name: str, subscription: str) -> list[Subscription]:
+        return [self._subscription(self._topic(one), subscription) for one in self._parts(_full(name))]
+
+
+def _full(name: str) -> str:
+    return str(parse_topic(name))

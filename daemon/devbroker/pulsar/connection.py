@@ -1,0 +1,279 @@
+"""One client's connection: frames in, commands to their handlers, answers out; ends it where a rule is broken.
+
+A test that wants a hostile broker derives from ``PulsarConnection`` and from the broker that makes it, and changes
+``send``, ``send_message`` or ``handle``.
+"""
+
+import asyncio
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from fastwire.errors import ProtocolError
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, decode_command, encode_command
+from fastwire.pulsar.payload import encode_broker_entry_metadata
+
+from ..server import Connection
+from ..topiclog import StoredEntry
+from .consumer import Consumer
+from .frame import ack_words
+from .subscription import RefusedError
+from .topic import Producer
+
+if TYPE_CHECKING:
+    from .broker import PulsarDevBroker
+
+__all__ = ["NO_REQUEST", "PulsarConnection"]
+
+NO_REQUEST = (1 << 64) - 1  # request id of what answers no request
+REFRESH = b"PulsarAuthRefresh"
+# The official C++ client numbers these with a counter of their own, so their ids meet those of other requests.
+LOOKUPS = frozenset(("LOOKUP", "PARTITIONED_METADATA", "GET_TOPICS_OF_NAMESPACE", "GET_SCHEMA"))
+
+_SIZES = Struct(">II")
+Command = pb.BaseCommand
+
+
+class PulsarConnection(Connection):
+    """Speaks Pulsar with one client."""
+
+    def __init__(self, broker: "PulsarDevBroker") -> None:
+        super().__init__(broker)
+        self.broker = broker
+        self.connected = False
+        self.protocol_version = 0  # the lower one of both sides
+        self.broker_entry_metadata = False  # the client wants it and we have it
+        self.consumers: dict[int, Consumer] = {}
+        self.producers: dict[int, Producer] = {}
+        # Ids that the broker closed: what the client had on the way for them is no broken rule.
+        self.closed_consumers: set[int] = set()
+        self.closed_producers: set[int] = set()
+        self.commands: list[str] = []  # names of what came, in order; FLOW, ACK, SEND and PING left out
+        self._request_ids: set[tuple[bool, int]] = set()
+        self._heard = False
+        self._ping_open = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Sending.
+
+    def send(self, kind: pb.BaseCommand.Type, **parts: Any) -> None:
+        """Queue one command; ``parts`` names its field in BaseCommand."""
+        self.queue(encode_command(Command(type=kind, **parts)))
+
+    def send_message(
+        self, consumer: Consumer, index: int, entry: StoredEntry, left: int | None, redelivery_count: int
+    ) -> int:
+        """Queue the MESSAGE frame of one entry and return its size; ``left`` are the elements to be delivered."""
+        extra = b""
+        if self.broker_entry_metadata:
+            extra = encode_broker_entry_metadata(entry.stored_ms, entry.first + entry.messages - 1)
+        header = consumer.header.encode(
+            consumer.subscription.topic.ledgers.position(index),
+            len(extra) + len(entry.body),
+            redelivery_count=redelivery_count,
+            ack_set=() if left is None else ack_words(left),
+            epoch=consumer.epoch,
+        )
+        if extra:
+            self.queue(header, extra, entry.body)
+        else:
+            self.queue(header, entry.body)
+        return len(header) + len(extra) + len(entry.body)
+
+    def send_error(self, request_id: int, error: pb.ServerError, message: str) -> None:
+        """Answer a request with an error."""
+        self.send(Command.ERROR, error=pb.CommandError(request_id=request_id, error=error, message=message))
+
+    def send_success(self, request_id: int) -> None:
+        """Answer a request whose answer says nothing more."""
+        self.send(Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+
+    def close_consumer(self, consumer: Consumer, assigned_url: str = "") -> None:
+        """Close a consumer from our side; the connection stays."""
+        self.consumers.pop(consumer.consumer_id, None)
+        self.closed_consumers.add(consumer.consumer_id)
+        close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=NO_REQUEST)
+        if assigned_url:
+            field = (
+                "assignedBrokerServiceUrlTls" if assigned_url.startswith("pulsar+ssl") else "assignedBrokerServiceUrl"
+            )
+            setattr(close, field, assigned_url)
+        self.send(Command.CLOSE_CONSUMER, close_consumer=close)
+        consumer.subscription.leave(consumer)
+
+    def close_producer(self, producer: Producer, assigned_url: str = "") -> None:
+        """Close a producer from our side; the connection stays."""
+        self.producers.pop(producer.producer_id, None)
+        self.closed_producers.add(producer.producer_id)
+        close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=NO_REQUEST)
+        if assigned_url:
+            field = (
+                "assignedBrokerServiceUrlTls" if assigned_url.startswith("pulsar+ssl") else "assignedBrokerServiceUrl"
+            )
+            setattr(close, field, assigned_url)
+        self.send(Command.CLOSE_PRODUCER, close_producer=close)
+        producer.topic.producers.remove(producer)
+
+    def challenge(self) -> None:
+        """Ask the client for fresh credentials."""
+        data = pb.AuthData(auth_method_name="token", auth_data=REFRESH)
+        challenge = pb.CommandAuthChallenge(
+            server_version=self.broker.options.server_version, challenge=data, protocol_version=self.protocol_version
+        )
+        self.send(Command.AUTH_CHALLENGE, authChallenge=challenge)
+
+    # Receiving.
+
+    def receive(self, data: memoryview) -> int:
+        limit = (self.broker.options.max_message_size or DEFAULT_MAX_MESSAGE_SIZE) + FRAME_PADDING
+        at = 0
+        while not self.closing and len(data) - at >= 8:
+            total, size = _SIZES.unpack_from(data, at)
+            if not 4 <= total <= limit:
+                raise ProtocolError("totalSize", at, detail=f"{total} is not within 4 and {limit}")
+            if size > total - 4:
+                raise ProtocolError("commandSize", at + 4, detail=f"{size} in a frame of {total}")
+            end = at + 4 + total
+            if len(data) < end:
+                break
+            body_at = at + 8 + size
+            self._heard = True
+            self.handle(decode_command(data[at + 8 : body_at]), bytes(data[body_at:end]))
+            at = end
+        return at
+
+    def handle(self, command: pb.BaseCommand, body: bytes) -> None:
+        """Handle one command; ``body`` is what followed it in its frame."""
+        entry = self.broker.handlers.get(command.type)
+        name = Command.Type.Name(command.type)
+        if entry is None:
+            return self._unsupported(command, name)
+        field, handler = entry
+        if not command.HasField(field):
+            return self.violation(f"{name} without its fields")
+        if not self.connected and command.type != Command.CONNECT:
+            return self.violation(f"{name} before CONNECTED")
+        part: Any = getattr(command, field)
+        request_id = self._note(name, part)
+        if self.closing:
+            return None
+        try:
+            handler(self, part, body)
+        except RefusedError as exc:
+            self.send_error(NO_REQUEST if request_id is None else request_id, exc.error, str(exc))
+        return None
+
+    def violated(self, text: str) -> None:
+        self.send_error(NO_REQUEST, pb.UnknownError, f"protocol violation: {text}")
+
+    def lost(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for consumer in list(self.consumers.values()):
+            consumer.subscription.leave(consumer)
+        for producer in self.producers.values():
+            producer.topic.producers.remove(producer)
+        self.consumers.clear()
+        self.producers.clear()
+
+    def resumed(self) -> None:
+        for consumer in self.consumers.values():
+            consumer.subscription.schedule()
+
+    def _note(self, name: str, part: Any) -> int | None:
+        """Remember that a request came; a request id that came before is a broken rule."""
+        if name not in ("FLOW", "ACK", "SEND", "PING", "PONG"):
+            self.commands.append(name)
+        if "request_id" not in part.DESCRIPTOR.fields_by_name or not part.HasField("request_id"):
+            return None
+        request_id: int = part.request_id
+        numbered = (name in LOOKUPS, request_id)
+        if numbered in self._request_ids:
+            self.violation(f"{name} with request id {request_id}, which was used before")
+        self._request_ids.add(numbered)
+        return request_id
+
+    def _unsupported(self, command: pb.BaseCommand, name: str) -> None:
+        """Refuse what this broker does not speak, so that a client can do without it."""
+        for descriptor, part in command.ListFields():
+            if descriptor.name != "type" and getattr(part, "request_id", None) is not None:
+                return self.send_error(part.request_id, pb.NotAllowedError, f"the dev broker does not speak {name}")
+        return self.violation(f"{name} is no command for a broker")
+
+    # The connection's own commands.
+
+    def connect(self, request: pb.CommandConnect, body: bytes) -> None:
+        """Handle CONNECT."""
+        options = self.broker.options
+        if self.connected:
+            return self.violation("a second CONNECT")
+        if not request.client_version:
+            return self.violation("CONNECT with an empty client_version")
+        if not self._is_let_in(request.auth_method_name, request.auth_data):
+            self.send_error(NO_REQUEST, pb.AuthenticationError, "Failed to authenticate")
+            return self.close()
+        self.connected = True
+        self.protocol_version = min(request.protocol_version, options.protocol_version)
+        self.broker_entry_metadata = (
+            options.broker_entry_metadata and request.feature_flags.supports_broker_entry_metadata
+        )
+        connected = pb.CommandConnected(
+            server_version=options.server_version,
+            protocol_version=self.protocol_version,
+            feature_flags=options.feature_flags,
+        )
+        if options.max_message_size:
+            connected.max_message_size = options.max_message_size
+        self.send(Command.CONNECTED, connected=connected)
+        self._watch()
+        return None
+
+    def auth_response(self, request: pb.CommandAuthResponse, body: bytes) -> None:
+        """Handle AUTH_RESPONSE, the answer to ``challenge``."""
+        if not request.response.HasField("auth_data"):
+            return self.violation("AUTH_RESPONSE without auth_data")
+        if not self._is_let_in(request.response.auth_method_name, request.response.auth_data):
+            self.send_error(NO_REQUEST, pb.AuthenticationError, "Failed to authenticate")
+            return self.close()
+        return None
+
+    def ping(self, request: pb.CommandPing, body: bytes) -> None:
+        """Handle PING."""
+        self.send(Command.PONG, pong=pb.CommandPong())
+
+    def pong(self, request: pb.CommandPong, body: bytes) -> None:
+        """Handle PONG."""
+        self._ping_open = False
+
+    def _is_let_in(self, method: str, data: bytes) -> bool:
+        wanted = self.broker.options.token
+        return not wanted or (method == "token" and data == wanted.encode())
+
+    def _watch(self) -> None:
+        """Ping a silent client, and drop one that does not answer."""
+        keep_alive_s = self.broker.options.keep_alive_s
+        if keep_alive_s:
+            self._timer = self.broker.loop.call_later(keep_alive_s, self._check)
+
+    def _check(self) -> None:
+        if self._heard:
+            self._ping_open = False
+        elif self._ping_open:
+            return self.abort()
+        else:
+            self._ping_open = True
+            self.send(Command.PING, ping=pb.CommandPing())
+        self._heard = False
+        return self._watch()
+
+
+def _assign(close: pb.CommandCloseConsumer | pb.CommandCloseProducer, url: str) -> None:
+    """Say where the topic is served now, if that is known."""
+    if url.startswith("pulsar+ssl"):
+        close.assignedBrokerServiceUrlTls = url
+    elif url:
+        close.assignedBrokerServiceUrl = url
+
+
+Handler = Callable[[PulsarConnection, Any, bytes], None]

@@ -1,0 +1,310 @@
+"""Serving TCP from memory: what every embedded broker has, whatever it speaks.
+
+A broker lives on one event loop. Its methods marked ``on_loop`` may be called from any thread: they run on the loop
+while the caller waits, so that a test can ask a broker that runs in a thread for its state.
+"""
+
+import asyncio
+import functools
+import signal
+import ssl
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+from fastwire.errors import ProtocolError, UnsupportedError
+
+__all__ = ["Connection", "DevBroker", "on_loop", "running", "serve_until_signal"]
+
+WRITE_HIGH_WATER = 4 << 20  # bytes waiting in a connection, above which nothing more is dispatched to it
+CALL_TIMEOUT_S = 30.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+B = TypeVar("B", bound="DevBroker")
+
+
+def on_loop(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[B, P], T]:
+    """Make a method of a broker callable from any thread."""
+
+    @functools.wraps(method)
+    def call(self: B, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.call(lambda: method(self, *args, **kwargs))
+
+    return call
+
+
+class DevBroker:
+    """A listening socket, its connections, the faults one can ask for, and the list of rules that clients broke.
+
+    ``violations`` is what tests look at last: one line for each connection that was ended because its client broke the
+    protocol, or because the broker itself failed.
+    """
+
+    scheme = "tcp"
+
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.violations: list[str] = []
+        self.connections: set[Connection] = set()
+        self.accepted = 0  # connections since the broker was made
+        self.muted = False  # fault: whatever arrives is swallowed without an answer
+        self._cuts: list[int] = []
+        self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
+
+    @property
+    def url(self) -> str:
+        """The address that a client is given."""
+        return f"{self.scheme}{'+ssl' if self.tls else ''}://{self.host}:{self.port}"
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the broker lives on; it must have been started."""
+        if self._loop is None:
+            raise RuntimeError("the broker is not running")
+        return self._loop
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; port 0 takes a free one. After a stop the same port and everything stored are there again."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._server = await self._loop.create_server(self.accept, host, port or self.port, ssl=self.tls)
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+
+    async def stop(self) -> None:
+        """Stop listening and cut every connection; what is stored stays."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        self._drop_connections()
+        if server is not None:
+            await server.wait_closed()
+        await asyncio.sleep(0)  # the transports finish closing
+
+    def accept(self) -> "Connection":
+        """Make the connection of one client; a broker with other manners makes others."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run ``function`` on the broker's loop, from any thread, and return what it returns."""
+        if self._thread is None or self._thread == threading.get_ident():
+            return function()
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function())
+            except BaseException as exc:
+                result.set_exception(exc)
+
+        self.loop.call_soon_threadsafe(run)
+        return result.result(CALL_TIMEOUT_S)
+
+    @on_loop
+    def drop_connections(self) -> None:
+        """Cut every connection at once, as a crash of the broker would."""
+        self._drop_connections()
+
+    def _drop_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
+
+    @on_loop
+    def cut_after(self, nbytes: int) -> None:
+        """Cut one connection after it was sent ``nbytes`` more: the first one that gets there, usually in mid-frame.
+
+        Called several times, the cuts follow each other.
+        """
+        self._cuts.append(nbytes)
+
+    def restart(self, down_s: float = 0.0) -> None:
+        """Stop, stay away for ``down_s``, and listen on the same port again. From other threads than the loop's."""
+
+        async def restart() -> None:
+            await self.stop()
+            await asyncio.sleep(down_s)
+            await self.start(self.host, self.port)
+
+        asyncio.run_coroutine_threadsafe(restart(), self.loop).result(CALL_TIMEOUT_S + down_s)
+
+    def take_cut(self, nbytes: int) -> int | None:
+        """Count ``nbytes`` that are about to be sent; return how many may go if the connection is to be cut now."""
+        if not self._cuts:
+            return None
+        if nbytes < self._cuts[0]:
+            self._cuts[0] -= nbytes
+            return None
+        return self._cuts.pop(0)
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection: gathers what came, hands it to ``receive``, gathers and sends what is queued."""
+
+    def __init__(self, broker: DevBroker) -> None:
+        self.server = broker
+        self.transport: asyncio.Transport | None = None
+        self.peer = ""
+        self.writable = True
+        self.closing = False
+        self._in = bytearray()
+        self._out: list[bytes] = []
+        self._flush_scheduled = False
+
+    # What a system's connection fills in.
+
+    def receive(self, data: memoryview) -> int:
+        """Handle the whole frames in ``data`` and return how many bytes they took; nothing of it may be kept."""
+        raise NotImplementedError
+
+    def violated(self, text: str) -> None:
+        """Tell the peer in the system's own words why its connection ends."""
+
+    def lost(self) -> None:
+        """Forget everything that lived on this connection."""
+
+    def resumed(self) -> None:
+        """The peer reads again: dispatch."""
+
+    # What every system's connection does.
+
+    def queue(self, *parts: bytes) -> None:
+        """Put bytes into the next write; it happens at the end of this turn of the loop."""
+        self._out += parts
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.server.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        self._flush_scheduled = False
+        parts, self._out = self._out, []
+        transport = self.transport
+        if not parts or transport is None or transport.is_closing():
+            return
+        cut = self.server.take_cut(sum(map(len, parts)))
+        if cut is None:
+            transport.writelines(parts)
+        else:
+            transport.write(b"".join(parts)[:cut])
+            self.close()
+
+    def violation(self, text: str) -> None:
+        """End the connection because its client broke a rule, and remember it."""
+        if self.closing:
+            return
+        self.server.violations.append(text)
+        self.violated(text)
+        self.close()
+
+    def close(self) -> None:
+        """Send what is queued, then close; whatever still arrives is dropped."""
+        self.flush()
+        self.closing = True
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close without sending what is queued."""
+        self.closing = True
+        self._out.clear()
+        if self.transport is not None:
+            self.transport.abort()
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        host, port, *_ = transport.get_extra_info("peername") or ("", 0)
+        self.peer = f"{host}:{port}"
+        self.server.connections.add(self)
+        self.server.accepted += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closing = True
+        self.transport = None
+        self.server.connections.discard(self)
+        self._guard(self.lost)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._guard(self.resumed)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.closing and not self.server.muted:
+            self._in += data
+            self._guard(self._received)
+
+    def _received(self) -> None:
+        with memoryview(self._in) as view:
+            taken = self.receive(view)
+        del self._in[:taken]
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Run one step; a broken rule or a bug of the broker ends this connection and no other."""
+        try:
+            step()
+        except (ProtocolError, UnsupportedError) as exc:
+            self.violation(str(exc))
+        except Exception:
+            self.server.violations.append("the broker failed: " + traceback.format_exc())
+            self.abort()
+
+
+async def serve_until_signal(broker: DevBroker, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; ``ready`` is called with the address once clients can connect."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await broker.start(host, port)
+    ready(broker.url)
+    await stopped.wait()
+    await broker.stop()
+
+
+@contextmanager
+def running(
+    broker: B,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Iterator[B]:
+    """Run ``broker`` in a thread of its own for the length of a ``with`` block."""
+    started: Future[asyncio.Event] = Future()
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        await broker.start(host, port)
+        started.set_result(stopped)
+        await stopped.wait()
+        await broker.stop()
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
+                runner.run(main())
+        except BaseException as exc:
+            if started.done():
+                raise
+            started.set_exception(exc)
+
+    thread = threading.Thread(target=run, name=f"dev-broker-{broker.scheme}", daemon=True)
+    thread.start()
+    stopped = started.result(CALL_TIMEOUT_S)
+    try:
+        yield broker
+    finally:
+        broker.loop.call_soon_threadsafe(stopped.set)
+        thread.join(CALL_TIMEOUT_S)

@@ -1,0 +1,220 @@
+"""Counters for Prometheus: one method per fact, called once a chunk, commit or event and never once a record.
+
+Names are ``fastwire_<part>_<what>_<unit>[_total]`` in base units. Labels are the pipeline and words of fixed lists;
+partitions and topics are no labels, for there may be thousands.
+"""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+__all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", "ReconnectReason"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+PipelineState = Literal["starting", "running", "paused", "draining", "stopped", "failed"]
+ReconnectReason = Literal["unreachable", "lost", "closed_by_broker", "silent", "protocol_error", "refused", "other"]
+
+# From one small file on a fast disk to a full disk that somebody had to clear.
+_COMMIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class DaemonMetrics:
+    """The facts of the process; hands out those of its pipelines.
+
+    Every instance has a registry of its own, so tests and embedders do not meet in a global one.
+    """
+
+    def __init__(self, version: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series and nobody reads them
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._pipelines: dict[str, PipelineMetrics] = {}
+        self._families = _Families(self.registry)
+        build = Gauge("fastwire_daemon_build_info", "Version of the daemon.", ["version"], registry=self.registry)
+        build.labels(version).set(1)
+        self._budget_used = self._gauge("fastwire_daemon_budget_used_bytes", "Bytes of the budget in use.")
+        self._budget_limit = self._gauge("fastwire_daemon_budget_limit_bytes", "Bytes that records may take up.")
+        self._pauses = Counter(
+            "fastwire_daemon_reading_pauses_total",
+            "How often reading was paused because the budget was used up.",
+            registry=self.registry,
+        )
+
+    def pipeline(self, name: str) -> "PipelineMetrics":
+        """Return the metrics of a pipeline, the same ones for the same name."""
+        if name not in self._pipelines:
+            self._pipelines[name] = PipelineMetrics(self._families, name)
+        return self._pipelines[name]
+
+    def budget_limit(self, limit_bytes: int) -> None:
+        """The budget has this size."""
+        self._budget_limit.set(limit_bytes)
+
+    def budget_used_by(self, used_bytes: Callable[[], int]) -> None:
+        """Ask ``used_bytes`` for the part of the budget in use whenever somebody looks."""
+        self._budget_used.set_function(used_bytes)
+
+    def reading_paused(self) -> None:
+        """Reading stops on a connection because the budget is used up."""
+        self._pauses.inc()
+
+    def render(self) -> bytes:
+        """Return everything in the text format of Prometheus; its type is ``CONTENT_TYPE``."""
+        return generate_latest(self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
+
+
+class _Families:
+    """All metrics that carry the label ``pipeline``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ["pipeline", *labels], registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, ["pipeline", *labels], registry=registry)
+
+        self.rows = counter("fastwire_source_received_rows_total", "Records received and not cut.")
+        self.bytes = counter("fastwire_source_received_bytes_total", "Payload bytes of these records, decompressed.")
+        self.chunks = counter("fastwire_source_chunks_total", "Chunks handed on.")
+        self.cut = counter(
+            "fastwire_source_cut_rows_total", "Records that came again and were dropped, by why they could be.", "why"
+        )
+        self.redelivered = counter("fastwire_source_redelivered_entries_total", "Entries delivered before.")
+        self.diverted = counter("fastwire_source_diverted_entries_total", "Entries that could not be decoded.")
+        self.permits = counter("fastwire_source_granted_permits_total", "Permits granted to the broker.")
+        self.acks = counter("fastwire_source_acks_sent_total", "Ack commands sent.")
+        self.receipts = counter("fastwire_source_ack_receipts_total", "Acks the broker has confirmed.")
+        self.reconnects = counter("fastwire_source_reconnects_total", "Connections made again, by reason.", "reason")
+        self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
+        self.lag_rows = gauge("fastwire_source_lag_rows", "Records between what has landed and the head, where known.")
+        self.lag_seconds = gauge("fastwire_source_lag_seconds", "Age of the newest record received, where known.")
+        self.roll_rows = gauge("fastwire_roll_open_rows", "Records in files that are not committed yet.")
+        self.roll_bytes = gauge("fastwire_roll_open_bytes", "Bytes of files that are not committed yet.")
+        self.commits = counter("fastwire_sink_commits_total", "Commits.")
+        self.commit_seconds = Histogram(
+            "fastwire_sink_commit_seconds",
+            "Time a commit took.",
+            ["pipeline"],
+            registry=registry,
+            buckets=_COMMIT_BUCKETS,
+        )
+        self.committed_rows = counter("fastwire_sink_committed_rows_total", "Records committed.")
+        self.files = counter("fastwire_sink_files_total", "Files published.")
+        self.file_bytes = counter("fastwire_sink_file_bytes_total", "Bytes of these files.")
+        self.superseded = counter("fastwire_sink_superseded_rolls_total", "Rolls given up for another writer's commit.")
+        self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
+        self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
+        self.state = gauge("fastwire_pipeline_state", "1 for the state the pipeline is in, 0 for all others.", "state")
+
+
+class PipelineMetrics:
+    """The facts of one pipeline. Methods are cheap, take whole amounts, and may be called from any thread."""
+
+    def __init__(self, families: _Families, pipeline: str) -> None:
+        self._rows = families.rows.labels(pipeline)
+        self._bytes = families.bytes.labels(pipeline)
+        self._chunks = families.chunks.labels(pipeline)
+        self._cut = {why: families.cut.labels(pipeline, why) for why in ("landed", "staged")}
+        self._redelivered = families.redelivered.labels(pipeline)
+        self._diverted = families.diverted.labels(pipeline)
+        self._permits = families.permits.labels(pipeline)
+        self._acks = families.acks.labels(pipeline)
+        self._receipts = families.receipts.labels(pipeline)
+        self._reconnects = {
+            reason: families.reconnects.labels(pipeline, reason) for reason in get_args(ReconnectReason)
+        }
+        self._connections = families.connections.labels(pipeline)
+        self._lag = (families.lag_rows, families.lag_seconds)
+        self._pipeline = pipeline
+        self._roll_rows = families.roll_rows.labels(pipeline)
+        self._roll_bytes = families.roll_bytes.labels(pipeline)
+        self._commits = families.commits.labels(pipeline)
+        self._commit_seconds = families.commit_seconds.labels(pipeline)
+        self._committed_rows = families.committed_rows.labels(pipeline)
+        self._files = families.files.labels(pipeline)
+        self._file_bytes = families.file_bytes.labels(pipeline)
+        self._superseded = families.superseded.labels(pipeline)
+        self._failures = families.failures.labels(pipeline)
+        self._disk_full = families.disk_full.labels(pipeline)
+        self._states = {state: families.state.labels(pipeline, state) for state in get_args(PipelineState)}
+        self.state("starting")
+
+    def received(self, rows: int, payload_bytes: int, chunks: int = 1) -> None:
+        """Chunks with these new records have come from the broker."""
+        self._rows.inc(rows)
+        self._bytes.inc(payload_bytes)
+        self._chunks.inc(chunks)
+
+    def cut(self, rows: int, why: Literal["landed", "staged"]) -> None:
+        """Records came again and were dropped, because they are in a commit already or in the open roll."""
+        self._cut[why].inc(rows)
+
+    def redelivered(self, entries: int) -> None:
+        """The broker marked entries as delivered before."""
+        self._redelivered.inc(entries)
+
+    def diverted(self, entries: int) -> None:
+        """Entries could not be decoded and were put aside."""
+        self._diverted.inc(entries)
+
+    def granted(self, permits: int) -> None:
+        """Permits went to the broker."""
+        self._permits.inc(permits)
+
+    def acks_sent(self, commands: int = 1) -> None:
+        """Ack commands went to the broker."""
+        self._acks.inc(commands)
+
+    def ack_receipts(self, receipts: int = 1) -> None:
+        """The broker has confirmed acks."""
+        self._receipts.inc(receipts)
+
+    def connected(self, connections: int) -> None:
+        """So many connections are open now."""
+        self._connections.set(connections)
+
+    def reconnected(self, reason: ReconnectReason | str) -> None:
+        """A connection has to be made again. A reason that is not on the list counts as ``other``."""
+        self._reconnects.get(reason, self._reconnects["other"]).inc()
+
+    def lag(self, *, rows: int | None = None, seconds: float | None = None) -> None:
+        """So far behind the head is what has landed; what is not known is not shown at all."""
+        for gauge, value in zip(self._lag, (rows, seconds), strict=True):
+            if value is not None:
+                gauge.labels(self._pipeline).set(value)
+
+    def roll(self, rows: int, file_bytes: int) -> None:
+        """The open roll holds so much now."""
+        self._roll_rows.set(rows)
+        self._roll_bytes.set(file_bytes)
+
+    def committed(self, seconds: float, rows: int, files: int, file_bytes: int) -> None:
+        """A commit is durable and its files are visible."""
+        self._commits.inc()
+        self._commit_seconds.observe(seconds)
+        self._committed_rows.inc(rows)
+        self._files.inc(files)
+        self._file_bytes.inc(file_bytes)
+
+    def superseded(self) -> None:
+        """Another writer has landed some of the open roll, which is gone."""
+        self._superseded.inc()
+
+    def sink_failed(self) -> None:
+        """The sink could not go on and is opened again."""
+        self._failures.inc()
+
+    def disk_full(self, seconds: float) -> None:
+        """A write has waited so long for room."""
+        self._disk_full.inc(seconds)
+
+    def state(self, state: PipelineState) -> None:
+        """The pipeline is in this state now."""
+        for name, gauge in self._states.items():
+            gauge.set(name == state)

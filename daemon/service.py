@@ -1,0 +1,303 @@
+"""The daemon as a process: starts pipelines, answers signals, ends in order.
+
+SIGTERM and SIGINT drain, a second one aborts at once; SIGHUP reads the configuration again. Aborting loses nothing:
+what was not committed was not acknowledged.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from fastwire import __version__
+from fastwire.errors import FastwireError
+from fastwire.wire.pool import Pool
+
+from .budget import Budget
+from .config import Config, ConfigError, PipelineConfig, load_config
+from .http import HttpServer
+from .logs import console, get_logger
+from .metrics import DaemonMetrics
+from .pipeline import Pipeline, PipelineFailed
+from .progress import Progress, ProgressFacts
+from .roll import RollPolicy
+from .sinks.registry import build_sink
+from .sources.registry import source_factory
+from .systemd import Notifier
+
+__all__ = ["Service", "run_service"]
+
+# A codec package that releases the interpreter lock wins it back only at this interval while a sink runs Python code.
+SWITCH_INTERVAL_S = 0.0005
+TRIM_INTERVAL_S = 30.0
+PROGRESS_INTERVAL_S = 0.25
+# A sink's call may take long (a slow disk) but not for ever; waits with a known reason do not count.
+HUNG_AFTER_S = 120.0
+ABORT_GRACE_S = 5.0
+
+log = get_logger("service")
+
+
+def run_service(
+    config: Config, *, pipelines: Sequence[str] | None = None, until_end: bool = False, max_records: int | None = None
+) -> int:
+    """Run the pipelines of ``config`` (or those named) until they end; return the exit code."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        service = Service(config, pipelines=pipelines, until_end=until_end, max_records=max_records)
+        return runner.run(service.run())
+
+
+class _Running:
+    """One pipeline, its configuration and its task."""
+
+    def __init__(self, pipeline: Pipeline, config: PipelineConfig, task: "asyncio.Task[None]") -> None:
+        self.pipeline = pipeline
+        self.config = config
+        self.task = task
+
+
+class Service:
+    """All pipelines of one process, sharing one byte budget."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        pipelines: Sequence[str] | None = None,
+        until_end: bool = False,
+        max_records: int | None = None,
+    ) -> None:
+        self._config = config
+        self._only = pipelines
+        self._until_end = until_end
+        self._max_records = max_records
+        self._pool = Pool(config.daemon.memory)
+        self._budget = Budget(self._pool)
+        self._metrics = DaemonMetrics(__version__)
+        self._metrics.budget_limit(config.daemon.memory)
+        self._metrics.budget_used_by(lambda: self._budget.used)
+        self._notifier = Notifier()
+        self._running: dict[str, _Running] = {}
+        self._ended: dict[str, Pipeline] = {}
+        self._exit_code = 0
+        self._signals = 0
+        self._reloading: asyncio.Task[None] | None = None
+
+    # --- what operators ask
+
+    def live(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return all(r.pipeline.hung_s(now) < HUNG_AFTER_S for r in self._running.values())
+
+    def ready(self) -> bool:
+        return bool(self._running) and not self._failed() and all(r.pipeline.ready for r in self._running.values())
+
+    def status(self) -> dict[str, Any]:
+        pipelines = {name: r.pipeline for name, r in self._running.items()} | self._ended
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "memory": {"used": self._budget.used, "limit": self._budget.limit, "peak": self._pool.peak},
+            "pipelines": {name: pipeline.status() for name, pipeline in sorted(pipelines.items())},
+        }
+
+    def _failed(self) -> bool:
+        return any(pipeline.state == "failed" for pipeline in self._ended.values())
+
+    # --- life
+
+    async def run(self) -> int:
+        """Run until every pipeline has ended; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        http = await self._serve_http()
+        self._budget.start()
+        clock = asyncio.create_task(self._clock())
+        progress = asyncio.create_task(self._show_progress())
+        try:
+            for name in self._wanted(self._config):
+                self._start(name, self._config.pipelines[name])
+            self._notifier.ready(self._line())
+            log.info("started", pipelines=sorted(self._running), memory=self._budget.limit)
+            while self._running:
+                await asyncio.wait([r.task for r in self._running.values()], return_when=asyncio.FIRST_COMPLETED)
+                self._collect()
+                if not self._running and self._reloading is not None and not self._reloading.done():
+                    await self._reloading
+            return self._exit_code
+        finally:
+            self._notifier.stopping()
+            clock.cancel()
+            progress.cancel()
+            await asyncio.gather(clock, progress, return_exceptions=True)
+            self._budget.stop()
+            if http is not None:
+                await http.stop()
+            self._notifier.close()
+
+    async def _serve_http(self) -> HttpServer | None:
+        address = self._config.daemon.http
+        if address is None:
+            return None
+        server = HttpServer(address, self, self._metrics.render)
+        await server.start()
+        return server
+
+    def _wanted(self, config: Config) -> list[str]:
+        names = list(config.pipelines) if not self._only else list(self._only)
+        missing = [name for name in names if name not in config.pipelines]
+        if missing:
+            raise FastwireError(
+                f"no pipeline {', '.join(map(repr, missing))} in the configuration; it has "
+                + ", ".join(map(repr, config.pipelines))
+            )
+        return names
+
+    def _start(self, name: str, config: PipelineConfig) -> None:
+        metrics = self._metrics.pipeline(name)
+        roll = config.sink.roll
+        shares = max(1, len(self._wanted(self._config)))
+        sink = build_sink(config, memory=self._config.daemon.memory // shares)
+        pipeline = Pipeline(
+            name,
+            source_factory(config.source, self._pool, sink, metrics, max_records=self._max_records),
+            sink,
+            self._budget,
+            metrics,
+            RollPolicy(roll.bytes, roll.rows, roll.age, roll.idle),
+            until_end=self._until_end,
+            max_records=self._max_records,
+            create=config.sink.create,
+            drain_timeout_s=self._config.daemon.drain_timeout,
+        )
+        self._ended.pop(name, None)
+        self._running[name] = _Running(pipeline, config, asyncio.create_task(pipeline.run(), name=f"pipeline {name}"))
+
+    def _collect(self) -> None:
+        """Take note of the pipelines that have ended. One that failed does not take the others with it."""
+        for name, running in list(self._running.items()):
+            if not running.task.done():
+                continue
+            del self._running[name]
+            self._ended[name] = running.pipeline
+            exc = running.task.exception() if not running.task.cancelled() else None
+            if isinstance(exc, PipelineFailed):
+                log.error(str(exc), pipeline=name)
+                self._exit_code = self._exit_code or exc.exit_code
+            elif exc is not None:
+                try:
+                    raise exc
+                except Exception:
+                    log.exception("the pipeline failed by a fault of this program", pipeline=name)
+                self._exit_code = self._exit_code or 1
+            else:
+                log.info("ended", pipeline=name, rows=running.pipeline.rows_committed)
+
+    # --- signals
+
+    def _on_stop(self, name: str) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self._abort(f"{name} again")
+        self._notifier.stopping("draining")
+        log.info("stopping", signal=name, drain_timeout_s=self._config.daemon.drain_timeout)
+        for running in self._running.values():
+            running.pipeline.drain(name)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._config.daemon.drain_timeout, self._on_drain_timeout)
+
+    def _on_drain_timeout(self) -> None:
+        log.warning("the drain took too long; what is not committed stays with the broker")
+        for running in self._running.values():
+            running.pipeline.interrupt()
+        asyncio.get_running_loop().call_later(ABORT_GRACE_S, self._abort, "drain timeout")
+
+    def _abort(self, why: str) -> None:
+        """End the process here and now: threads that hang in a call cannot be waited for."""
+        log.error("aborted", why=why)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+    def _on_reload(self) -> None:
+        if self._config.path is None or self._signals or (self._reloading is not None and not self._reloading.done()):
+            return
+        self._reloading = asyncio.create_task(self._reload(self._config.path))
+
+    async def _reload(self, path: Path) -> None:
+        try:
+            config = load_config(path)
+            wanted = self._wanted(config)
+        except (ConfigError, FastwireError, OSError) as exc:
+            log.error("the configuration is not taken over; the old one stays in force", why=str(exc))
+            return
+        if config.daemon != self._config.daemon:
+            log.warning("changes of [daemon] take a restart")
+        changed = [
+            name for name, running in self._running.items() if config.pipelines.get(name) != running.config
+        ] + [name for name in self._ended if name in wanted]
+        stopping = [self._running[name] for name in changed if name in self._running]
+        for running in stopping:
+            running.pipeline.drain("reload")
+        started = [name for name in wanted if name not in self._running or name in changed]
+        if stopping:
+            await asyncio.wait([running.task for running in stopping])
+            self._collect()
+        self._config = config
+        for name in started:
+            self._start(name, config.pipelines[name])
+        log.info("configuration taken over", stopped=len(stopping), started=started)
+
+    # --- the clock
+
+    async def _clock(self) -> None:
+        """Feed the watchdog while pipelines are alive, trim memory that nobody has used for a while."""
+        interval = min(self._notifier.watchdog_s / 2 if self._notifier.watchdog_s else TRIM_INTERVAL_S, TRIM_INTERVAL_S)
+        loop = asyncio.get_running_loop()
+        trimmed, busy = loop.time(), self._pool.used
+        while True:
+            await asyncio.sleep(interval)
+            if self.live():
+                self._notifier.watchdog()
+            self._notifier.status(self._line())
+            now = loop.time()
+            if now - trimmed >= TRIM_INTERVAL_S:
+                # Idle memory goes back, what a busy daemon will want again in a moment does not.
+                if self._pool.used <= busy:
+                    self._pool.trim(0)
+                trimmed, busy = now, self._pool.used
+
+    def _line(self) -> str:
+        rows = sum(r.pipeline.rows_committed for r in self._running.values())
+        states = ", ".join(
+            f"{name} {r.pipeline.waiting or r.pipeline.state}" for name, r in sorted(self._running.items())
+        )
+        return f"{rows} rows committed; {states}" if states else "no pipeline is running"
+
+    async def _show_progress(self) -> None:
+        progress = Progress(console())
+        try:
+            while True:
+                progress.show(self._facts())
+                await asyncio.sleep(PROGRESS_INTERVAL_S)
+        finally:
+            progress.close()
+
+    def _facts(self) -> ProgressFacts:
+        pipelines: list[Pipeline] = [*(r.pipeline for r in self._running.values()), *self._ended.values()]
+        return ProgressFacts(
+            rows=sum(p.rows_received for p in pipelines),
+            payload_bytes=sum(p.bytes_received for p in pipelines),
+            files=sum(p.published[0] for p in pipelines),
+            memory_bytes=self._budget.used,
+            memory_limit=self._budget.limit,
+            note=next((p.waiting for p in pipelines if p.waiting), ""),
+        )

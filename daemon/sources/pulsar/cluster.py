@@ -1,0 +1,186 @@
+"""The connections of one pipeline to a cluster: one a broker, found by lookup (pulsar 2.4, 4.2, 5, 6.1)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from itertools import count
+from typing import Any, TypeVar
+
+from fastwire.errors import FastwireError
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
+from fastwire.wire.pool import Pool
+
+from ..base import SourceFailed
+from .link import Link, LinkOwner
+from .settings import PulsarSettings
+
+__all__ = ["Cluster"]
+
+MOST_REDIRECTS = 20
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Cluster:
+    """Finds the owners of topics and keeps the connections to them."""
+
+    def __init__(self, settings: PulsarSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
+        self.links: dict[tuple[Address, Address], Link] = {}
+        self._settings = settings
+        self._slots = slots
+        self._pool = pool
+        self._owner = owner
+        self._request_ids: Iterator[int] = count(1)
+        self._link_ids: Iterator[int] = count(1)
+        self._opening: dict[tuple[Address, Address], asyncio.Task[Link]] = {}
+        self._looking: dict[tuple[str, ServiceUrl], asyncio.Task[Link]] = {}
+        self._turn: dict[ServiceUrl, int] = {}
+
+    # --- connections
+
+    async def link(self, address: Address, physical: Address | None = None) -> Link:
+        """The connection to a broker, made if there is none. ``physical`` is the proxy that leads to it.
+
+        Whoever asks meanwhile waits for the same attempt.
+        """
+        key = (address, address if physical is None else physical)
+        link = self.links.get(key)
+        if link is not None and link.ready:
+            return link
+        return await self._shared(self._opening, key, lambda: self._open(key))
+
+    async def _open(self, key: tuple[Address, Address]) -> Link:
+        address, physical = key
+        link = Link(
+            next(self._link_ids),
+            address,
+            physical,
+            self._settings,
+            self._slots,
+            self._pool,
+            self._request_ids,
+            self._owner,
+        )
+        self.links[key] = link
+        try:
+            await link.open()
+        except BaseException:
+            self.forget(link)
+            raise
+        return link
+
+    def forget(self, link: Link) -> None:
+        """``link`` is gone: the next one who needs its broker connects again."""
+        for key, one in tuple(self.links.items()):
+            if one is link:
+                del self.links[key]
+
+    @property
+    def ready(self) -> bool:
+        """Whether any connection is up."""
+        return any(link.ready for link in self.links.values())
+
+    # --- lookup
+
+    async def owner(self, topic: str, service: ServiceUrl) -> Link:
+        """The connection to the broker that owns ``topic``."""
+        return await self._shared(self._looking, (topic, service), lambda: self._look_up(topic, service))
+
+    async def partitions(self, topic: str, service: ServiceUrl) -> int:
+        """How many partitions ``topic`` has; 0 for a topic that is not partitioned."""
+        link, _ = await self._service_link(service)
+        try:
+            answer = await link.ask(lambda connection, now: connection.partitioned_metadata(topic, now))
+        except FastwireError:
+            self._next_turn(service)
+            raise
+        return answer.partitionMetadataResponse.partitions
+
+    async def _look_up(self, topic: str, service: ServiceUrl) -> Link:
+        link, entrance = await self._service_link(service)
+        authoritative = False
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                found = await self._ask_owner(link, topic, authoritative)
+            except FastwireError:
+                self._next_turn(service)
+                raise
+            address = _broker(found, service.tls)
+            link = await self.link(address, entrance if found.proxy_through_service_url else None)
+            if found.response == pb.CommandLookupTopicResponse.Connect:
+                return link
+            authoritative = found.authoritative
+        self._next_turn(service)
+        raise FastwireError(f"lookup of {topic}: more than {MOST_REDIRECTS} redirects")
+
+    async def _ask_owner(self, link: Link, topic: str, authoritative: bool) -> pb.CommandLookupTopicResponse:
+        listener = self._settings.listener
+        answer = await link.ask(
+            lambda connection, now: connection.lookup(topic, now, authoritative=authoritative, listener=listener)
+        )
+        return answer.lookupTopicResponse
+
+    async def _service_link(self, service: ServiceUrl) -> tuple[Link, Address]:
+        """A connection to a host of the service URL: the one there is, or to the next host that lets us."""
+        failure: FastwireError | None = None
+        for _ in service.addresses:
+            address = service.addresses[self._turn.get(service, 0) % len(service.addresses)]
+            try:
+                return await self.link(address), address
+            except FastwireError as exc:
+                failure = exc
+                self._next_turn(service)
+        raise failure or FastwireError(f"{service} names no host")
+
+    def _next_turn(self, service: ServiceUrl) -> None:
+        self._turn[service] = self._turn.get(service, 0) + 1
+
+    # --- the end
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are."""
+        tasks = [*self._opening.values(), *self._looking.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        links = list(self.links.values())
+        for link in links:
+            link.close()
+        if links:
+            await asyncio.wait([link.lost for link in links], timeout=1.0)
+        for link in links:
+            link.abort("closed")
+
+    async def _shared(
+        self, running: "dict[K, asyncio.Task[T]]", key: K, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Do ``work`` once for all who want it at the same time; one that gives up does not take it from the others."""
+        task = running.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(work())
+            running[key] = task
+            task.add_done_callback(lambda done: _finished(running, key, done))
+        waiting: Awaitable[T] = asyncio.shield(task)
+        return await waiting
+
+
+def _finished(running: "dict[K, asyncio.Task[T]]", key: K, task: "asyncio.Task[T]") -> None:
+    running.pop(key, None)
+    if not task.cancelled():
+        task.exception()  # those who wait have it; if nobody does any more it is of no interest
+
+
+def _broker(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:
+    """The address that a lookup has answered."""
+    text = found.brokerServiceUrlTls if tls else found.brokerServiceUrl
+    if not text:
+        what = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
+        raise SourceFailed(
+            f"the broker names no {what}: it {'has no TLS port' if tls else 'has a TLS port only'}", configuration=True
+        )
+    try:
+        return parse_address(text)
+    except ValueError as exc:
+        raise FastwireError(f"lookup answered an address that is none: {exc}") from None

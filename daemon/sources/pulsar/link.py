@@ -1,0 +1,335 @@
+"""One connection to a broker, driven: the state machine, its socket, and those who wait for answers."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from fastwire import __version__
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError, ProtocolError
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.connection import Connection, State
+from fastwire.pulsar.event import (
+    ActiveChanged,
+    AuthChallenged,
+    ChunkReady,
+    Connected,
+    ConnectRefused,
+    ConsumerClosed,
+    EndOfTopic,
+    EntryRejected,
+    Event,
+    Lost,
+    Reply,
+    TimedOut,
+    TopicMigrated,
+)
+from fastwire.pulsar.request import Kind
+from fastwire.pulsar.scan import ColdEntry, Scanner
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import Address
+from fastwire.wire.pool import Pool
+
+from ...auth import AuthError
+from ...transport import Transport, open_transport
+from .settings import PulsarSettings
+
+__all__ = ["Link", "LinkLost", "LinkOwner", "RequestTimeout", "Tenant"]
+
+# 128 KiB is what one read brings when we are faster than the sender, a MiB when we are not.
+RECEIVE_BYTES = 1 << 20
+
+
+class LinkLost(FastwireError):  # noqa: N818 - what has happened, not what went wrong with a request
+    """The connection is gone: cut, silent, or closed because of what came on it."""
+
+
+class RequestTimeout(FastwireError):  # noqa: N818
+    """The broker has not answered a request in time."""
+
+
+class Tenant(Protocol):
+    """Whoever has a consumer on a link: a partition."""
+
+    def on_receipt(self, request_id: int, accepted: bool) -> None: ...
+    def on_closed(self, event: ConsumerClosed) -> None: ...
+    def on_active(self, active: bool) -> None: ...
+    def on_end_of_topic(self) -> None: ...
+    def on_migrated(self, event: TopicMigrated) -> None: ...
+    def on_rejected(self, entry: ColdEntry) -> None: ...
+    def on_link_lost(self, reason: str) -> None: ...
+
+
+class LinkOwner(Protocol):
+    """Whoever holds all links: the source."""
+
+    def on_chunk(self, chunk: Chunk) -> None: ...
+    def on_connected(self, link: "Link") -> None: ...
+    def on_lost(self, link: "Link", reason: Exception | None) -> None: ...
+    def after_read(self, link: "Link") -> None: ...
+
+
+Callback = Callable[[Reply], None]
+Request = Callable[[Connection, float], int]
+
+
+class Link:
+    """A connection to one broker. ``tenants`` are the consumers on it, by their id."""
+
+    def __init__(
+        self,
+        link_id: int,
+        address: Address,
+        physical: Address,
+        settings: PulsarSettings,
+        slots: SlotTable,
+        pool: Pool,
+        request_ids: Iterator[int],
+        owner: LinkOwner,
+    ) -> None:
+        self.link_id = link_id
+        self.address = address
+        self.tenants: dict[int, Tenant] = {}
+        self.server = ""
+        self.diverts = settings.on_corrupt == "divert"
+        self._physical = physical
+        self._settings = settings
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, tuple[asyncio.Future[pb.BaseCommand], Callback | None]] = {}
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._receipt: asyncio.Future[None] = self._loop.create_future()  # the next one
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.scanner = Scanner(
+            slots,
+            pool,
+            link_id,
+            columns=settings.columns,
+            on_corrupt=settings.on_corrupt,
+            buffer_bytes=RECEIVE_BYTES,
+        )
+        self.connection = Connection(
+            self.scanner,
+            client_version=f"fastwire-{__version__}",
+            request_ids=request_ids,
+            divert=self.diverts,
+            keep_alive_s=settings.keep_alive_s,
+            operation_timeout_s=settings.operation_timeout_s,
+        )
+        self.transport: Transport[Event] = Transport(
+            self.connection, on_events=self._on_events, on_lost=self._on_lost, after_read=self._after_read
+        )
+
+    async def open(self) -> None:
+        """Connect and shake hands.
+
+        Raises UnreachableError, AuthError, BrokerError (refused), LinkLost, or what is wrong with what the peer sent.
+        """
+        settings = self._settings
+        data = settings.credentials.data()
+        tls = settings.tls if self._physical.tls else None
+        try:
+            await open_transport(
+                self.transport,
+                self._physical.host,
+                self._physical.port,
+                tls=tls,
+                server_name=settings.server_name,
+                timeout_s=settings.connect_timeout_s,
+            )
+        except BaseException:
+            self.transport.forget()
+            raise
+        if not self.transport.open:
+            raise LinkLost(f"connection to {self.address}: closed at once")
+        self.connection.connect(
+            self._loop.time(),
+            method=settings.credentials.method,
+            data=data,
+            proxy_to="" if self._physical == self.address else self.address.netloc,
+        )
+        self.transport.flush()
+        try:
+            await asyncio.shield(self._ready)
+        except asyncio.CancelledError:
+            self.abort("given up")
+            raise
+
+    @property
+    def ready(self) -> bool:
+        return self.connection.state is State.READY and self.transport.open
+
+    # --- requests
+
+    async def ask(self, request: Request, on_reply: Callback | None = None) -> pb.BaseCommand:
+        """Make a request and wait for its answer.
+
+        ``request`` queues it at the connection and returns its id. Raises BrokerError, RequestTimeout or LinkLost.
+        ``on_reply`` is called in wire order with the other events, which a waiting task cannot be.
+        """
+        if not self.ready:
+            raise LinkLost(f"connection to {self.address} is closed")
+        request_id = request(self.connection, self._loop.time())
+        future: asyncio.Future[pb.BaseCommand] = self._loop.create_future()
+        self._waiting[request_id] = future, on_reply
+        self.transport.flush()
+        try:
+            return await future
+        finally:
+            self._waiting.pop(request_id, None)
+
+    def flush(self) -> None:
+        """Send what is queued."""
+        self.transport.flush()
+
+    async def receipts(self) -> None:
+        """Wait until every ack that was sent has its receipt, was refused, or the connection is gone."""
+        while self.ready and self.connection.receipts_outstanding:
+            self._receipt = self._loop.create_future()
+            await asyncio.wait((self._receipt, self.lost), return_when=asyncio.FIRST_COMPLETED)
+
+    # --- the clock, and the open chunk
+
+    def tick(self, now: float, chunk_age_s: float) -> None:
+        """Keep time: pings, deadlines, and the open chunk when it is ``chunk_age_s`` old."""
+        self.transport.tick()
+        since = self.connection.open_since
+        if since is not None and now - since >= chunk_age_s:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Hand the open chunk on, full or not."""
+        chunk = self.connection.take_chunk()
+        if chunk is not None:
+            self._owner.on_chunk(chunk)
+
+    def drop_chunk(self) -> None:
+        """Forget what the open chunk holds."""
+        self.scanner.drop_chunk()
+        self.connection.open_since = None
+
+    def close(self) -> None:
+        """Close the socket in order."""
+        self.transport.close()
+        if not self.transport.open and not self.lost.done():
+            self._gone("closed")
+
+    def abort(self, reason: str) -> None:
+        """Close the socket at once."""
+        self.transport.abort(LinkLost(reason))
+
+    @staticmethod
+    def why(reason: Exception | None) -> str:
+        """What has ended a connection, as one of the words of the metrics."""
+        if reason is None or isinstance(reason, OSError):
+            return "lost"
+        if isinstance(reason, ProtocolError):
+            return "protocol_error"
+        return "silent" if isinstance(reason, LinkLost) else "other"
+
+    # --- what the transport calls
+
+    def _after_read(self) -> None:
+        self._owner.after_read(self)
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case ChunkReady(chunk):
+                    self._owner.on_chunk(chunk)
+                case Reply():
+                    self._on_reply(event)
+                case ActiveChanged(consumer_id, active):
+                    if tenant := self.tenants.get(consumer_id):
+                        tenant.on_active(active)
+                case ConsumerClosed(consumer_id):
+                    if tenant := self.tenants.get(consumer_id):
+                        tenant.on_closed(event)
+                case EntryRejected(entry):
+                    if tenant := self.tenants.get(entry.consumer_id):
+                        tenant.on_rejected(entry)
+                case EndOfTopic(consumer_id):
+                    if tenant := self.tenants.get(consumer_id):
+                        tenant.on_end_of_topic()
+                case TopicMigrated(consumer_id):
+                    if tenant := self.tenants.get(consumer_id):
+                        tenant.on_migrated(event)
+                case TimedOut(request_id, kind):
+                    self._on_timeout(request_id, kind)
+                case AuthChallenged(method):
+                    self._on_challenge(method)
+                case Connected(server):
+                    self.server = server
+                    if not self._ready.done():
+                        self._ready.set_result(None)
+                    self._owner.on_connected(self)
+                case ConnectRefused(error):
+                    self.transport.abort(error)
+                case Lost(reason):
+                    self.abort(reason)
+                case _:
+                    pass  # the transport sees to More; nobody here has producers
+
+    def _on_reply(self, reply: Reply) -> None:
+        if reply.kind is Kind.ACK:
+            accepted = reply.error is None
+            tenant = self.tenants.get(reply.command.ackResponse.consumer_id)
+            for one in self.tenants.values() if tenant is None else (tenant,):
+                one.on_receipt(reply.request_id, accepted)
+            self._receipt_came()
+            return
+        future, on_reply = self._waiting.pop(reply.request_id, (None, None))
+        if on_reply is not None:
+            on_reply(reply)
+        if future is None or future.done():
+            return
+        if reply.error is None:
+            future.set_result(reply.command)
+        else:
+            future.set_exception(reply.error)
+
+    def _on_timeout(self, request_id: int, kind: Kind) -> None:
+        if kind is Kind.ACK:
+            for tenant in self.tenants.values():
+                tenant.on_receipt(request_id, False)
+            self._receipt_came()
+            return
+        future, _ = self._waiting.pop(request_id, (None, None))
+        if future is not None and not future.done():
+            seconds = self._settings.operation_timeout_s
+            future.set_exception(RequestTimeout(f"{kind.name} was not answered within {seconds:g} s"))
+
+    def _receipt_came(self) -> None:
+        if not self._receipt.done():
+            self._receipt.set_result(None)
+
+    def _on_challenge(self, method: str) -> None:
+        credentials = self._settings.credentials
+        try:
+            data = credentials.data()
+        except AuthError as exc:
+            self.transport.abort(exc)
+            return
+        self.connection.auth_response(credentials.method or method, data or b"")
+
+    def _on_lost(self, reason: Exception | None) -> None:
+        # What was received is sound, whatever happened to the connection afterwards.
+        self.hand_on()
+        self._gone("closed by the broker" if reason is None else str(reason), reason)
+
+    def _gone(self, text: str, reason: Exception | None = None) -> None:
+        self.connection.close()
+        lost = reason if isinstance(reason, FastwireError) else LinkLost(f"connection to {self.address}: {text}")
+        if not self._ready.done():
+            self._ready.set_exception(lost)
+            self._ready.exception()  # nobody may be waiting any more
+        waiting, self._waiting = self._waiting, {}
+        for future, _ in waiting.values():
+            if not future.done():
+                future.set_exception(LinkLost(f"connection to {self.address}: {text}"))
+        tenants, self.tenants = self.tenants, {}
+        for tenant in tenants.values():
+            tenant.on_link_lost(text)
+        self._owner.on_lost(self, reason)
+        if not self.lost.done():
+            self.lost.set_result(None)

@@ -1,0 +1,578 @@
+"""One partition of a topic: from lookup to permits, through reconnects, seeks and changes of role (pulsar 7, 18-21)."""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime
+from enum import Enum
+from typing import Any, Protocol
+
+from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Span, format_position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.event import ConsumerClosed, Reply, TopicMigrated
+from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.scan import ColdEntry
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
+
+from ...auth import AuthError
+from ...backoff import Backoff
+from ...logs import get_logger
+from ..base import Assignment, First, LogStopped, SourceFailed
+from .cluster import Cluster
+from .coverage import Landed, declared_gap, landed_of, newly_landed
+from .link import Link
+
+__all__ = ["Host", "Partition", "Stage", "StartAt"]
+
+LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)  # both on the wire as they stand
+ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
+
+# What trying again cannot cure at a first subscribe; later everything is tried for ever, because it may be cured.
+REFUSED_FOR_GOOD = frozenset(
+    {
+        pb.AuthenticationError,
+        pb.AuthorizationError,
+        pb.TopicNotFound,
+        pb.SubscriptionNotFound,
+        pb.InvalidTopicName,
+        pb.IncompatibleSchema,
+        pb.ConsumerAssignError,
+        pb.NotAllowedError,
+    }
+)
+
+StartAt = str | datetime | Position  # "earliest", "latest", a time, last consumed
+
+log = get_logger("source")
+
+
+class Stage(Enum):
+    """What a partition is doing, in the words of the status page."""
+
+    CONNECTING = "connecting"
+    STAND_BY = "stand-by"
+    ASSIGNED = "assigned"
+    READING = "reading"
+    STOPPED = "stopped"
+
+
+class OvertakenError(FastwireError):
+    """The broker or the connection was quicker than what we were about to do: begin again."""
+
+
+class Host(Protocol):
+    """What a partition needs of its source."""
+
+    cluster: Cluster
+    slots: SlotTable
+    gate: asyncio.Semaphore
+
+    @property
+    def holding(self) -> bool: ...
+    @property
+    def most_permits(self) -> int: ...
+    def start_of(self, partition: "Partition") -> StartAt: ...
+    def offer(self, partition: "Partition", assignment: Assignment) -> None: ...
+    def revoke(self, partition: "Partition", assignment: Assignment, granted: bool, reason: str) -> None: ...
+    def stopped(self, partition: "Partition", error: LogStopped) -> None: ...
+    def refused(self, error: SourceFailed) -> None: ...
+    def moved(self, partition: "Partition", service: ServiceUrl) -> None: ...
+    def reconnecting(self, partition: "Partition", reason: str) -> None: ...
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]": ...
+
+
+class Partition:
+    """Keeps one consumer subscribed. ``assignment`` is the current one, ``granted`` whether we ask for records."""
+
+    def __init__(
+        self, host: Host, index: int, log_: Log, consumer: Consumer, service: ServiceUrl, *, first: bool, late: bool
+    ) -> None:
+        self.index = index
+        self.log = log_
+        self.consumer = consumer
+        self.service = service
+        self.late = late  # appeared while we were reading: from its beginning, or what came before the poll is lost
+        self.assignment: Assignment | None = None
+        self.granted = False
+        self.was_granted = False
+        self.link: Link | None = None
+        self.last: Position | None = None  # what the broker said last: its last entry, entry -1 if there is none
+        self.cursor: Position | None = None
+        self.error = ""
+        self.stage = Stage.CONNECTING
+        self.ended = False
+        self.leaving = False  # the source is being closed
+        self.distrust = False  # an entry's metadata was damaged: what it cost in permits is unknown
+        self.informed: asyncio.Future[Position | None] = asyncio.get_running_loop().create_future()
+        self._host = host
+        self._loop = asyncio.get_running_loop()
+        self._backoff = Backoff()
+        self._first = first  # never subscribed yet, and a refusal for good ends the source
+        self._task: asyncio.Task[None] | None = None
+        self._hint: Address | None = None
+        self._seeking = False
+        self._active = asyncio.Event()
+        self._began: Position | None = None  # the resolved first position, for sinks that do not know it
+        self._migrating: ServiceUrl | None = None
+
+    # --- what the broker says, in wire order
+
+    def on_receipt(self, request_id: int, accepted: bool) -> None:
+        self.consumer.acks.receipt(request_id, accepted)
+
+    def on_closed(self, event: ConsumerClosed) -> None:
+        url = event.assigned_url_tls if self.service.tls else event.assigned_url
+        try:
+            self._hint = parse_address(url) if url else None
+        except ValueError:
+            self._hint = None
+        self._detached("closed by the broker")
+        if self._migrating is not None:
+            service, self._migrating = self._migrating, None
+            self.stage = Stage.STOPPED
+            self._host.moved(self, service)
+        elif not self._seeking and not self.leaving:
+            self._host.reconnecting(self, "closed_by_broker")
+            self._reconnect(0.0 if self._hint is not None else self._backoff.next())
+
+    def on_link_lost(self, reason: str) -> None:
+        self._detached(reason)
+        if not self._seeking:
+            self._reconnect(self._backoff.next())
+
+    def on_active(self, active: bool) -> None:
+        self.consumer.active = active
+        if active:
+            self._active.set()
+        else:
+            self._active.clear()
+        if self._busy or self._seeking or self.leaving or self.consumer.phase is not Phase.READY:
+            return  # whoever is at work looks at it when it is done
+        if active and self.assignment is None:
+            self._spawn(self._take_over())
+        elif not active and self.assignment is not None:
+            self._retire("another consumer has become the active one")
+
+    def on_end_of_topic(self) -> None:
+        self.ended = True
+        log.info("topic was terminated and is read to its end", topic=str(self.log))
+
+    def on_migrated(self, event: TopicMigrated) -> None:
+        url = event.url_tls if self.service.tls else event.url
+        try:
+            address = parse_address(url)
+        except ValueError:
+            log.error("topic has moved to an address that is none", topic=str(self.log), url=url)
+            return
+        self._migrating = ServiceUrl(address.tls, (address,))
+        log.info("topic has moved to another cluster", topic=str(self.log), url=str(address))
+
+    def on_rejected(self, entry: ColdEntry) -> None:
+        where = format_position("pulsar", Position(entry.ledger, entry.entry))
+        if self.link is not None and self.link.diverts:
+            log.warning("entry is put aside", topic=str(self.log), position=where, reason=entry.reason)
+            return
+        self.stop(
+            LogStopped(
+                f"{self.log}: entry {where} cannot be decoded ({entry.reason}: {entry.detail}); "
+                'on_corrupt = "divert" would put it aside and go on'
+            )
+        )
+
+    # --- coming and going
+
+    def start(self) -> None:
+        """Subscribe in the background, and again whenever that is lost."""
+        self._reconnect(0.0)
+
+    def _reconnect(self, delay: float) -> None:
+        if self.stage is not Stage.STOPPED and not self._busy and not self.leaving:
+            self._spawn(self._establish(delay))
+
+    @property
+    def _busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._host.run(work, f"{self.log}")
+
+    async def _establish(self, delay: float = 0.0) -> None:
+        """Subscribe, whatever it takes, and offer the log to the pipeline."""
+        self.stage = Stage.CONNECTING
+        while True:
+            if delay:
+                await asyncio.sleep(delay)
+            try:
+                await self._attempt()
+            except FastwireError as exc:
+                await self._withdraw()
+                self.error = str(exc)
+                if self._fatal(exc):
+                    return
+                delay = self._backoff.next()
+                self._complain(exc, delay)
+                continue
+            break
+        self._offer()
+
+    async def _attempt(self) -> None:
+        """Subscribe once, and ask how far the log and our cursor reach."""
+        async with self._host.gate:
+            await self._subscribe()
+            await self._ask_last()
+        self._first = False
+        self.error = ""
+        self._backoff.reset()
+        if not self.informed.done():
+            self.informed.set_result(self.head)
+
+    def _complain(self, exc: FastwireError, delay: float) -> None:
+        # Once a doubling is enough: a broker that is away for an hour is not worth a thousand lines.
+        write = log.warning if self._backoff.failures in (1, 2, 4, 8) or self._backoff.failures % 10 == 0 else log.debug
+        write("cannot subscribe, trying again", topic=str(self.log), error=str(exc), retry_s=round(delay, 3))
+
+    def _fatal(self, exc: FastwireError) -> bool:
+        if not self._first:
+            return False
+        if isinstance(exc, SourceFailed):
+            self._host.refused(exc)
+            return True
+        refused = isinstance(exc, BrokerError) and exc.code in REFUSED_FOR_GOOD
+        if refused or isinstance(exc, UnsupportedError | AuthError):
+            self._host.refused(SourceFailed(f"{self.log}: the subscription is refused: {exc}"))
+            return True
+        return False
+
+    async def _subscribe(self) -> None:
+        hint, self._hint = self._hint, None
+        topic = self.consumer.want.topic
+        cluster = self._host.cluster
+        link = await (cluster.owner(topic, self.service) if hint is None else cluster.link(hint))
+        if not link.ready:
+            raise OvertakenError("the connection was lost meanwhile")
+        self.link = link
+        link.tenants[self.consumer.consumer_id] = self
+        self._active.clear()
+        self.distrust = False
+        try:
+            await link.ask(
+                lambda connection, now: self.consumer.subscribe(connection, link.link_id, now), self._subscribed
+            )
+        except BrokerError:
+            self._detached("")  # it has not taken the consumer in, so there is nothing to close
+            raise
+        self._check(link)
+
+    def _subscribed(self, reply: Reply) -> None:
+        if reply.error is None and self.consumer.phase is Phase.SUBSCRIBING:
+            self.consumer.subscribed(self._loop.time())
+
+    async def _ask_last(self) -> None:
+        """Ask where the log ends and where our cursor stands."""
+        link = self.link
+        if link is None:
+            raise OvertakenError("the connection was lost meanwhile")
+        consumer_id = self.consumer.consumer_id
+        reply = await link.ask(lambda connection, now: connection.get_last_message_id(consumer_id, now))
+        self._check(link)
+        answer = reply.getLastMessageIdResponse
+        self.last = _position(answer.last_message_id)
+        known = answer.HasField("consumer_mark_delete_position")
+        self.cursor = _position(answer.consumer_mark_delete_position) if known else None
+        if self.cursor is not None:
+            self.consumer.acks.confirm(self.cursor)
+
+    def _check(self, link: Link) -> None:
+        if self.link is not link or self.consumer.phase is not Phase.READY:
+            raise OvertakenError("the broker has closed the consumer meanwhile")
+
+    async def _withdraw(self) -> None:
+        """After a failed attempt: make sure that the broker holds nothing of it (pulsar 7.1)."""
+        link = self.link
+        if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
+            await self._close_consumer(link)
+        self._detached("")
+
+    async def _close_consumer(self, link: Link) -> None:
+        """Tell the broker; an error is as good as a success, and silence is taken for one."""
+        try:
+            await link.ask(lambda connection, now: self._closing(now))
+        except FastwireError as exc:
+            log.debug("closing a consumer failed", topic=str(self.log), error=str(exc))
+
+    def _closing(self, now: float) -> int:
+        request_id = self.consumer.close(now)
+        if request_id is None:
+            raise OvertakenError("the connection was lost meanwhile")
+        return request_id
+
+    def _detached(self, reason: str) -> None:
+        """The broker does not know our consumer any more."""
+        self._let_go(reason)
+        self.consumer.detached(self._loop.time())
+        if self.link is not None:
+            self.link.tenants.pop(self.consumer.consumer_id, None)
+            self.link = None
+        if self.stage is not Stage.STOPPED:
+            self.stage = Stage.CONNECTING
+
+    def _let_go(self, reason: str) -> None:
+        """Give the assignment back, unless a seek of ours is what has ended it."""
+        assignment, granted = self.assignment, self.granted
+        if assignment is None or (self._seeking and not granted):
+            return
+        self.assignment = None
+        self.granted = False
+        # What still arrives of it is nobody's, even before the broker knows.
+        self._host.slots.detach(self.consumer.consumer_id)
+        self._host.revoke(self, assignment, granted, reason)
+
+    # --- roles
+
+    @property
+    def head(self) -> Position | None:
+        """The last position of the log as the broker has told it; None for an empty one."""
+        return self.last if self.last is not None and self.last.b >= 0 else None
+
+    def _offer(self) -> None:
+        if self.consumer.phase is not Phase.READY:
+            self._reconnect_later()
+        elif self.consumer.active:
+            self.stage = Stage.ASSIGNED
+            progress = self.cursor is not None and self.cursor.b >= 0
+            self.assignment = Assignment(self.index, self.log, self.head, self.cursor, progress)
+            self._host.offer(self, self.assignment)
+        else:
+            self.stage = Stage.STAND_BY
+
+    async def _take_over(self) -> None:
+        """The broker has made us the active one: what it said about the cursor is old by now."""
+        try:
+            await self._ask_last()
+        except FastwireError as exc:
+            self.error = str(exc)
+            await self._withdraw()
+            await self._establish(self._backoff.next())
+        else:
+            self._offer()
+
+    def _reconnect_later(self) -> None:
+        # Called by the task that is at work: it must be done first.
+        self._loop.call_soon(lambda: self._reconnect(self._backoff.next()))
+
+    def _retire(self, reason: str) -> None:
+        """We are not the active one any more.
+
+        Permits that were granted stay with the broker, which would use them on the next change of roles, before
+        anybody has looked what the others have landed. So the consumer is closed and comes back without any.
+        """
+        flowing = self.consumer.flowing
+        self._let_go(reason)
+        self.stage = Stage.STAND_BY
+        if flowing:
+            self._spawn(self._rejoin())
+
+    async def _rejoin(self, delay: float = 0.0) -> None:
+        link = self.link
+        if link is not None and link.ready and self.consumer.phase is Phase.READY:
+            await self._close_consumer(link)
+        self._detached("")
+        await self._establish(delay)
+
+    def reestablish(self, reason: str) -> None:
+        """Close the consumer and subscribe again, so that permits are counted from nothing."""
+        if self.link is None or self._busy or self._seeking:
+            return
+        self._let_go(reason)
+        self._spawn(self._rejoin())
+
+    def void(self) -> None:
+        """What was staged is gone: the broker has to send it again, which a new consumer makes it do."""
+        self._host.slots.void_staged(self.consumer.consumer_id)
+        if not self.granted:
+            return
+        self.assignment = None
+        self.granted = False
+        self._host.slots.detach(self.consumer.consumer_id)
+        if self.consumer.phase is Phase.READY and not self._busy:
+            self.stage = Stage.CONNECTING
+            self._spawn(self._rejoin())
+
+    def stop(self, error: LogStopped) -> None:
+        """Give this log up; the others go on."""
+        if self.stage is Stage.STOPPED:
+            return
+        self.error = str(error)
+        self._let_go(self.error)
+        self.stage = Stage.STOPPED
+        if self.link is not None and self.link.ready and self.consumer.phase is Phase.READY:
+            self.consumer.close(self._loop.time())
+            self.link.flush()
+        if not self.informed.done():
+            self.informed.set_result(None)
+        self._host.stopped(self, error)
+
+    # --- where to begin
+
+    async def resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        """The first position of an unknown log, or the gap of a known one. Raises LogStopped."""
+        if self.assignment is not assignment or self.granted:
+            return None
+        if coverage.start(self.log) is not None:
+            return await self._resolve_known(coverage)
+        began, progress = await self._resolve_unknown(assignment)
+        if began is None:
+            return None
+        self._began = began
+        return First(self.index, Span(self.log, began, began, 0), progress)
+
+    async def _resolve_known(self, coverage: Coverage) -> First | None:
+        end = coverage.end(self.log)
+        if end is not None and self._behind(end):
+            # A peer may have landed more since the broker was asked.
+            try:
+                await self._ask_last()
+            except FastwireError as exc:
+                self.error = str(exc)
+                self._offer_again()
+                return None
+            if self._behind(end):
+                at, last = format_position("pulsar", end), format_position("pulsar", self.last or PULSAR_EARLIEST)
+                raise LogStopped(
+                    f"{self.log}: {at} has landed, but the broker's last position is {last}: the topic was deleted "
+                    "and made again, or it was truncated; raise source.incarnation to read it as a new log"
+                )
+        if not self.consumer.ordered:
+            return None
+        landed = landed_of(coverage, self.log, self.cursor, ordered=True)
+        staged = self._host.slots.staged_position(self.consumer.consumer_id)
+        base = max(landed.floor, staged)
+        if self.cursor is None or not declared_gap(base, self.cursor):
+            return None
+        gap = Gap(self.cursor, "the broker's cursor stands here: skipped, expired, or confirmed by somebody else")
+        return First(self.index, Span(self.log, base, base, 0, gap))
+
+    def _behind(self, end: Position) -> bool:
+        """Whether the broker holds less than what has landed; a broker that does not say is believed."""
+        return self.last is not None and self.last.a >= 0 and self.last < end
+
+    async def _resolve_unknown(self, assignment: Assignment) -> tuple[Position | None, bool]:
+        cursor = self.cursor
+        if cursor is not None and cursor.b >= 0:
+            return cursor, True
+        at = self._host.start_of(self)
+        if at == "earliest" or at == PULSAR_EARLIEST:
+            return PULSAR_EARLIEST, False
+        if isinstance(at, Position) and self.last is not None and at > self.last:
+            raise LogStopped(
+                f"{self.log}: the start {format_position('pulsar', at)} lies beyond the last position "
+                f"{format_position('pulsar', self.last)}"
+            )
+        if not await self._seek(at) or self.assignment is not assignment:
+            return None, False
+        began = self.cursor if self.cursor is not None else self.last
+        if isinstance(at, Position):
+            # The entry itself comes again, and is cut. What retention has taken away meanwhile cannot come.
+            began = at if began is None else max(at, began)
+        return (PULSAR_EARLIEST if began is None else began), False
+
+    async def _seek(self, at: StartAt) -> bool:
+        """Move the cursor; the broker closes the consumer for that, so subscribe again. False: try another time."""
+        link, consumer_id = self.link, self.consumer.consumer_id
+        if link is None or self._busy:
+            return False
+        self._seeking = True
+        try:
+            await link.ask(lambda connection, now: _seek(connection, consumer_id, at, now))
+            self.consumer.acks.forget()
+            await self._withdraw()  # a broker that has not closed us by itself
+            await self._attempt()
+            if not self.consumer.active:
+                async with asyncio.timeout(ACTIVE_WITHIN_S):
+                    await self._active.wait()
+        except (FastwireError, TimeoutError) as exc:
+            log.warning("cannot move the cursor, trying again", topic=str(self.log), error=str(exc))
+            self.error = str(exc)
+            self.assignment = None
+        finally:
+            self._seeking = False
+        if self.assignment is not None and self.consumer.phase is Phase.READY and self.consumer.active:
+            self.stage = Stage.ASSIGNED
+            return True
+        self._offer_again()
+        return False
+
+    def _offer_again(self) -> None:
+        """Give up an assignment before it was granted, subscribe again, and come back with another one."""
+        self.assignment = None
+        if self.stage is not Stage.STOPPED and not self._busy:
+            self._spawn(self._rejoin(self._backoff.next()))
+
+    def grant(self, assignment: Assignment, coverage: Coverage) -> bool:
+        """Ask for records, if ``assignment`` is still in force."""
+        if self.assignment is not assignment or self.granted or self.consumer.phase is not Phase.READY:
+            return False
+        if not self.consumer.active:
+            self._retire("another consumer has become the active one")
+            return False
+        self.granted = self.was_granted = True
+        self.stage = Stage.READING
+        landed = self.landed(coverage)
+        if not self.consumer.ordered and landed is not None:
+            self._host.slots.set_landed_runs(self.consumer.consumer_id, landed.runs)
+        self.consumer.hold(self._host.holding)
+        self.consumer.permits.window = self._host.most_permits
+        self.consumer.grant()
+        return True
+
+    def landed(self, coverage: Coverage) -> Landed | None:
+        """What ``coverage`` holds is durable: cut it if it comes again, and acknowledge what of it has come."""
+        landed = self._landed(coverage)
+        if landed is None:
+            return None
+        slots, consumer_id = self._host.slots, self.consumer.consumer_id
+        if self.consumer.ordered:
+            slots.set_landed(consumer_id, landed.floor)
+            self.consumer.landed(landed.floor, (), self._loop.time())
+            return landed
+        # Runs first: the slot forgets what lies below a new floor.
+        runs = newly_landed(slots.entry_runs(consumer_id), coverage, self.log)
+        slots.set_landed_runs(consumer_id, runs)
+        slots.set_landed(consumer_id, landed.floor)
+        self.consumer.landed(None, runs, self._loop.time())
+        return landed
+
+    def _landed(self, coverage: Coverage) -> Landed | None:
+        if coverage.start(self.log) is not None:
+            return landed_of(coverage, self.log, self.cursor, ordered=self.consumer.ordered)
+        return None if self._began is None else Landed(self._began, ())
+
+    async def leave(self) -> None:
+        """Close the consumer in order."""
+        link = self.link
+        if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
+            await self._close_consumer(link)
+
+    async def ask_cursor(self) -> Position | None:
+        """Where the broker's cursor stands now; None if it does not say."""
+        if self.link is None or self.consumer.phase is not Phase.READY or self._busy:
+            return None
+        await self._ask_last()
+        return self.cursor
+
+
+def _position(message_id: pb.MessageIdData) -> Position:
+    # Unsigned on the wire, signed in meaning: -1 is "none" or "before the first".
+    return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _seek(connection: Any, consumer_id: int, at: StartAt, now: float) -> int:
+    if isinstance(at, datetime):
+        return int(connection.seek(consumer_id, now, publish_time_ms=max(0, int(at.timestamp() * 1000))))
+    return int(connection.seek(consumer_id, now, position=at if isinstance(at, Position) else LATEST))

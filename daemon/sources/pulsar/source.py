@@ -1,0 +1,579 @@
+"""Reads Pulsar topics for one pipeline: the partitions, one clock for all of them, permits, acks and memory."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar.connection import State
+from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.request import BrokerError, SubscribeRequest
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import ServiceUrl, Topic
+from fastwire.wire.pool import Pool
+
+from ...auth import AuthError
+from ...backoff import Backoff
+from ...budget import Level
+from ...logs import get_logger
+from ...metrics import PipelineMetrics
+from ...transport import Pause
+from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from .cluster import Cluster
+from .coverage import MOST_INTERVALS
+from .link import Link
+from .partition import REFUSED_FOR_GOOD, Partition, Stage, StartAt
+from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
+from .watch import Watch
+
+__all__ = ["PulsarSource"]
+
+TICK_S = 0.05
+CHUNK_AGE_S = 0.1
+SETUPS_AT_ONCE = 64  # lookups and subscribes under way; a thousand at once only wait for each other
+
+log = get_logger("source")
+
+
+class PulsarSource:
+    """The Source of one pipeline (``sources.base``). ``events`` is the pipeline."""
+
+    system = "pulsar"
+
+    def __init__(
+        self,
+        settings: PulsarSettings,
+        events: SourceEvents,
+        pool: Pool,
+        *,
+        metrics: PipelineMetrics | None = None,
+    ) -> None:
+        self.settings = settings
+        self.events = events
+        self.logs: list[Log] = []
+        self.partitions: list[Partition] = []
+        self.slots = SlotTable()
+        self.cluster = Cluster(settings, self.slots, pool, self)
+        self.gate = asyncio.Semaphore(SETUPS_AT_ONCE)
+        self.level = Level.FREE
+        self._pool = pool
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._by_consumer: dict[int, Partition] = {}
+        self._by_log: dict[Log, Partition] = {}
+        self._counts: dict[Topic, int] = {}  # partitions of each configured topic
+        self._watch = Watch(self)
+        self._offered: list[Assignment] = []
+        self._revoked: dict[str, list[int]] = {}  # by reason; told together at the end of the turn
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._full = False  # the pipeline has no room for chunks
+        self._held = False
+        self._resolving = 0
+        self._closing = False
+        self._failed = False
+        self._unreachable_since: float | None = self._loop.time()
+        self._touched: set[int] = set()  # consumers that got something since the last tick
+        self._unsettled: set[int] = set()  # those whose permits are below the window
+        self._acking: set[int] = set()  # those with acks waiting
+        self._polled_at = 0.0
+        self._settling: set[int] = set()
+        self._reconnects: Counter[str] = Counter()
+
+    # --- the contract
+
+    async def start(self, coverage: Coverage) -> None:
+        """See ``Source.start``."""
+        for topic in self.settings.topics:
+            if not topic.persistent:
+                raise SourceFailed(
+                    f"{topic}: non-persistent topics have no positions that could be committed", configuration=True
+                )
+        self._tick()
+        backoff = Backoff()
+        while True:
+            try:
+                counts = await asyncio.gather(*(self._count_partitions(topic) for topic in self.settings.topics))
+                break
+            except FastwireError as exc:
+                self._give_up_if_refused(exc)
+                delay = backoff.next()
+                log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
+            await asyncio.sleep(delay)
+        self._polled_at = self._loop.time()
+        for topic, count in zip(self.settings.topics, counts, strict=True):
+            known = sum(one.topic == str(topic.base) for one in coverage.logs())
+            self._counts[topic] = count
+            for index in range(count) if count else (topic.partition,):
+                self._add(topic, index, first=True, late=False)
+            log.info("topic found", topic=str(topic), partitions=count, known_partitions=known)
+        for partition in self.partitions:
+            partition.start()
+
+    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        """See ``Source.resolve``."""
+        self._resolving += 1
+        self._steer()
+        try:
+            found = await asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
+        finally:
+            self._resolving -= 1
+            self._steer()
+        return [first for first in found if first is not None]
+
+    def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
+        """See ``Source.grant``."""
+        links = set()
+        for assignment in assignments:
+            partition = self.partitions[assignment.index]
+            try:
+                granted = partition.grant(assignment, coverage)
+            except LogStopped as exc:
+                partition.stop(exc)
+                continue
+            if granted:
+                self._note_acks(partition)
+                if partition.link is not None:
+                    links.add(partition.link)
+        for link in links:
+            link.flush()
+
+    def landed(self, coverage: Coverage) -> None:
+        """See ``Source.landed``."""
+        for partition in self.partitions:
+            if not partition.was_granted or partition.stage is Stage.STOPPED:
+                continue
+            try:
+                partition.landed(coverage)
+            except LogStopped as exc:
+                partition.stop(exc)
+                continue
+            self._note_acks(partition)
+            if not self.settings.ordered and len(coverage.intervals(partition.log)) > MOST_INTERVALS:
+                self._settle(partition)
+
+    def void(self) -> None:
+        """See ``Source.void``."""
+        for link in tuple(self.cluster.links.values()):
+            if link.connection.state is not State.NEW:
+                link.drop_chunk()
+        for partition in self.partitions:
+            partition.void()
+
+    def resume(self) -> None:
+        """See ``Source.resume``."""
+        if self._full:
+            self._full = False
+            self._steer()
+
+    def on_budget(self, level: Level) -> None:
+        """See ``Source.on_budget``."""
+        self.level = level
+        self._steer()
+
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+        position = self.slots.last_position(self.partitions[index].consumer.consumer_id)
+        return None if position.a < 0 else position
+
+    async def heads(self) -> Mapping[int, Position]:
+        """See ``Source.heads``."""
+        partitions = list(self.partitions)
+        heads = await asyncio.gather(*(asyncio.shield(partition.informed) for partition in partitions))
+        return {one.index: head for one, head in zip(partitions, heads, strict=True) if head is not None}
+
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """See ``Source.unfinished``."""
+        asked = [self._unfinished(self.partitions[index], head, coverage) for index, head in heads.items()]
+        return [index for index, open_ in zip(heads, await asyncio.gather(*asked), strict=True) if open_]
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """See ``Source.unreachable_since``."""
+        return self._unreachable_since
+
+    def status(self) -> dict[str, Any]:
+        """See ``Source.status``."""
+        stages = Counter(partition.stage.value for partition in self.partitions)
+        errors = {str(one.log): one.error for one in self.partitions if one.error}
+        links = tuple(self.cluster.links.values())
+        return {
+            "url": str(self.settings.url),
+            "subscription": self.settings.subscription,
+            "subscription_type": self.settings.subscription_type,
+            "consumer": self.settings.consumer_name,
+            "partitions": dict(stages),
+            "errors": errors,
+            "connections": [
+                {
+                    "broker": str(link.address),
+                    "server": link.server,
+                    "ready": link.ready,
+                    "consumers": len(link.tenants),
+                    "bytes_read": link.transport.bytes_read,
+                    "paused": [why.name for why in Pause if why and link.transport.paused & why],
+                }
+                for link in links
+            ],
+            "reconnects": dict(self._reconnects),
+        }
+
+    async def close(self, timeout: float) -> None:
+        """See ``Source.close``."""
+        if self._closing:
+            return
+        self._closing = True
+        for partition in self.partitions:
+            partition.leaving = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._say_goodbye()
+        except TimeoutError:
+            log.warning("the broker did not confirm our leaving in time", timeout_s=timeout)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self.cluster.close()
+
+    # --- what partitions ask for
+
+    @property
+    def holding(self) -> bool:
+        """Whether nothing more may be asked for."""
+        return self.level is not Level.FREE or (self._full and self._resolving > 0)
+
+    def start_of(self, partition: Partition) -> StartAt:
+        """Where a log begins that neither Coverage nor the broker's cursor knows."""
+        start = self.settings.start
+        if partition.late and partition.consumer.want.topic not in start.positions:
+            return "earliest"  # added to a topic that we read: all of its records were written since
+        if start.kind == "time" and start.time is not None:
+            return start.time
+        if start.kind == "positions":
+            at = start.positions.get(partition.consumer.want.topic)
+            if at is None:
+                raise LogStopped(f"{partition.log}: start names no position for {partition.consumer.want.topic}")
+            return at
+        return start.kind
+
+    def offer(self, partition: Partition, assignment: Assignment) -> None:
+        """A log can be read: tell the pipeline, together with others that come at the same time."""
+        if self._closing:
+            return
+        self._offered.append(assignment)
+        if not any(one.stage is Stage.CONNECTING for one in self.partitions):
+            self._tell_offers()
+
+    def revoke(self, partition: Partition, assignment: Assignment, granted: bool, reason: str) -> None:
+        """A log cannot be read any more."""
+        if assignment in self._offered:
+            self._offered.remove(assignment)
+            return
+        if partition.link is not None:
+            partition.link.hand_on()
+        if granted and not self._closing:
+            if not self._revoked:
+                self._loop.call_soon(self._tell_revoked)
+            self._revoked.setdefault(reason, []).append(partition.index)
+
+    def stopped(self, partition: Partition, error: LogStopped) -> None:
+        """A log is given up."""
+        log.error("log stopped", topic=str(partition.log), error=str(error))
+        self.events.on_stopped(partition.index, error)
+
+    def refused(self, error: SourceFailed) -> None:
+        """The broker does not let us, and never will."""
+        if self._failed or self._closing:
+            return
+        self._failed = True
+        for partition in self.partitions:
+            if not partition.informed.done():
+                partition.informed.set_result(None)
+        self.events.on_failed(error)
+
+    def moved(self, partition: Partition, service: ServiceUrl) -> None:
+        """A topic lives in another cluster from here: a new log, read from its beginning."""
+        topic = next(topic for topic in self.settings.topics if str(topic.base) == partition.log.topic)
+        index = int(partition.log.partition)
+        moved = self._add(topic, index, first=False, late=True, service=service, cluster=service.hosts)
+        moved.start()
+
+    def reconnecting(self, partition: Partition, reason: str) -> None:
+        """A consumer has to come back."""
+        self._reconnects[reason] += 1
+        if self._metrics is not None:
+            self._metrics.reconnected(reason)
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do ``work`` in the background until it ends or the source is closed."""
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not self._closing:
+            # Everything that brokers can do is dealt with; this is a fault of ours, and going on would hide it.
+            self._loop.call_exception_handler({"message": "source task failed", "exception": error, "task": task})
+            self.refused(SourceFailed(f"{task.get_name()}: {type(error).__name__}: {error}"))
+
+    # --- what links tell
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """A chunk goes to the pipeline."""
+        if chunk.diverted:
+            self._watch.diverted(chunk)
+        if self._closing:
+            chunk.release()
+            return
+        if not self.events.on_chunk(chunk) and not self._full:
+            self._full = True
+            self._steer()
+
+    def on_connected(self, link: Link) -> None:
+        """A handshake is done."""
+        self._unreachable_since = None
+        log.info("connected", broker=str(link.address), server=link.server)
+        self._steer()
+        if self._metrics is not None:
+            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
+
+    def on_lost(self, link: Link, reason: Exception | None) -> None:
+        """A connection is gone."""
+        self.cluster.forget(link)
+        if self._closing:
+            return
+        if not self.cluster.ready and self._unreachable_since is None:
+            self._unreachable_since = self._loop.time()
+        log.warning("connection lost", broker=str(link.address), reason=str(reason or "closed by the broker"))
+        word = link.why(reason)
+        self._reconnects[word] += 1
+        if self._metrics is not None:
+            self._metrics.reconnected(word)
+            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
+
+    def _steer(self) -> None:
+        """Read and ask for as much as the pipeline and the memory have room for."""
+        # While the pipeline waits for an answer of the broker it takes no chunks, but the answer must be read. Then
+        # only what was granted already may come, which is a part of the budget at most.
+        waiting = self._resolving > 0
+        reasons = ((Pause.QUEUE, self._full and not waiting), (Pause.MEMORY, self.level is Level.STOP and not waiting))
+        for link in tuple(self.cluster.links.values()):
+            for why, wanted in reasons if link.ready else ():
+                if wanted:
+                    link.transport.pause(why)
+                elif link.transport.paused & why:
+                    link.transport.go_on(why)
+        if self.holding != self._held:
+            self._held = self.holding
+            for partition in self.partitions:
+                partition.consumer.hold(self._held)
+            for link in tuple(self.cluster.links.values()):
+                link.flush()
+
+    def after_read(self, link: Link) -> None:
+        """Something was read: grant what it used up, before anything else is said."""
+        dirty = self.slots.take_dirty()
+        if dirty:
+            self._touched.update(dirty)
+            partitions = self._by_consumer
+            for consumer_id in dirty:
+                partitions[consumer_id].consumer.pump()
+
+    # --- the clock
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        now = self._loop.time()
+        for link in tuple(self.cluster.links.values()):
+            # A pipeline without room gets nothing that is merely old.
+            link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
+        self._tell_offers()
+        self._look_after_consumers(now)
+        if self._watch.due(now):
+            self._watch.look(now)
+            self._poll(now)
+        for link in tuple(self.cluster.links.values()):
+            if link.connection.has_outbound:
+                link.flush()
+
+    def _look_after_consumers(self, now: float) -> None:
+        touched, self._touched = self._touched, set()
+        self._watch.touched(touched)
+        for consumer_id in touched:
+            partition = self._by_consumer[consumer_id]
+            partition.consumer.acknowledge_again(now)
+            self._note_acks(partition)
+        # Whoever got nothing since the last look has drained what the broker had: make up the window.
+        for consumer_id in self._unsettled - touched:
+            self._by_consumer[consumer_id].consumer.settle()
+        self._unsettled = touched
+        for consumer_id in tuple(self._acking):
+            consumer = self._by_consumer[consumer_id].consumer
+            if consumer.acks.due(now):
+                consumer.send_acks(now)
+                if not consumer.acks.waiting:
+                    self._acking.discard(consumer_id)
+
+    def _note_acks(self, partition: Partition) -> None:
+        if partition.consumer.acks.waiting:
+            self._acking.add(partition.consumer.consumer_id)
+
+    def _tell_revoked(self) -> None:
+        revoked, self._revoked = self._revoked, {}
+        for reason, indexes in () if self._closing else revoked.items():
+            log.info("logs revoked", logs=len(indexes), first=str(self.logs[indexes[0]]), reason=reason)
+            self.events.on_revoked(indexes, reason)
+
+    def _tell_offers(self) -> None:
+        self._tell_revoked()  # a log ends before it begins again
+        if self._offered and not self._closing:
+            offered, self._offered = self._offered, []
+            self.events.on_assigned(offered)
+
+    # --- partitions
+
+    async def _count_partitions(self, topic: Topic) -> int:
+        # A partition's own name is a topic like any other, and must not be asked about.
+        if topic.partition >= 0:
+            return 0
+        return await self.cluster.partitions(str(topic), self.settings.url)
+
+    def _give_up_if_refused(self, exc: FastwireError) -> None:
+        if isinstance(exc, SourceFailed):
+            raise exc
+        refused = isinstance(exc, BrokerError) and exc.code in REFUSED_FOR_GOOD
+        if refused or isinstance(exc, UnsupportedError | AuthError):
+            raise SourceFailed(f"{self.settings.url}: {exc}") from None
+
+    def _add(
+        self,
+        topic: Topic,
+        index: int,
+        *,
+        first: bool,
+        late: bool,
+        service: ServiceUrl | None = None,
+        cluster: str = "",
+    ) -> Partition:
+        settings = self.settings
+        name = topic if topic.partition >= 0 or index < 0 else topic.of_partition(index)
+        log_ = Log("pulsar", cluster or settings.cluster, str(topic.base), str(index), str(settings.incarnation))
+        log_index = self.slots.add_log(log_)
+        consumer_id = len(self.partitions)
+        self.slots.add(consumer_id, log_index, ordered=settings.ordered)
+        want = SubscribeRequest(
+            topic=str(name),
+            subscription=settings.subscription,
+            subscription_type=settings.wire_type,
+            consumer_id=consumer_id,
+            consumer_name=settings.consumer_name,
+        )
+        consumer = Consumer(want, self.slots, settings.most_permits)
+        partition = Partition(self, log_index, log_, consumer, service or settings.url, first=first, late=late)
+        self.logs.append(log_)
+        self.partitions.append(partition)
+        self._by_consumer[consumer_id] = partition
+        self._by_log[log_] = partition
+        return partition
+
+    def partition_of(self, log_: Log) -> Partition | None:
+        """The partition that reads ``log_``."""
+        return self._by_log.get(log_)
+
+    def partition_by_consumer(self, consumer_id: int) -> Partition:
+        """The partition whose consumer has this id."""
+        return self._by_consumer[consumer_id]
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of the process's budget."""
+        return self._pool.limit
+
+    @property
+    def most_permits(self) -> int:
+        """The window that a consumer begins with; it may shrink while it reads, and never grows beyond this."""
+        return max(1, min(self.settings.most_permits, MOST_PERMITS_TOGETHER // max(1, len(self.partitions))))
+
+    def _poll(self, now: float) -> None:
+        if now - self._polled_at >= self.settings.partition_poll_s and self._counts and self.cluster.ready:
+            self._polled_at = now
+            self.run(self._look_for_partitions(), "partition poll")
+
+    async def _look_for_partitions(self) -> None:
+        for topic, before in tuple(self._counts.items()):
+            if before == 0:
+                continue  # not partitioned; that does not change while a topic lives
+            try:
+                count = await self._count_partitions(topic)
+            except FastwireError as exc:
+                log.debug("cannot ask for the partitions", topic=str(topic), error=str(exc))
+                continue
+            if count < before:
+                log.error("topic has fewer partitions than before", topic=str(topic), before=before, now=count)
+                continue
+            self._counts[topic] = count
+            added = [self._add(topic, index, first=False, late=True) for index in range(before, count)]
+            if added:
+                log.info("topic has new partitions", topic=str(topic), before=before, now=count)
+            for partition in added:
+                partition.start()
+
+    async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        partition = self.partitions[assignment.index]
+        try:
+            return await partition.resolve(assignment, coverage)
+        except LogStopped as exc:
+            partition.stop(exc)
+            return None
+
+    async def _unfinished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
+        if partition.stage is Stage.STOPPED:
+            return False
+        end = coverage.end(partition.log)
+        if self.settings.ordered and end is not None and end >= head:
+            return False
+        try:
+            cursor = await partition.ask_cursor()
+        except FastwireError:
+            return True
+        return cursor is None or cursor < head
+
+    def _settle(self, partition: Partition) -> None:
+        if partition.index not in self._settling:
+            self._settling.add(partition.index)
+            self.run(self._ask_floor(partition), f"floor of {partition.log}")
+
+    async def _ask_floor(self, partition: Partition) -> None:
+        try:
+            cursor = await partition.ask_cursor()
+            if cursor is not None and cursor.b >= 0:
+                self.slots.set_landed(partition.consumer.consumer_id, cursor)
+                self.events.on_settled(partition.index, cursor)
+        except FastwireError as exc:
+            log.debug("cannot ask what is settled", topic=str(partition.log), error=str(exc))
+        finally:
+            self._settling.discard(partition.index)
+
+    # --- the end
+
+    async def _say_goodbye(self) -> None:
+        now = self._loop.time()
+        for partition in self.partitions:
+            partition.consumer.send_acks(now)
+        links = [link for link in self.cluster.links.values() if link.ready]
+        for link in links:
+            link.transport.go_on(Pause.MEMORY | Pause.QUEUE)
+            link.flush()
+        await asyncio.gather(*(link.receipts() for link in links))
+        await asyncio.gather(*(one.leave() for one in self.partitions if one.consumer.phase is not Phase.DETACHED))

@@ -1,0 +1,75 @@
+"""A process that writes into a sink until somebody kills it: what the crash test of ``SinkConformance`` starts.
+
+Run as ``python -m fastwire_daemon.testing.child FILE CLASS FOLDER``, where CLASS in FILE is the test class that makes
+the sink. It says on standard error what it is about to do, one word a line; standard output may be the sink's.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fastwire.position import Coverage
+
+from .feed import Feed
+
+__all__ = ["acked", "main"]
+
+
+def acked(path: Path) -> Coverage:
+    """What the broker of the feed has been told is safe; it outlives the process."""
+    file = path.with_name(path.name + ".acked")
+    return Coverage.from_json(json.loads(file.read_text())) if file.exists() else Coverage()
+
+
+def _ack(path: Path, coverage: Coverage) -> None:
+    file = path.with_name(path.name + ".acked")
+    temporary = file.with_suffix(".new")
+    temporary.write_text(json.dumps(coverage.to_json()))
+    os.replace(temporary, file)
+
+
+def _load(file: str, name: str) -> Any:
+    """The class ``name`` of the module in ``file``, which need not be importable otherwise."""
+    spec = importlib.util.spec_from_file_location("fastwire_conformance_module", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _say(word: str) -> None:
+    """Tell the parent, which may kill this process as soon as it has read the line."""
+    print(word, file=sys.stderr, flush=True)
+
+
+def _run(test: Any, path: Path) -> NoReturn:
+    _say("opening")
+    sink = test.make_sink(path)
+    coverage = sink.open()
+    # A sink that remembers nothing is fed from where the broker was told to forget.
+    feed: Feed = test.make_feed(coverage if len(coverage) else acked(path))
+    while True:
+        for _ in range(3):
+            _say("writing")
+            sink.write(feed.chunk())
+        _say("committing")
+        _ack(path, sink.commit())
+        _say("committed")
+
+
+def main() -> None:
+    """The entry point."""
+    file, name, path = sys.argv[1:]
+    _run(_load(file, name)(), Path(path))
+
+
+if __name__ == "__main__":
+    main()

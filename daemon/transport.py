@@ -1,0 +1,339 @@
+"""Sockets to brokers: the only module that opens them. Everything that is said on them is a state machine's business.
+
+``open_transport`` connects and hands a machine over to the event loop, asyncio's or uvloop's.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import IntFlag
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from fastwire.errors import FastwireError
+
+__all__ = ["Machine", "Pause", "Transport", "UnreachableError", "open_transport"]
+
+CONNECT_TIMEOUT_S = 10.0
+# Kernel keep-alive, as the official C++ client sets it: idle, interval, probes.
+KEEP_ALIVE = (60, 6, 10)
+
+# Read moderation: small reads one by one cost the wake-up and not the parse.
+WINDOW_READS = 16
+SMALL_READ = 4096
+CLOSE_S = 0.005  # reads less than this apart come as fast as they can be taken
+REST_S = 0.005  # so reading rests this long, and what has gathered comes at once
+
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class UnreachableError(FastwireError):
+    """No connection could be made: nobody listens, the name is unknown, TLS does not agree, it took too long."""
+
+
+class Machine(Protocol[E_co]):
+    """A connection's state machine, as sans-IO protocols have it."""
+
+    get_buffer: Callable[[int], memoryview]
+    more: bool
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether an answer is waited for: then reading never rests."""
+
+    def receive(self, nbytes: int, now: float) -> Sequence[E_co]: ...
+    def take_outbound(self) -> list[bytes]: ...
+    def tick(self, now: float) -> Sequence[E_co]: ...
+    def suspend(self, now: float) -> None: ...
+    def resume(self, now: float) -> None: ...
+    def close(self) -> None: ...
+
+
+class Pause(IntFlag):
+    """Why nothing is read; any one is enough."""
+
+    NONE = 0
+    MEMORY = 1  # the budget is used up
+    QUEUE = 2  # the pipeline has no room for another chunk
+    MORE = 4  # enough came out of the last read for one turn
+    REST = 8  # read moderation
+
+
+_LONG = Pause.MEMORY | Pause.QUEUE
+
+
+class Transport(asyncio.BufferedProtocol, Generic[E]):
+    """Feeds one machine from a socket, writes what it says, and keeps its time.
+
+    ``on_events`` gets what the machine makes of each read or tick, and ``after_read`` is called when that is done and
+    before the machine's words are written. ``on_lost`` is called once when the socket is gone, whoever closed it; its
+    argument is what ``abort`` was given, the error of the socket, or None for an orderly end.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[E],
+        *,
+        on_events: Callable[[Sequence[E]], None],
+        on_lost: Callable[[Exception | None], None],
+        after_read: Callable[[], None] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.paused = Pause.NONE
+        self.reads = 0
+        self.bytes_read = 0
+        self.rests = 0
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._on_events = on_events
+        self._on_lost = on_lost
+        self._after_read = after_read or _do_nothing
+        self._transport: asyncio.Transport | None = None
+        self._reason: Exception | None = None
+        self._sizes: deque[int] = deque(maxlen=WINDOW_READS)
+        self._gathered = 0
+        self._ready_at = 0.0
+        self._rest: asyncio.TimerHandle | None = None
+        # asyncio asks for the base class, uvloop for the attribute; both then call the machine's own compiled method.
+        self.get_buffer = machine.get_buffer  # type: ignore[method-assign, assignment]
+
+    # --- what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._ready_at = self._time()
+        if self.paused:
+            self._transport.pause_reading()
+        self.flush()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.reads += 1
+        self.bytes_read += nbytes
+        now = self._time()
+        self._take(nbytes, now)
+        if nbytes >= SMALL_READ * WINDOW_READS:
+            self._sizes.clear()
+            self._gathered = 0
+            self._ready_at = now
+        else:
+            self._moderate(nbytes, now)
+
+    def eof_received(self) -> None:
+        """The peer says no more: what it would still read is of no use to it, so the socket is closed."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._rest is not None:
+            self._rest.cancel()
+        reason, self._reason = (exc if self._reason is None else self._reason), None
+        on_lost = self._on_lost
+        self.forget()
+        try:
+            on_lost(reason)
+        finally:
+            self.machine.close()
+
+    # --- what its owner calls
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def flush(self) -> None:
+        """Write what the machine has to say."""
+        out = self.machine.take_outbound()
+        if out and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(out)  # one system call for all of them
+        if self.paused & Pause.REST and self.machine.awaiting:
+            self.go_on(Pause.REST)
+
+    def tick(self) -> None:
+        """Let the machine see the time."""
+        if not self.open:
+            return
+        if events := self.machine.tick(self._time()):
+            self._on_events(events)
+        self.flush()
+
+    def pause(self, why: Pause) -> None:
+        """Read nothing until ``go_on`` was called for every reason that was given."""
+        before, self.paused = self.paused, self.paused | why
+        if not before and self.open:
+            cast(asyncio.Transport, self._transport).pause_reading()
+        if why & _LONG and not before & _LONG:
+            # The machine keeps the connection alive by itself while it hears nothing.
+            self.machine.suspend(self._time())
+            self.flush()
+
+    def go_on(self, why: Pause) -> None:
+        """One reason to pause is gone."""
+        before, self.paused = self.paused, self.paused & ~why
+        if before & _LONG and not self.paused & _LONG:
+            self.machine.resume(self._time())
+            if self.paused & Pause.MORE:
+                self._loop.call_soon(self._again)
+        if why & Pause.REST and self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        if before and not self.paused and self.open:
+            self._ready_at = self._time()
+            cast(asyncio.Transport, self._transport).resume_reading()
+
+    def close(self) -> None:
+        """Write what is left, then close the socket."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: Exception) -> None:
+        """Close the socket at once; ``on_lost`` gets ``reason``."""
+        if self._reason is None:
+            # Its frames would hold this object, and with it the receive buffer, until the next full collection.
+            self._reason = reason.with_traceback(None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def forget(self) -> None:
+        """Call nobody any more: for a transport that never got a connection, or has lost it.
+
+        Owner and transport hold each other, and with them a receive buffer that should not wait for the collector.
+        """
+        self._on_events = _ignore
+        self._on_lost = _ignore
+        self._after_read = _do_nothing
+
+    # --- reading
+
+    def _take(self, nbytes: int, now: float) -> None:
+        try:
+            events = self.machine.receive(nbytes, now)
+        except FastwireError as exc:
+            self.abort(exc)
+            return
+        if events:
+            self._on_events(events)
+        self._after_read()
+        self.flush()
+        if self.machine.more and self.open:
+            self.pause(Pause.MORE)
+            if not self.paused & _LONG:
+                self._loop.call_soon(self._again)
+
+    def _again(self) -> None:
+        """Go on with what was read before; unless somebody has lost patience or room meanwhile."""
+        if not self.paused & Pause.MORE or self.paused & _LONG or not self.open:
+            return
+        self._take(0, self._time())
+        if not self.machine.more:
+            self.go_on(Pause.MORE)
+
+    def _moderate(self, nbytes: int, now: float) -> None:
+        sizes = self._sizes
+        if now - self._ready_at >= CLOSE_S:
+            sizes.clear()
+            self._gathered = 0
+        elif len(sizes) == WINDOW_READS:
+            self._gathered -= sizes[0]
+        sizes.append(nbytes)
+        self._gathered += nbytes
+        self._ready_at = now
+        if len(sizes) < WINDOW_READS or self._gathered >= SMALL_READ * WINDOW_READS:
+            return
+        if self.paused or self.machine.awaiting or not self.open:
+            return
+        self.rests += 1
+        self.pause(Pause.REST)
+        self._rest = self._loop.call_later(REST_S, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self.go_on(Pause.REST)
+
+
+def _ignore(_: object) -> None:
+    """Nobody listens any more."""
+
+
+def _do_nothing() -> None:
+    """Nobody listens any more."""
+
+
+async def open_transport(
+    protocol: Transport[Any],
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str = "",
+    timeout_s: float = CONNECT_TIMEOUT_S,
+) -> None:
+    """Connect ``protocol`` to a broker, trying the addresses of ``host`` in order; raises UnreachableError.
+
+    ``server_name`` is the name that the certificate has to carry if it is not ``host``.
+    """
+    loop = asyncio.get_running_loop()
+    sock: socket.socket | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            sock = await _connect(loop, host, port)
+            _tune(sock)
+            if tls is None:
+                await loop.create_connection(lambda: protocol, sock=sock)
+            else:
+                await loop.create_connection(
+                    lambda: protocol,
+                    sock=sock,
+                    ssl=tls,
+                    server_hostname=server_name or host,
+                    ssl_handshake_timeout=timeout_s,
+                )
+            sock = None
+    except TimeoutError:
+        raise UnreachableError(f"no connection to {_netloc(host, port)} within {timeout_s:g} s") from None
+    except ssl.SSLCertVerificationError as exc:
+        raise UnreachableError(
+            f"the certificate of {_netloc(host, port)} is not accepted: {exc.verify_message}"
+        ) from None
+    except ssl.SSLError as exc:
+        why = exc.reason or str(exc)
+        raise UnreachableError(f"no TLS connection to {_netloc(host, port)}: {why}") from None
+    except OSError as exc:
+        why = exc.strerror or str(exc)
+        raise UnreachableError(f"cannot connect to {_netloc(host, port)}: {why}") from None
+    finally:
+        if sock is not None:
+            sock.close()
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    places = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in places:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)
+        except OSError as exc:
+            sock.close()
+            failure = exc
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _tune(sock: socket.socket) -> None:
+    idle, interval, probes = KEEP_ALIVE
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,81 @@
+"""Sequence audit: numbered records that were produced against what the files of a dataset hold.
+
+A numbered record's value begins with its number in nine digits, so that any reader can find it; numbers run from 0
+over a whole test, whatever the topic or partition.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+__all__ = ["DIGITS", "assert_each_once", "assert_in_order", "numbered", "numbers_of", "visible_files"]
+
+DIGITS = 9
+
+
+def numbered(number: int, size: int = 100) -> bytes:
+    """The value of a numbered record, padded to ``size`` bytes."""
+    return f"{number:0{DIGITS}d}".encode().ljust(size, b".")
+
+
+def numbers_of(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """The numbers of a column of values."""
+    heads = pc.binary_slice(values, 0, DIGITS)
+    return pc.cast(pc.cast(heads, pa.string()), pa.int64())
+
+
+def visible_files(path: Path) -> list[Path]:
+    """What a plain reader finds: data files outside the folder of the log, in log order."""
+    found = [file for file in path.rglob("*") if file.suffix in (".parquet", ".arrow", ".jsonl")]
+    return sorted(file for file in found if "_fastwire" not in file.relative_to(path).parts)
+
+
+def assert_each_once(path: Path, produced: int | Iterable[int]) -> None:
+    """The files hold every produced number once and nothing else; a failure says which are missing or twice."""
+    wanted = set(range(produced)) if isinstance(produced, int) else set(produced)
+    landed: Counter[int] = Counter()
+    for file in visible_files(path):
+        landed.update(_numbers_in(file))
+    missing = sorted(wanted - landed.keys())
+    strange = sorted(landed.keys() - wanted)
+    twice = sorted(number for number, times in landed.items() if times > 1)
+    assert not (missing or strange or twice), (
+        f"of {len(wanted)} records {len(missing)} are missing ({_first(missing)}), {len(twice)} landed more than once "
+        f"({_first(twice)}), {len(strange)} were never produced ({_first(strange)})"
+    )
+
+
+def assert_in_order(path: Path) -> None:
+    """Within a partition, rows stand in broker order through the files in log order (ordered subscriptions)."""
+    last: dict[tuple[Any, ...], tuple[int, int, int]] = defaultdict(lambda: (-1, -1, -1))
+    for file in visible_files(path):
+        table = pq.read_table(file, columns=["topic", "partition", "ledger", "offset", "batchIndex"], partitioning=None)
+        for topic, partition, *place in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            here = (place[0], place[1], place[2])
+            before = last[topic, partition]
+            assert here > before, f"{file.name}: {here} of partition {partition} stands behind {before}"
+            last[topic, partition] = here
+
+
+def _numbers_in(file: Path) -> list[int]:
+    if file.suffix == ".jsonl":
+        lines = file.read_text().splitlines()
+        return [int(json.loads(line)["value"][:DIGITS]) for line in lines]
+    if file.suffix == ".arrow":
+        with pa.memory_map(str(file)) as source:
+            values = pa.ipc.open_file(source).read_all().column("value")
+            found: list[int] = numbers_of(values).to_pylist()
+            return found
+    values = pq.read_table(file, columns=["value"], partitioning=None).column("value")
+    found = numbers_of(values).to_pylist()
+    return found
+
+
+def _first(numbers: list[int]) -> str:
+    return "none" if not numbers else ", ".join(map(str, numbers[:5])) + (" …" if len(numbers) > 5 else "")

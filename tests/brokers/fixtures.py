@@ -1,0 +1,61 @@
+"""Session brokers for tests: started when the first test asks, stopped when the run ends.
+
+Loaded with ``pytest_plugins = ["tests.brokers.fixtures"]`` in the top-level conftest.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.brokers.maven import BrokerUnavailableError
+from tests.brokers.pulsar import PulsarBroker
+
+__all__ = ["fresh_name", "guarded_pulsar", "plain_pulsar"]
+
+
+def _running(broker: PulsarBroker) -> Iterator[PulsarBroker]:
+    try:
+        broker.start()
+    except BrokerUnavailableError as reason:
+        pytest.skip(str(reason))
+    try:
+        yield broker
+    finally:
+        broker.stop(at_once=True)
+        broker.remove_data()
+
+
+@pytest.fixture(scope="session")
+def _plain_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
+    yield from _running(PulsarBroker(tmp_path_factory.mktemp("pulsar")))
+
+
+@pytest.fixture(scope="session")
+def _guarded_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
+    yield from _running(PulsarBroker(tmp_path_factory.mktemp("pulsar-guarded"), guarded=True))
+
+
+@pytest.fixture
+def plain_pulsar(_plain_session: PulsarBroker) -> PulsarBroker:
+    """The broker without authentication; alive, whatever the test before did to it."""
+    return _alive(_plain_session)
+
+
+@pytest.fixture
+def guarded_pulsar(_guarded_session: PulsarBroker) -> PulsarBroker:
+    """The broker with TLS, tokens, 200 unacknowledged messages at most, 100 entries a ledger and 5 s keep-alive."""
+    return _alive(_guarded_session)
+
+
+def _alive(broker: PulsarBroker) -> PulsarBroker:
+    if broker.process is None or broker.process.poll() is not None:
+        broker.stop()
+        broker.start()
+    return broker
+
+
+@pytest.fixture
+def fresh_name() -> Callable[[str], str]:
+    """A function that makes a topic's name which no other test uses."""
+    return lambda stem: f"{stem}-{uuid.uuid4().hex[:10]}"

@@ -1,0 +1,85 @@
+"""Jars of a broker, fetched once from Maven Central into a cache outside the tree.
+
+A broker is described by a ``pom.xml``; the cache folder holds the jars and the very text they were made from, so a
+changed description fetches anew and an unchanged one needs neither Maven nor a network.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["BrokerUnavailableError", "cached_jars", "java_executable"]
+
+# Called by its full name: a bare `dependency:copy-dependencies` would first ask the registry which version is newest.
+COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+
+class BrokerUnavailableError(RuntimeError):
+    """This machine cannot run the broker; the message says what to install."""
+
+
+def java_executable() -> str:
+    """The path of ``java``, or BrokerUnavailableError naming the package that brings it."""
+    java = shutil.which("java")
+    if java is None:
+        raise BrokerUnavailableError("no java: apt-get install openjdk-17-jre-headless")
+    return java
+
+
+def cache_folder() -> Path:
+    """Where jars are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "fastwire" / "brokers"
+
+
+def cached_jars(name: str, pom: str) -> Path:
+    """The folder with the jars that ``pom`` lists; downloads them the first time.
+
+    Several processes may ask at once: one downloads into a folder of its own and renames it, the others wait.
+    """
+    target = cache_folder() / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _made_from(target) == pom:
+            return target
+        fresh = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+        try:
+            _download(pom, fresh)
+            if target.exists():
+                shutil.rmtree(target)
+            fresh.rename(target)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return target
+
+
+def _made_from(folder: Path) -> str | None:
+    try:
+        return (folder / "pom.xml").read_text()
+    except OSError:
+        return None
+
+
+def _download(pom: str, into: Path) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise BrokerUnavailableError("no mvn to fetch the broker's jars with: apt-get install maven")
+    (into / "pom.xml").write_text(pom)
+    command = [
+        mvn,
+        "-B",
+        "-q",
+        "-f",
+        str(into / "pom.xml"),
+        COPY_DEPENDENCIES,
+        "-DincludeScope=runtime",
+        f"-DoutputDirectory={into}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise BrokerUnavailableError("Maven could not fetch the broker's jars: " + " | ".join(said[:3]))

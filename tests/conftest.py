@@ -1,0 +1,46 @@
+"""What holds for every test: its kind, how long it may hang, and a summary that hides no skip."""
+
+import os
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+
+pytest_plugins = ["tests.brokers.fixtures"]
+
+# A kind of test, and the seconds after which one of them is taken to hang (fixtures count: a broker may have to be
+# downloaded first). A test without any of these marks is a unit test, with the limit of pyproject.toml.
+KINDS = {"packaging": 600, "model": 900, "crash": 600, "broker": 900, "soak": 4 * 3600, "bench": 900}
+
+# No test is timed. A build server has the same cases every time; whoever works on the code gets new ones.
+settings.register_profile("fastwire", deadline=None, print_blob=True, derandomize="CI" in os.environ)
+settings.load_profile("fastwire")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before -m chooses: mark what is a unit test, and give the slow kinds their time."""
+    for item in items:
+        limits = [seconds for kind, seconds in KINDS.items() if item.get_closest_marker(kind)]
+        if not limits:
+            item.add_marker(pytest.mark.unit)
+        elif item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(max(limits)))
+
+
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test was skipped, in the words of whoever skipped it."""
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(report.longrepr)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what did not run and why, grouped, right above the closing line."""
+    reasons = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    if not reasons:
+        return
+    terminalreporter.section(f"{reasons.total()} skipped", sep="-")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:6}  {reason}")

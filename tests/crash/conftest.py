@@ -1,0 +1,34 @@
+"""The embedded broker in a thread of the test, and its judgement at the end."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import running
+from tests.crash.scene import Scene
+
+TOPIC = "persistent://public/default/numbers"
+
+
+@pytest.fixture
+def dev_broker() -> Iterator[PulsarDevBroker]:
+    """A fresh embedded broker; the test fails if a client broke the protocol."""
+    with running(PulsarDevBroker(PulsarOptions(ledger_entries=40, read_ahead=20))) as broker:
+        yield broker
+        assert broker.violations == []
+
+
+@pytest.fixture
+def dev_scene(dev_broker: PulsarDevBroker, tmp_path: Path) -> Callable[..., Scene]:
+    """Makes scenes on the embedded broker; ``url`` puts something in between."""
+
+    def make(*, partitions: int = 2, url: str = "", **options: Any) -> Scene:
+        dev_broker.create_topic(TOPIC, partitions)
+        scene = Scene(dev_broker.url, TOPIC, tmp_path, partitions=partitions, **options)
+        scene._backlog = lambda: dev_broker.backlog(TOPIC, scene.job.subscription)
+        return scene
+
+    return make

@@ -1,0 +1,128 @@
+"""A library that is loaded before libc: fsync that fails once, and a wall clock that jumps.
+
+Compiled by the test with gcc. Controlled through the environment of the child, so the product knows nothing of it.
+"""
+
+import mmap
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+__all__ = ["Clock", "failing_fsync"]
+
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* FAIL_FSYNC_UNDER: a folder; FAIL_FSYNC_NTH: which call on something in it fails with EIO, from 1. */
+static atomic_long calls;
+
+static int fails(int fd)
+{
+    const char *under = getenv("FAIL_FSYNC_UNDER"), *nth = getenv("FAIL_FSYNC_NTH");
+    char link[64], path[4096];
+    ssize_t size;
+
+    if (!under || !nth)
+        return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    size = readlink(link, path, sizeof path - 1);
+    if (size < 0)
+        return 0;
+    path[size] = 0;
+    if (strncmp(path, under, strlen(under)))
+        return 0;
+    return atomic_fetch_add(&calls, 1) + 1 == atol(nth);
+}
+
+static int flushed(const char *name, int fd)
+{
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+
+    if (fails(fd)) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
+}
+
+int fsync(int fd) { return flushed("fsync", fd); }
+int fdatasync(int fd) { return flushed("fdatasync", fd); }
+
+/* CLOCK_OFFSET_FILE: eight bytes, the seconds that the wall clock is ahead. */
+static int64_t offset(void)
+{
+    static const volatile int64_t *shared;
+    const char *name = getenv("CLOCK_OFFSET_FILE");
+
+    if (!shared && name) {
+        int fd = open(name, O_RDONLY | O_CLOEXEC);
+        void *page = fd < 0 ? MAP_FAILED : mmap(NULL, 8, PROT_READ, MAP_SHARED, fd, 0);
+        if (fd >= 0)
+            close(fd);
+        if (page != MAP_FAILED)
+            shared = page;
+    }
+    return shared ? *shared : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    int result;
+
+    if (!real)
+        real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    result = real(clock, now);
+    if (!result && clock == CLOCK_REALTIME)
+        now->tv_sec += offset();
+    return result;
+}
+"""
+
+
+def _library(folder: Path) -> Path:
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("no compiler for the library that makes fsync fail: apt-get install gcc")
+    source, library = folder / "preload.c", folder / "preload.so"
+    if not library.exists():
+        source.write_text(SOURCE)
+        subprocess.run([gcc, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def failing_fsync(folder: Path, under: Path, nth: int) -> dict[str, str]:
+    """The environment in which the ``nth`` fsync of something in ``under`` fails."""
+    return {
+        "LD_PRELOAD": str(_library(folder)),
+        "FAIL_FSYNC_UNDER": str(under),
+        "FAIL_FSYNC_NTH": str(nth),
+    }
+
+
+class Clock:
+    """The wall clock of the children that were started with ``env``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        self._file.write_bytes(bytes(8))
+        self.env = {"LD_PRELOAD": str(_library(folder)), "CLOCK_OFFSET_FILE": str(self._file)}
+
+    def set_ahead(self, seconds: int) -> None:
+        """From now on the children's clock is ``seconds`` ahead (or behind, if negative)."""
+        with self._file.open("r+b") as file, mmap.mmap(file.fileno(), 8) as page:
+            page[:8] = struct.pack("=q", seconds)

@@ -1,0 +1,179 @@
+"""Independent readers that look at a dataset's folder all the time while it is written.
+
+As a program, ``readers.py PATH REPORT``: looks until standard input closes, by DuckDB, Polars and pyarrow in turn, each
+listing the folder by itself, and writes what it saw as JSON. :class:`Watch` runs that program and judges the report.
+"""
+
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import polars
+import pyarrow.dataset
+
+from tests.audit import DIGITS, numbers_of, visible_files
+
+__all__ = ["Watch"]
+
+ROOT = Path(__file__).parents[2]
+PAUSE = 0.1  # the machine is for the writers
+
+# One look: the file names that a reader saw, and the numbers of all rows it read from them.
+Look = tuple[set[str], list[int]]
+
+
+def look_with_duckdb(path: Path) -> Look:
+    """DuckDB's own glob, and its own Parquet reader."""
+    try:
+        with duckdb.connect() as connection:
+            rows = connection.execute(
+                f"SELECT filename, CAST(decode(value[1:{DIGITS}]) AS BIGINT) "
+                f"FROM read_parquet('{path}/**/*.parquet', filename = true)"
+            ).fetchall()
+    except duckdb.IOException as error:
+        if "No files found" in str(error):
+            return set(), []
+        raise
+    return {Path(name).name for name, _ in rows}, [number for _, number in rows]
+
+
+def look_with_polars(path: Path) -> Look:
+    """Polars' own glob, and its own Parquet reader."""
+    try:
+        frame = (
+            polars.scan_parquet(f"{path}/**/*.parquet", include_file_paths="file")
+            .select("file", polars.col("value").bin.slice(0, DIGITS).cast(polars.String).cast(polars.Int64))
+            .collect()
+        )
+    except (polars.exceptions.ComputeError, FileNotFoundError) as error:
+        if "expanded paths were empty" in str(error) or "No such file" in str(error):
+            return set(), []
+        raise
+    return {Path(name).name for name in frame["file"].unique()}, frame["value"].to_list()
+
+
+def look_with_pyarrow(path: Path) -> Look:
+    """pyarrow's dataset, as Spark does: whatever is in the folder and not hidden."""
+    found = pyarrow.dataset.dataset(str(path), format="parquet")
+    if not found.files:
+        return set(), []
+    numbers = numbers_of(found.to_table(columns=["value"])["value"]).to_pylist()
+    return {Path(name).name for name in found.files}, numbers
+
+
+READERS: dict[str, Callable[[Path], Look]] = {
+    "DuckDB": look_with_duckdb,
+    "Polars": look_with_polars,
+    "pyarrow": look_with_pyarrow,
+}
+
+
+def watch(path: Path, rounds: Path) -> dict[str, Any]:
+    """Look until standard input closes, and once more; return what was seen and what was wrong."""
+    listings: list[list[str]] = []
+    wrong: list[str] = []
+    looks = 0
+    ending = False
+    while not ending:
+        ending = bool(select.select([sys.stdin], [], [], PAUSE)[0])
+        for reader, look in READERS.items():
+            looks += 1
+            try:
+                files, numbers = look(path)
+            except Exception as error:
+                # Whatever a reader stumbles over is the finding.
+                wrong.append(f"{reader}: {type(error).__name__}: {error}")
+                continue
+            if len(set(numbers)) != len(numbers):
+                wrong.append(f"{reader} saw {len(numbers) - len(set(numbers))} rows twice in {sorted(files)[-3:]}")
+            listing = sorted(files)
+            if listings[-1:] != [listing]:
+                listings.append(listing)
+        rounds.write_text("." * (looks // len(READERS)))
+    return {"looks": looks, "listings": listings, "wrong": wrong[:20]}
+
+
+class Watch:
+    """Runs the readers beside a test; ``finish`` ends them and returns everything that no reader should have seen."""
+
+    def __init__(self, path: Path, report: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._report = report
+        self._rounds = Path(f"{report}.rounds")
+        self.looks = 0
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "nice", sys.executable, "-m", "tests.crash.readers", path, report],
+            stdin=subprocess.PIPE,
+            cwd=ROOT,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def wait_for_rounds(self, count: int) -> None:
+        """Until every reader has looked ``count`` more times, at least."""
+        wanted = self._round() + count
+        deadline = time.monotonic() + 60
+        while self._round() < wanted:
+            assert time.monotonic() < deadline, "the readers do not look"
+            time.sleep(0.02)
+
+    def _round(self) -> int:
+        return self._rounds.stat().st_size if self._rounds.exists() else 0
+
+    def finish(self) -> list[str]:
+        """Stop looking; the violations in words, empty when every look was as promised."""
+        self._end()
+        report = json.loads(self._report.read_text())
+        self.looks = report["looks"]
+        wrong: list[str] = report["wrong"]
+        return wrong + misordered(report["listings"], [file.name for file in visible_files(self._path)])
+
+    def _end(self) -> None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        self._process.wait(60)
+
+
+def misordered(listings: list[list[str]], final: list[str]) -> list[str]:
+    """Listings that break log order, or take back what an earlier one showed.
+
+    A listing may lack files of its newest log entry, and of no older one; ``final`` has them all. Small folders are
+    read by one system call, so a listing is one moment.
+    """
+    wrong = []
+    before: set[str] = set()
+    for listing in listings:
+        files = set(listing)
+        if not files >= before:
+            wrong.append(f"gone again: {sorted(before - files)[:3]}")
+        before = files
+        newest = max(map(_entry, files), default=0)
+        early = [name for name in final if _entry(name) < newest and name not in files]
+        if early:
+            wrong.append(f"log entry {newest} was visible before {early[:3]}")
+    return wrong
+
+
+def _entry(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    found = watch(Path(sys.argv[1]), Path(sys.argv[2] + ".rounds"))
+    found["seconds"] = round(time.monotonic() - started, 1)
+    Path(sys.argv[2]).write_text(json.dumps(found))

@@ -1,0 +1,115 @@
+"""Disks that are full, that fail to sync, and that may not be written."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.preload import failing_fsync
+from tests.crash.scene import Scene
+from tests.crash.space import SmallDisk
+
+pytestmark = pytest.mark.crash
+
+
+def scene_on(disk: SmallDisk, dev_scene: Callable[..., Scene], **options: Any) -> Scene:
+    """A scene whose dataset is on the small disk."""
+    scene: Scene = dev_scene(**options)
+    object.__setattr__(scene.job, "path", disk.path / "data")
+    scene.path = disk.seen / "data"
+    return scene
+
+
+def free_after(disk: SmallDisk, seconds: float) -> threading.Timer:
+    """Delete the filler after a while."""
+    timer = threading.Timer(seconds, lambda: os.unlink(disk.seen / "filler"))
+    timer.start()
+    return timer
+
+
+def test_full_disk_in_the_middle_of_a_file_is_waited_out(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk", 6) as disk:
+        scene = scene_on(disk, dev_scene, sink={"compression": "none"})
+        scene.feed._size = 1000
+        scene.feed.add(30)
+        # One file of 3 MB does not fit beside the filler.
+        (disk.seen / "filler").write_bytes(bytes(5 << 20))
+        job = {"roll": {"rows": 100_000, "idle": "500ms"}}
+        with scene.run(prefix=disk.prefix, job=job) as daemon:
+            deadline = time.monotonic() + 30
+            while disk.free > 0 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert disk.free == 0
+            time.sleep(1)
+            assert daemon.process.poll() is None, daemon.tail()
+            assert not list(scene.path.glob("*.parquet"))
+            os.unlink(disk.seen / "filler")
+            daemon.wait_done()
+        scene.judge()
+
+
+@pytest.mark.parametrize("step", ["log-read", "files-synced", "committed"])
+def test_full_disk_when_a_log_entry_is_written_is_waited_out(
+    dev_scene: Callable[..., Scene], tmp_path: Path, step: str
+) -> None:
+    with SmallDisk(tmp_path / "disk", 4) as disk:
+        scene = scene_on(disk, dev_scene)
+        scene.feed.add(20)
+        scene.feed.add(4)
+        script = {"at": step, "do": "fill", "folder": str(disk.path)}
+        with scene.run(prefix=disk.prefix, script=script) as daemon:
+            deadline = time.monotonic() + 30
+            while not (disk.free == 0 and (disk.seen / "filler").exists()) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert disk.free == 0
+            free_after(disk, 1.5)
+            daemon.wait_done()
+        scene.judge()
+
+
+@pytest.mark.parametrize("nth", range(1, 15))
+def test_failed_fsync_is_never_believed(dev_scene: Callable[..., Scene], tmp_path: Path, nth: int) -> None:
+    scene = dev_scene()
+    scene.feed.add(12)
+    env = failing_fsync(tmp_path, scene.path, nth)
+    with scene.run(env=env) as daemon:
+        # Opening again as after a crash, or giving up: both lose nothing.
+        assert daemon.wait() in (0, 1), daemon.tail()
+    scene.settle()
+    scene.judge()
+
+
+def test_read_only_folder_is_refused_in_plain_words(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk", 4) as disk:
+        scene = scene_on(disk, dev_scene)
+        scene.feed.add(4)
+        disk.remount("ro")
+        with scene.run(prefix=disk.prefix) as daemon:
+            assert daemon.wait() == 1, daemon.tail()
+        assert "Read-only file system" in daemon.output
+        assert str(disk.path) in daemon.output
+        assert scene.unacknowledged()
+        disk.remount("rw")
+        with scene.run(prefix=disk.prefix) as daemon:
+            daemon.wait_done()
+        scene.judge()
+
+
+def test_folder_that_turns_read_only_loses_nothing(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
+    with SmallDisk(tmp_path / "disk", 8) as disk:
+        scene = scene_on(disk, dev_scene)
+        scene.feed.add(10)
+        with scene.run(prefix=disk.prefix) as daemon:
+            daemon.wait_done()
+        scene.feed.add(10)
+        disk.remount("ro")
+        with scene.run(prefix=disk.prefix) as daemon:
+            assert daemon.wait() == 1, daemon.tail()
+        disk.remount("rw")
+        with scene.run(prefix=disk.prefix) as daemon:
+            daemon.wait_done()
+        scene.judge()

@@ -1,0 +1,91 @@
+"""SIGKILL at every step of a commit and at random instants, while readers watch the folder."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fastwire_daemon.dataset.writer import STEPS
+from tests.brokers.pulsar import PulsarBroker
+from tests.crash.readers import Watch
+from tests.crash.scene import Scene
+
+pytestmark = pytest.mark.crash
+
+KILLED = -9
+# Reached in every commit; the rest once a start, or now and then.
+OF_A_COMMIT = STEPS[STEPS.index("files-finished") : STEPS.index("committed") + 1]
+EVERY_STEP = [(step, 1) for step in STEPS]
+LATER = [(step, 3) for step in OF_A_COMMIT]
+CHECKPOINT_EVERY = 3
+
+
+def kill_at(scene: Scene, plan: list[tuple[str, int]]) -> Counter[str]:
+    """One run for each step of the plan; how often a run was killed at which."""
+    killed: Counter[str] = Counter()
+    for step, nth in plan:
+        scene.feed.add(6)
+        script = {"at": step, "nth": nth, "do": "kill", "checkpoint_every": CHECKPOINT_EVERY}
+        with scene.run(script=script) as daemon:
+            code = daemon.wait()
+        assert code in (0, KILLED), f"killed at {step}, it ended with {code}:\n{daemon.tail()}"
+        killed[step] += code == KILLED
+    return killed
+
+
+def kill_at_random(scene: Scene, times: int, seed: int) -> int:
+    """Runs that are killed somewhere between their start and their end; how many did not end before."""
+    dice = random.Random(seed)
+    killed = 0
+    for _ in range(times):
+        scene.feed.add(12)
+        script = {"checkpoint_every": CHECKPOINT_EVERY}
+        with scene.run(script=script) as daemon:
+            # Half of the kills hit the start (reading the log, fencing), half the work.
+            time.sleep(dice.uniform(0.3, 1.8))
+            daemon.process.kill()
+            killed += daemon.wait() == KILLED
+    return killed
+
+
+@pytest.mark.parametrize("kind", ["failover", "shared"])
+def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
+    scene = dev_scene(kind=kind, sink={"writers": 2})
+    with Watch(scene.path, tmp_path / "seen.json") as watch:
+        killed = kill_at(scene, [*EVERY_STEP, *LATER, ("published:1", 1), ("published:1", 2)])
+        scene.settle()
+        wrong = watch.finish()
+    assert wrong == []
+    assert watch.looks > 20
+    assert [step for step in STEPS if not killed[step]] == []
+    scene.judge()
+
+
+def test_killed_at_random(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
+    scene = dev_scene(partitions=3)
+    with Watch(scene.path, tmp_path / "seen.json") as watch:
+        killed = kill_at_random(scene, 25, seed=1)
+        scene.settle()
+        wrong = watch.finish()
+    assert wrong == []
+    assert killed >= 15
+    scene.judge()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["failover", "key_shared"])
+def test_killed_on_a_real_broker(
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, kind: str
+) -> None:
+    scene = Scene.on(plain_pulsar, fresh_name("killed"), tmp_path, partitions=2, kind=kind)
+    with Watch(scene.path, tmp_path / "seen.json") as watch:
+        steps = EVERY_STEP if kind == "failover" else LATER
+        killed = kill_at(scene, steps).total() + kill_at_random(scene, 5, seed=2)
+        scene.settle()
+        wrong = watch.finish()
+    assert wrong == []
+    assert killed >= len(steps)
+    scene.judge()

@@ -1,0 +1,1 @@
+"""Brokers that break the rules on purpose."""

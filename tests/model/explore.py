@@ -1,0 +1,194 @@
+"""What happens next: random walks from a seed, and a systematic search of all runs with few faults and switches."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .reader import Reader
+from .run import Run, Scenario, Slot, Violation
+
+__all__ = ["Found", "Plan", "pairs", "plans", "run_plan", "walk"]
+
+
+class Dice:
+    """Choices from a seeded generator."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.random = random.Random(seed)
+
+    def choose(self, options: int) -> int:
+        return self.random.randrange(options)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A violation and the way to it."""
+
+    text: str
+    trace: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([self.text, *self.trace])
+
+
+def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps: int = 400) -> Found | None:
+    """One random walk: bursts of two processes, and a few faults at any operation."""
+    dice = Dice(f"{scenario.name} {seed}")
+    chance = dice.random.random
+    run = Run(scenario, reader)
+    # Walks differ in what they do often and what never: few mistakes need everything at once.
+    faults = dice.choose(6)
+    kinds = [kind for kind in ("cut", "kill", "fail sync", "fail link", "lie") if dice.choose(2)] or ["cut"]
+    switch = (0.5, 0.1, 0.02)[dice.choose(3)]
+    disturb = (0.0, 0.02, 0.1)[dice.choose(3)]
+    try:
+        current = run.slots[0]
+        idle = 0
+        while run.steps < steps and idle < 4:
+            if chance() < switch:
+                current = run.slots[dice.choose(len(run.slots))]
+            if faults and chance() < 0.03:
+                faults -= 1
+                _fault(run, current, kinds[dice.choose(len(kinds))], dice)
+            elif not current.running:
+                run.start(current)
+            elif chance() < disturb:
+                run.trace.append("the broker redelivers")
+                run.broker.disturb(dice)
+            else:
+                run.advance(current)
+                if current.at[0] == "idle":
+                    current = run.slots[dice.choose(len(run.slots))]
+            idle = idle + 1 if not current.running and run.broker.finished() else 0
+        if "cut" in kinds and chance() < 0.3:
+            run.cut_power(dice)
+        run.settle(anew=scenario.locks_lie or chance() < 0.5)
+    except Violation as exc:
+        return Found(f"{scenario.name}, seed {seed}: {exc}", run.trace)
+    finally:
+        _end(run)
+    return None
+
+
+def _fault(run: Run, slot: Slot, kind: str, dice: Dice) -> None:
+    if kind == "cut":
+        run.cut_power(dice)
+    elif not slot.running:
+        run.start(slot)
+    elif kind == "kill":
+        run.kill(slot)
+    else:
+        # Run on to the next operation that can fail in this way.
+        wanted = ("sync", "sync-folder") if kind == "fail sync" else ("link",)
+        for _ in range(60):
+            if not slot.running or slot.at[0] in wanted:
+                break
+            run.advance(slot)
+        if slot.running and slot.at[0] in wanted:
+            run.advance(slot, kind.partition(" ")[0])
+
+
+def _end(run: Run) -> None:
+    for slot in run.slots:
+        if slot.running:
+            run.kill(slot)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run without chance: the first process does ``first`` operations and then suffers ``fate``; the second does
+    ``second`` and suffers ``other``; then the first goes on (or starts anew), and all comes to rest.
+    """
+
+    first: int
+    fate: str
+    second: int = 0
+    other: str = "pause"
+
+
+class Script:
+    """Choices that are always the same: nothing that was pending survives, everything does, or every other thing."""
+
+    def __init__(self, survive: str) -> None:
+        self._survive = survive
+        self._turn = 0
+
+    def choose(self, options: int) -> int:
+        if options == 4:
+            return {"none": 0, "all": 1}.get(self._survive, 2)
+        self._turn += 1
+        if options == 3:
+            return {"none": 0, "all": 2}.get(self._survive, 1)
+        return (self._turn + (self._survive == "odd")) % 2
+
+
+CUTS = ("cut none", "cut all", "cut even", "cut odd")
+FATES = ("pause", "kill", "fail", "lie", *CUTS)
+
+
+def run_plan(scenario: Scenario, plan: Plan, reader: type[Reader] = Reader) -> Found | None:
+    """Follow ``plan``; None if nothing is wrong."""
+    run = Run(scenario, reader)
+    try:
+        first, second = run.slots
+        run.start(first)
+        for slot, count, fate in ((first, plan.first, plan.fate), (second, plan.second, plan.other)):
+            if slot is second and (plan.second or plan.other != "pause"):
+                run.start(second)
+            _advance(run, slot, count)
+            _suffer(run, slot, fate)
+        for slot in (first, second):
+            if not slot.running:
+                run.start(slot)
+            _advance(run, slot, 1_000)
+        run.settle()
+    except Violation as exc:
+        return Found(f"{scenario.name}, {plan}: {exc}", run.trace)
+    finally:
+        _end(run)
+    return None
+
+
+def _advance(run: Run, slot: Slot, count: int) -> None:
+    for _ in range(count):
+        if not slot.running or slot.at[0] == "idle":
+            return
+        run.advance(slot)
+
+
+def _suffer(run: Run, slot: Slot, fate: str) -> None:
+    if fate.startswith("cut"):
+        run.cut_power(Script(fate.removeprefix("cut ")))
+    elif not slot.running:
+        return
+    elif fate == "kill":
+        run.kill(slot)
+    elif (fate, slot.at[0]) in (("fail", "sync"), ("fail", "sync-folder"), ("fail", "link"), ("lie", "link")):
+        run.advance(slot, fate)
+
+
+def length(scenario: Scenario) -> int:
+    """Operations of a process that is alone and undisturbed."""
+    run = Run(scenario)
+    run.start(run.slots[0])
+    while run.slots[0].running and run.slots[0].at[0] != "idle":
+        run.advance(run.slots[0])
+    return run.steps
+
+
+def plans(scenario: Scenario) -> Iterator[Plan]:
+    """All plans with one fault at any operation of a process that is alone."""
+    for first in range(length(scenario) + 1):
+        for fate in FATES[1:]:
+            yield Plan(first, fate)
+
+
+def pairs(scenario: Scenario, stride: int = 1, offset: int = 0) -> Iterator[Plan]:
+    """All plans with two processes and a fault or pause of each, or every ``stride``-th of them."""
+    steps = length(scenario)
+    kinds = len(FATES)
+    for at in range(offset, (steps + 1) * kinds * (steps + 1) * kinds, stride):
+        at, other = divmod(at, kinds)
+        at, second = divmod(at, steps + 1)
+        first, fate = divmod(at, kinds)
+        yield Plan(first, FATES[fate], second, FATES[other])

@@ -1,0 +1,278 @@
+"""One run of the model: processes that advance one operation at a time, and a judge who sees what readers see."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from fastwire.position import Coverage, Position
+from fastwire_daemon.dataset.checkpoint import Checkpoint
+from fastwire_daemon.dataset.log import STAGING, LogEntry, entry_name
+
+from .broker import Broker, OrderedBroker, SharedBroker
+from .reader import LEDGER, ROOT, Reader, log_of, rows_of
+from .world import Choices, File, Folder, Process, World
+
+__all__ = ["SCENARIOS", "Run", "Scenario", "Violation"]
+
+
+class Violation(AssertionError):
+    """The promise is broken."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Who reads what, and into which folders."""
+
+    name: str
+    ordered: bool
+    partitions: int
+    rows: int
+    split: str = "none"
+    locks_lie: bool = False
+
+    def broker(self) -> Broker:
+        return (OrderedBroker if self.ordered else SharedBroker)(self.partitions, self.rows)
+
+
+SCENARIOS = tuple(
+    Scenario(f"{name}{', locks lie' if lie else ''}", ordered, partitions, rows, split, lie)
+    for lie in (False, True)
+    for name, ordered, partitions, rows, split in (
+        ("one partition in order", True, 1, 4, "none"),
+        ("two partitions in order", True, 2, 3, "none"),
+        ("two partitions in order, in folders", True, 2, 3, "partition"),
+        ("shared", False, 1, 5, "none"),
+        ("shared, two partitions in folders", False, 2, 3, "partition"),
+    )
+)
+
+
+class Slot:
+    """A place where a process runs; when it is killed another one starts there."""
+
+    def __init__(self) -> None:
+        self.process: Process | None = None
+        self.program: greenlet | None = None
+        self.at = ("", "")
+
+    @property
+    def running(self) -> bool:
+        return self.program is not None and not self.program.dead
+
+
+class Run:
+    """The world of one run; whoever drives it says who advances and what fails."""
+
+    def __init__(self, scenario: Scenario, reader: type[Reader] = Reader, slots: int = 2) -> None:
+        self.scenario = scenario
+        self.reader = reader
+        self.world = World(locks_lie=scenario.locks_lie)
+        self.broker = scenario.broker()
+        self.slots = [Slot() for _ in range(slots)]
+        self.steps = 0
+        self.trace: list[str] = []
+        self._born = 0
+        self._seen: dict[str, bytes] = {}
+        self._entries: dict[File, LogEntry] = {}
+        self._log: dict[int, LogEntry] = {}          # remembered also when somebody deletes one
+        self._data = Folder()
+        self.world.root.names["data"] = self.world.root.durable["data"] = self._data
+        self.world.on_rename = self._renamed
+        self.broker.on_ack = self._acked
+
+    # --- driving
+
+    def start(self, slot: Slot) -> None:
+        self._born += 1
+        main = getcurrent()
+
+        def step(kind: str, path: str) -> str | None:
+            if process.dead:
+                raise GreenletExit
+            fault: str | None = main.switch((kind, path))
+            return fault
+
+        process = Process(f"p{self._born}", step)
+        reader = self.reader(self.world, self.broker, process, self.scenario.split)
+        slot.process = process
+        slot.program = greenlet(reader.run)
+        self.trace.append(f"{process.name} starts")
+        self._switch(slot, None)
+
+    def advance(self, slot: Slot, fault: str | None = None) -> None:
+        """Let the process do the operation that it stands before, and go to the next."""
+        assert slot.process is not None
+        self.steps += 1
+        self.trace.append(f"{slot.process.name} {slot.at[0]} {slot.at[1]} {fault or ''}")
+        self._switch(slot, fault)
+
+    def _switch(self, slot: Slot, fault: str | None) -> None:
+        assert slot.program is not None and slot.process is not None
+        try:
+            at = slot.program.switch() if not slot.program else slot.program.switch(fault)
+        except Violation:
+            raise
+        except Exception as exc:
+            raise Violation(f"{slot.process.name} fails: {exc!r}") from exc
+        if slot.program.dead:
+            self.trace.append(f"{slot.process.name} is done")
+            self._bury(slot)
+        else:
+            slot.at = at
+
+    def kill(self, slot: Slot) -> None:
+        assert slot.process is not None and slot.program is not None
+        self.trace.append(f"{slot.process.name} is killed before {slot.at[0]} {slot.at[1]}")
+        slot.process.dead = True
+        slot.program.throw(GreenletExit)
+        self._bury(slot)
+
+    def _bury(self, slot: Slot) -> None:
+        process = slot.process
+        assert process is not None
+        process.dead = True
+        self.broker.disconnect(process)
+        for file in process.locks.values():
+            if self.world.held.get(file) is process:
+                del self.world.held[file]
+        slot.process = slot.program = None
+
+    def cut_power(self, choices: Choices) -> None:
+        self.trace.append("power cut")
+        for slot in self.slots:
+            if slot.running:
+                self.kill(slot)
+        self._read_log()
+        uncertain = [number for number in self._log if not self._is_certain(number)]
+        self.world.cut_power(choices)
+        for number in uncertain:
+            if self.world.find(f"{ROOT}/{entry_name(number)}") is None:
+                del self._log[number]
+        self.judge()
+
+    # --- judging
+
+    def _visible(self) -> Iterator[tuple[str, File]]:
+        root = self.world.find(ROOT)
+        if isinstance(root, Folder):
+            for name, node in root.names.items():
+                if name != "_fastwire":
+                    if isinstance(node, Folder):
+                        yield from self.world.walk(node, f"{name}/")
+                    elif isinstance(node, File):
+                        yield name, node
+
+    def _read_log(self) -> dict[int, LogEntry]:
+        number = 0
+        while True:
+            number += 1
+            file = self.world.find(path := f"{ROOT}/{entry_name(number)}")
+            if isinstance(file, File):
+                if file not in self._entries:
+                    self._entries[file] = LogEntry.decode(file.content, path)
+                self._log[number] = self._entries[file]
+            elif number not in self._log:
+                return self._log
+
+    def _is_certain(self, number: int) -> bool:
+        """No power cut can take the log entry back; what a process has deleted is another matter."""
+        path = f"{ROOT}/{entry_name(number)}"
+        return self.world.is_certain(path) or self.world.find(path) is None
+
+    def _renamed(self, path: str) -> None:
+        if "/_fastwire/" not in path:
+            self.judge()
+
+    def judge(self) -> None:
+        """What a plain listing shows now: whole files, no row twice, log order, and only what is certain to stay."""
+        files = dict(self._visible())
+        rows: set[tuple[int, int]] = set()
+        for name, file in files.items():
+            try:
+                content = rows_of(file.content)
+            except ValueError:
+                raise Violation(f"{name} is torn: {file.content!r}") from None
+            for row in content:
+                if row in rows:
+                    raise Violation(f"row {row} is visible twice")
+                rows.add(row)
+            if self._seen.setdefault(name, file.content) != file.content:
+                raise Violation(f"{name} has changed")
+        expected: set[str] = set()
+        complete = True
+        for number, entry in self._read_log().items():
+            names = {target for _source, target in entry.moves(number, "rows")}
+            visible = names & files.keys()
+            if visible and not complete:
+                raise Violation(f"log entry {number} is visible before an earlier one")
+            if visible and not self._is_certain(number):
+                raise Violation(f"log entry {number} is visible, and a power cut could take it back")
+            complete = complete and visible == names
+            expected |= names
+        if stray := files.keys() - expected:
+            raise Violation(f"visible without a log entry: {sorted(stray)}")
+
+    def _acked(self, partition: int, number: int) -> None:
+        position = Position(LEDGER, number)
+        for log_number, entry in self._read_log().items():
+            for span in entry.spans:
+                if span.log == log_of(partition) and span.start < position <= span.end:
+                    if not self._is_certain(log_number):
+                        raise Violation(f"row {(partition, number)} is acked, and a power cut could take it back")
+                    return
+        raise Violation(f"row {(partition, number)} is acked and not in the log")
+
+    def settle(self, *, anew: bool = True) -> None:
+        """No more faults: processes run until all is acked; then everything must be there once, and nothing else.
+
+        ``anew``: a new process does that, alone. Otherwise those that run go on (then locks must not lie, or they would
+        fence each other for ever).
+        """
+        if anew:
+            for slot in self.slots:
+                if slot.running:
+                    self.kill(slot)
+        else:
+            self._run_on()
+        # Also when all is acked: whoever starts next finds everything in order.
+        self.start(self.slots[0])
+        self._run_on()
+        self.judge()
+        staging = self.world.find(f"{ROOT}/{STAGING}")
+        if not isinstance(staging, Folder) or staging.names:
+            raise Violation("staging is not empty")
+        landed = sorted(row for _name, file in self._visible() for row in rows_of(file.content))
+        if landed != sorted(self.broker.produced()):
+            raise Violation(f"produced {sorted(self.broker.produced())}, landed {landed}")
+        if lost := self._seen.keys() - dict(self._visible()).keys():
+            raise Violation(f"was visible, and is gone: {sorted(lost)}")
+        self._check_log()
+
+    def _run_on(self) -> None:
+        for _ in range(5_000):
+            running = [slot for slot in self.slots if slot.running]
+            if not running:
+                return
+            for slot in running:
+                if slot.running:
+                    self.advance(slot)
+        raise Violation("it never comes to rest")
+
+    def _check_log(self) -> None:
+        """The log adds up, and each checkpoint is a function of it."""
+        state = Checkpoint(0, Coverage())
+        checkpoints = {}
+        for _number, entry in sorted(self._read_log().items()):
+            try:
+                state.fold(entry)
+            except ValueError as exc:
+                raise Violation(f"the log does not add up: {exc}") from exc
+            checkpoints[f"{state.number:012d}.json"] = state.encode()
+        folder = self.world.find(f"{ROOT}/_fastwire/checkpoint")
+        if isinstance(folder, Folder):
+            for name, node in folder.names.items():
+                assert isinstance(node, File)
+                if node.content != checkpoints.get(name):
+                    raise Violation(f"checkpoint {name} is not what the log says")
+

@@ -1,0 +1,219 @@
+"""Protocols that lack one rule each. The checker must see every one of them fail, or it is no checker.
+
+They are subclasses here and never switches in the product: what is left out is the one thing that each class overrides.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fastwire.position import Log, Position, Span
+from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name
+from fastwire_daemon.dataset.log import CHECKPOINTS, LogEntry, entry_name
+from fastwire_daemon.dataset.patience import Patience
+from fastwire_daemon.dataset.staging import DeadWriters, Staging
+from fastwire_daemon.dataset.storage import Storage
+
+from .reader import Reader, Writer
+from .run import SCENARIOS, Scenario
+from .world import SimDisk
+
+__all__ = ["WEAKENED", "Weakened"]
+
+
+class LinkBelievedUnsynced(Writer):
+    def _link_next(self, temporary: str, step: str) -> bool:
+        name = entry_name(self._state.number + 1)
+        self._storage.make_folders([os.path.dirname(name)])
+        try:
+            self._disk.link(self._storage.path(temporary), self._storage.path(name))
+        except FileExistsError:
+            return False
+        return True
+
+
+class FoundBelievedUnsynced(Writer):
+    """R1 without its sync."""
+
+    def _trust(self, numbers: range) -> None:
+        pass
+
+
+class FoundNotPublished(Writer):
+    """R1 without publishing."""
+
+    def _publish_found(self, number: int, entry: LogEntry) -> None:
+        pass
+
+
+class CheckpointBeforePublishing(Writer):
+    """R4 off: a checkpoint as soon as its last entry is durable."""
+
+    def _publish(self, number: int, entry: LogEntry, step: str) -> None:
+        state = self._state.copy()
+        state.fold(entry)
+        if number % self.checkpoint_every == 0 and self._staging is not None:
+            _write_checkpoint(self, self._staging, state)
+        super()._publish(number, entry, step)
+
+
+def _write_checkpoint(writer: Writer, staging: Staging, state: Checkpoint) -> None:
+    storage = writer._storage
+    storage.make_folders([CHECKPOINTS])
+    temporary = staging.temporary("early")
+    storage.write_synced(temporary, state.encode())
+    storage.put_new(temporary, checkpoint_name(state.number))
+    storage.discard(temporary)
+
+
+class CheckpointBeforeSync(Writer):
+    """R4 off, though published: a checkpoint while names of published files can still be lost."""
+
+    def _checkpoint(self) -> None:
+        unsynced, self._unsynced = self._unsynced, set()
+        super()._checkpoint()
+        self._unsynced |= unsynced
+
+
+class NoFence(Writer):
+    """R5 off: staging of writers whose lock is free is deleted, and nobody is told."""
+
+    def _fence_dead(self, staging: Staging) -> None:
+        dead = DeadWriters(self._storage, staging.writer)
+        try:
+            self._sync_published()
+            dead.discard()
+        finally:
+            dead.release()
+
+
+class OwnEntryNotRecognised(Writer):
+    def _is_own(self, entry: LogEntry, own: LogEntry) -> bool:
+        return False
+
+    def _publish_found(self, number: int, entry: LogEntry) -> None:
+        if self._staging is None or entry.writer != self._staging.writer:
+            super()._publish_found(number, entry)
+
+
+class LogCleared(Writer):
+    """R6 off: log entries that a checkpoint holds are deleted."""
+
+    def _checkpoint(self) -> None:
+        due = self._due
+        super()._checkpoint()
+        if due is not None:
+            for number in range(1, due.number + 1):
+                self._storage.discard(entry_name(number))
+
+
+class StagedNotCut(Reader):
+    def _is_staged(self, partition: int, number: int) -> bool:
+        return False
+
+
+# --- beyond the ten
+
+
+class StagingUnsynced(Writer):
+    """The log entry is durable, the names of its files are not."""
+
+    def _sync_staging(self, staging: Staging) -> None:
+        pass
+
+
+class FilesUnsynced(Writer):
+    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+        super()._sync_roll(descriptors[-1:])
+
+
+class FailedSyncRepeated(Writer):
+    """R7 off."""
+
+    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+        try:
+            super()._sync_roll(descriptors)
+        except OSError:
+            super()._sync_roll(descriptors)
+
+
+class LaterBeforeEarlierSynced(Writer):
+    """R9 off: files of an entry are published while those of earlier ones can still be taken back."""
+
+    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+        self._storage.sync(descriptors)
+
+    def _publish(self, number: int, entry: LogEntry, step: str) -> None:
+        unsynced, self._unsynced = self._unsynced, set()
+        super()._publish(number, entry, step)
+        self._unsynced |= unsynced
+
+
+class OverlapIgnored(Writer):
+    """R3 off."""
+
+    def _fit(self, staging: Staging, spans: Sequence[Span], floors: Mapping[Log, Position]) -> None:
+        pass
+
+
+class StagingDroppedUnsynced(Writer):
+    """A staging folder goes while renames out of it can still be lost."""
+
+    def close(self) -> None:
+        self._unsynced = set()
+        super().close()
+
+
+class NewFoldersUnsynced(Writer):
+    """A new folder is used before its name in the one above is durable."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._storage = _ForgetfulStorage(self._storage.root, self._disk, Patience(self._disk))
+
+
+class _ForgetfulStorage(Storage):
+    def make_folders(self, folders: Iterable[str]) -> None:
+        assert isinstance(self.disk, SimDisk)
+        for folder in folders:
+            path = "/data"
+            for part in ["set", *filter(None, folder.split("/"))]:
+                path += f"/{part}"
+                if not self.disk.is_folder(path):
+                    self.disk.make_folder(path)
+
+
+def _with(writer: type[Writer]) -> type[Reader]:
+    return type(f"{writer.__name__}Reader", (Reader,), {"writer_class": writer})
+
+
+class Weakened:
+    """One of them, and the scenarios in which it must fail."""
+
+    def __init__(
+        self, name: str, reader: type[Reader], only: Callable[[Scenario], bool] = lambda scenario: True
+    ) -> None:
+        self.name = name
+        self.reader = reader
+        self.scenarios = [scenario for scenario in SCENARIOS if only(scenario)]
+
+
+WEAKENED = (
+    Weakened("no sync before the link is believed", _with(LinkBelievedUnsynced)),
+    Weakened("R1 without its sync", _with(FoundBelievedUnsynced)),
+    Weakened("R1 without publishing", _with(FoundNotPublished)),
+    Weakened("R4 off, without publishing", _with(CheckpointBeforePublishing)),
+    Weakened("R4 off, with publishing", _with(CheckpointBeforeSync)),
+    Weakened("R5 off, locks lie", _with(NoFence), lambda scenario: scenario.locks_lie),
+    Weakened("R5 off, true locks", _with(NoFence), lambda scenario: not scenario.locks_lie),
+    Weakened("own entry not recognised and not published", _with(OwnEntryNotRecognised)),
+    Weakened("R6 off", _with(LogCleared)),
+    Weakened("staged rows not cut", StagedNotCut),
+    Weakened("staging folder not synced", _with(StagingUnsynced)),
+    Weakened("files not synced", _with(FilesUnsynced)),
+    Weakened("R7 off", _with(FailedSyncRepeated)),
+    Weakened("R9 off", _with(LaterBeforeEarlierSynced)),
+    Weakened("R3 off", _with(OverlapIgnored)),
+    Weakened("staging dropped while renames are pending", _with(StagingDroppedUnsynced)),
+    Weakened("new folders not synced", _with(NewFoldersUnsynced)),
+)

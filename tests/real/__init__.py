@@ -1,0 +1,1 @@
+"""Tests against real brokers, and what they send and compare with."""

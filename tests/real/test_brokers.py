@@ -1,0 +1,123 @@
+"""The brokers themselves: what later tests rely on, proved with the official client."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pulsar
+import pytest
+
+from tests.brokers.pulsar import PulsarBroker
+from tests.proxy import Proxy
+from tests.real.matrix import quiet_client
+
+pytestmark = pytest.mark.broker
+
+ROOT = Path(__file__).parents[2]
+EARLIEST = pulsar.InitialPosition.Earliest
+
+
+def test_plain_broker_serves_the_official_client(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("plain")
+    plain_pulsar.admin.create_topic(topic, 3)
+    client = quiet_client(plain_pulsar.service_url)
+    consumer = client.subscribe(topic, "s", initial_position=EARLIEST)
+    producer = client.create_producer(topic)
+    for number in range(30):
+        producer.send(b"%d" % number)
+    assert plain_pulsar.admin.backlog(topic, "s", 3) == 30
+    found = []
+    for _ in range(30):
+        message = consumer.receive(10_000)
+        found.append(int(message.data()))
+        consumer.acknowledge(message)
+    client.close()
+    assert sorted(found) == list(range(30))
+    assert plain_pulsar.admin.backlog(topic, "s", 3) == 0
+
+
+def test_guarded_broker_asks_for_a_token_and_proves_its_name(
+    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str]
+) -> None:
+    assert guarded_pulsar.certificates is not None
+    topic = fresh_name("guarded")
+    client = quiet_client(
+        guarded_pulsar.tls_url,
+        authentication=pulsar.AuthenticationToken(guarded_pulsar.token("admin")),
+        tls_trust_certs_file_path=str(guarded_pulsar.certificates.ca),
+        tls_validate_hostname=True,
+    )
+    producer = client.create_producer(topic)
+    producer.send(b"welcome")
+    client.close()
+    stranger = pulsar.Client(guarded_pulsar.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal))
+    with pytest.raises(pulsar.AuthenticationError):
+        stranger.create_producer(topic)
+    stranger.close()
+
+
+def test_guarded_broker_stops_at_200_unacknowledged(
+    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("limit")
+    token = pulsar.AuthenticationToken(guarded_pulsar.token("admin"))
+    client = quiet_client(guarded_pulsar.service_url, authentication=token)
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, initial_position=EARLIEST)
+    producer = client.create_producer(topic)
+    for number in range(250):
+        producer.send_async(b"%d" % number, lambda *_: None)
+    producer.flush()
+    held = [consumer.receive(10_000) for _ in range(200)]
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(300)
+    for message in held:
+        consumer.acknowledge(message)
+    assert consumer.receive(10_000).data() == b"200"
+    # 100 entries a ledger: an ordinary topic changes ledgers all the time.
+    assert len(guarded_pulsar.admin.internal_stats(topic)["ledgers"]) >= 3
+    client.close()
+
+
+def test_proxy_stands_in_for_the_broker_and_cuts_inside_a_frame(
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("proxied")
+    with Proxy(plain_pulsar.port) as proxy:
+        client = quiet_client(proxy.url)
+        producer = client.create_producer(topic)
+        for number in range(100):
+            producer.send_async(b"%d" % number * 1000, lambda *_: None)
+        producer.flush()
+        connections = proxy.connections
+        proxy.cut_in_frame(after=20)
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10)
+        for number in range(100):
+            assert reader.read_next(10_000).data() == b"%d" % number * 1000
+        assert proxy.cuts == 1
+        assert proxy.connections > connections
+        client.close()
+
+
+@pytest.mark.parametrize("end", ["input closed", "killed"])
+def test_broker_by_command_leaves_no_java_behind(end: str) -> None:
+    command = [sys.executable, "-m", "tests.brokers.pulsar"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+        assert starter.stdin is not None and starter.stdout is not None
+        line = starter.stdout.readline()
+        if not line:
+            pytest.skip("the broker cannot be started here; the tests above say why")
+        addresses = json.loads(line)
+        java = psutil.Process(addresses["pid"])
+        assert java.is_running()
+        with urllib.request.urlopen(f"{addresses['admin']}/admin/v2/clusters", timeout=10) as answer:
+            assert json.load(answer) == ["standalone"]
+        if end == "input closed":
+            starter.stdin.close()
+        else:
+            starter.kill()
+        assert starter.wait(30) == {"killed": -9}.get(end, 0)
+    java.wait(10)

@@ -1,0 +1,94 @@
+"""Every kind of message, produced by the official client to a real broker, landed and compared column by column."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.audit import assert_in_order
+from tests.brokers.pulsar import PulsarBroker
+from tests.real.compare import assert_landed, assert_readers_agree
+from tests.real.daemon import Daemon, Job, verify
+from tests.real.matrix import produce_matrix, quiet_client
+from tests.real.official import confirmed, read_topic
+
+pytestmark = pytest.mark.broker
+
+
+def land(job: Job, folder: Path) -> None:
+    """Run the daemon up to the end of the topic and verify the dataset."""
+    with Daemon("run", str(job.write(folder)), "--until-end", log=folder / "run.log") as daemon:
+        daemon.wait_done()
+    said = verify(job.path)
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    ("partitions", "kind", "sink"),
+    [
+        (0, "exclusive", {"compression": "none"}),
+        (3, "failover", {"compression": "zstd:1", "writers": 2}),
+        (2, "shared", {"compression": "lz4"}),
+        (2, "key_shared", {}),
+    ],
+)
+def test_every_column_of_every_row(
+    plain_pulsar: PulsarBroker,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    partitions: int,
+    kind: str,
+    sink: dict[str, Any],
+) -> None:
+    topic = f"persistent://public/default/{fresh_name('matrix')}"
+    plain_pulsar.admin.create_topic(topic, partitions)
+    sent = produce_matrix(plain_pulsar.service_url, topic, partitions)
+    # Errors of the witness are part of the plan: it cannot read all that it has written.
+    witness = pulsar.Client(plain_pulsar.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal))
+    sent = confirmed(sent, read_topic(witness, topic, partitions))
+    witness.close()
+    job = Job(plain_pulsar.service_url, topic, tmp_path / "data", kind=kind, sink=sink)
+    land(job, tmp_path)
+    assert_landed(job.path, sent)
+    assert_readers_agree(job.path)
+    if kind in ("exclusive", "failover"):
+        assert_in_order(job.path)
+    assert plain_pulsar.admin.backlog(topic, job.subscription, partitions) == 0
+
+
+def test_over_tls_with_a_token_and_a_limit_on_unacknowledged_messages(
+    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The limit of 200 is far below a roll: a shared subscription has to be committed early, again and again."""
+    assert guarded_pulsar.certificates is not None
+    topic = f"persistent://public/default/{fresh_name('guarded')}"
+    guarded_pulsar.admin.create_topic(topic, 2)
+    token = guarded_pulsar.token("admin")
+    client = quiet_client(guarded_pulsar.service_url, authentication=pulsar.AuthenticationToken(token))
+    sent = produce_matrix(
+        guarded_pulsar.service_url, topic, 2, client=client, token=token, cases=("single zstd", "batched lz4")
+    )
+    client.close()
+    witness = pulsar.Client(
+        guarded_pulsar.service_url,
+        authentication=pulsar.AuthenticationToken(token),
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal),
+    )
+    sent = confirmed(sent, read_topic(witness, topic, 2))
+    witness.close()
+    secret = tmp_path / "token"
+    secret.write_text(token + "\n")
+    job = Job(
+        guarded_pulsar.tls_url,
+        topic,
+        tmp_path / "data",
+        kind="shared",
+        source={"auth": {"token_file": secret}, "tls": {"ca": guarded_pulsar.certificates.ca}},
+        roll={"idle": "30s"},
+    )
+    land(job, tmp_path)
+    assert_landed(job.path, sent)
+    assert guarded_pulsar.admin.backlog(topic, job.subscription, 2) == 0
+    assert token not in (tmp_path / "run.log").read_text()

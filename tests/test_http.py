@@ -1,0 +1,198 @@
+"""The HTTP server: what operators and orchestrators get to see."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import uvloop
+
+from fastwire_daemon.config import HttpAddress
+from fastwire_daemon.http import AddressError, HttpServer
+from fastwire_daemon.metrics import DaemonMetrics
+
+LOCAL = HttpAddress("127.0.0.1", 0)
+
+
+class Provider:
+    def __init__(self) -> None:
+        self.is_live = self.is_ready = True
+        self.answer: dict[str, Any] = {"state": "running"}
+
+    def live(self) -> bool:
+        return self.is_live
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def status(self) -> dict[str, Any]:
+        return self.answer
+
+
+@asynccontextmanager
+async def serving(provider: Provider, address: HttpAddress = LOCAL) -> AsyncIterator[HttpServer]:
+    server = HttpServer(address, provider, DaemonMetrics("1.2.3").render)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def get(server: HttpServer, path: str) -> tuple[int, str, str]:
+    address = server.address
+    connector = aiohttp.UnixConnector(address.path) if address.path else aiohttp.TCPConnector()
+    host = "localhost" if address.path else str(address)
+    async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://{host}{path}") as response:
+        return response.status, response.headers["Content-Type"], await response.text()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    def with_loop(main: Coroutine[Any, Any, None]) -> None:
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main)
+
+    return with_loop
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_the_four_answers(run: Run) -> None:
+    async def main() -> None:
+        provider = Provider()
+        async with serving(provider) as server:
+            assert server.address.port != 0
+            assert await get(server, "/livez") == (200, "text/plain; charset=utf-8", "ok\n")
+            assert await get(server, "/readyz") == (200, "text/plain; charset=utf-8", "ok\n")
+            code, kind, text = await get(server, "/metrics")
+            assert code == 200
+            assert kind.startswith("text/plain; version=")
+            assert 'fastwire_daemon_build_info{version="1.2.3"} 1.0' in text
+            code, kind, text = await get(server, "/status")
+            assert (code, kind) == (200, "application/json")
+            assert json.loads(text) == {"state": "running"}
+            assert (await get(server, "/other"))[0] == 404
+
+    run(main())
+
+
+def test_trouble_is_503(run: Run) -> None:
+    async def main() -> None:
+        provider = Provider()
+        async with serving(provider) as server:
+            provider.is_ready = False
+            assert (await get(server, "/readyz"))[::2] == (503, "not ready\n")
+            assert (await get(server, "/livez"))[0] == 200
+            provider.is_live = False
+            assert (await get(server, "/livez"))[::2] == (503, "not making progress\n")
+
+    run(main())
+
+
+def test_status_hides_secrets_and_takes_any_value(run: Run) -> None:
+    async def main() -> None:
+        provider = Provider()
+        provider.answer = {"auth": {"token": "hunter2"}, "path": Path("/data"), 1: {"rows": 2}}  # type: ignore[dict-item]
+        async with serving(provider) as server:
+            text = (await get(server, "/status"))[2]
+            assert json.loads(text) == {"auth": {"token": "***"}, "path": "/data", "1": {"rows": 2}}
+
+    run(main())
+
+
+def test_a_unix_socket(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "http.sock"
+        async with serving(Provider(), HttpAddress(path=str(path))) as server:
+            assert (await get(server, "/livez"))[0] == 200
+        assert not path.exists()
+        # Left behind by a process that was killed.
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+        async with serving(Provider(), HttpAddress(path=str(path))) as server:
+            assert (await get(server, "/livez"))[0] == 200
+            with pytest.raises(AddressError) as caught:
+                async with serving(Provider(), HttpAddress(path=str(path))):
+                    pass
+            assert str(caught.value) == (
+                f'daemon.http = "unix:{path}" is taken by another process: choose another address, or "" for no HTTP '
+                "server"
+            )
+            assert (await get(server, "/livez"))[0] == 200
+
+    run(main())
+
+
+def test_a_file_is_not_overwritten(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        file = tmp_path / "precious"
+        file.write_text("x")
+        with pytest.raises(
+            AddressError, match=f'^daemon.http = "unix:{file}" cannot be served: exists and is no socket$'
+        ):
+            async with serving(Provider(), HttpAddress(path=str(file))):
+                pass
+        assert file.read_text() == "x"
+
+    run(main())
+
+
+def test_a_taken_port(run: Run) -> None:
+    async def main() -> None:
+        async with serving(Provider()) as server:
+            with pytest.raises(AddressError) as caught:
+                async with serving(Provider(), server.address):
+                    pass
+            assert str(caught.value) == (
+                f'daemon.http = "127.0.0.1:{server.address.port}" is taken by another process: '
+                'choose another address, or "" for no HTTP server'
+            )
+
+    run(main())
+
+
+def test_an_address_that_is_not_ours(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(AddressError, match=r'^daemon.http = "192.0.2.1:8650" cannot be served: '):
+            async with serving(Provider(), HttpAddress("192.0.2.1", 8650)):
+                pass
+        with pytest.raises(AddressError, match=r'^daemon.http = "unix:.*/no/http.sock" cannot be served: No such file'):
+            async with serving(Provider(), HttpAddress(path=str(tmp_path / "no" / "http.sock"))):
+                pass
+
+    run(main())
+
+
+def test_stopping_twice_and_before_the_start(run: Run) -> None:
+    async def main() -> None:
+        server = HttpServer(LOCAL, Provider(), DaemonMetrics("1").render)
+        await server.stop()
+        assert server.address == LOCAL
+        await server.start()
+        await server.stop()
+        await server.stop()
+
+    run(main())
+
+
+def test_no_file_descriptor_is_left(run: Run) -> None:
+    async def main() -> None:
+        async with serving(Provider()) as server:
+            await get(server, "/livez")
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(3):
+                with pytest.raises(AddressError):
+                    async with serving(Provider(), server.address):
+                        pass
+            assert len(os.listdir("/proc/self/fd")) <= before
+
+    run(main())

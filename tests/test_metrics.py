@@ -1,0 +1,166 @@
+"""The metrics: their names are a contract, their cardinality is bounded."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fastwire_daemon.metrics import DaemonMetrics
+
+
+def samples(metrics: DaemonMetrics) -> dict[str, float]:
+    """Each series as one text, ``name{label="value"}``, with its value; those of the process itself left out."""
+    found = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        for sample in family.samples:
+            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+            if sample.name.startswith("fastwire_"):
+                found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def filled() -> DaemonMetrics:
+    metrics = DaemonMetrics("1.2.3")
+    metrics.budget_limit(1000)
+    metrics.budget_used_by(lambda: 250)
+    metrics.reading_paused()
+    orders = metrics.pipeline("orders")
+    orders.received(100, 5000)
+    orders.received(50, 2500, chunks=2)
+    orders.cut(7, "landed")
+    orders.cut(3, "staged")
+    orders.redelivered(4)
+    orders.diverted(1)
+    orders.granted(1000)
+    orders.acks_sent()
+    orders.acks_sent(2)
+    orders.ack_receipts()
+    orders.connected(2)
+    orders.reconnected("lost")
+    orders.reconnected("something new")
+    orders.lag(rows=12, seconds=0.5)
+    orders.roll(10, 20)
+    orders.committed(0.02, 150, 2, 4096)
+    orders.superseded()
+    orders.sink_failed()
+    orders.disk_full(1.5)
+    orders.state("running")
+    return metrics
+
+
+def test_every_fact_has_its_series() -> None:
+    found = {name: value for name, value in samples(filled()).items() if value and "_bucket{" not in name}
+    p = '{pipeline="orders"}'
+    assert found == {
+        'fastwire_daemon_build_info{version="1.2.3"}': 1,
+        "fastwire_daemon_budget_used_bytes": 250,
+        "fastwire_daemon_budget_limit_bytes": 1000,
+        "fastwire_daemon_reading_pauses_total": 1,
+        f"fastwire_source_received_rows_total{p}": 150,
+        f"fastwire_source_received_bytes_total{p}": 7500,
+        f"fastwire_source_chunks_total{p}": 3,
+        'fastwire_source_cut_rows_total{pipeline="orders",why="landed"}': 7,
+        'fastwire_source_cut_rows_total{pipeline="orders",why="staged"}': 3,
+        f"fastwire_source_redelivered_entries_total{p}": 4,
+        f"fastwire_source_diverted_entries_total{p}": 1,
+        f"fastwire_source_granted_permits_total{p}": 1000,
+        f"fastwire_source_acks_sent_total{p}": 3,
+        f"fastwire_source_ack_receipts_total{p}": 1,
+        f"fastwire_source_connections{p}": 2,
+        'fastwire_source_reconnects_total{pipeline="orders",reason="lost"}': 1,
+        'fastwire_source_reconnects_total{pipeline="orders",reason="other"}': 1,
+        f"fastwire_source_lag_rows{p}": 12,
+        f"fastwire_source_lag_seconds{p}": 0.5,
+        f"fastwire_roll_open_rows{p}": 10,
+        f"fastwire_roll_open_bytes{p}": 20,
+        f"fastwire_sink_commits_total{p}": 1,
+        f"fastwire_sink_commit_seconds_count{p}": 1,
+        f"fastwire_sink_commit_seconds_sum{p}": 0.02,
+        f"fastwire_sink_committed_rows_total{p}": 150,
+        f"fastwire_sink_files_total{p}": 2,
+        f"fastwire_sink_file_bytes_total{p}": 4096,
+        f"fastwire_sink_superseded_rolls_total{p}": 1,
+        f"fastwire_sink_failures_total{p}": 1,
+        f"fastwire_sink_disk_full_seconds_total{p}": 1.5,
+        'fastwire_pipeline_state{pipeline="orders",state="running"}': 1,
+    }
+
+
+def test_names_follow_the_rule() -> None:
+    units = (
+        "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures"
+    )
+    for family in text_string_to_metric_families(filled().render().decode()):
+        if not family.name.startswith("fastwire_"):
+            assert family.name.startswith(("process_", "python_")), family.name
+            continue
+        if family.name not in ("fastwire_daemon_build_info", "fastwire_pipeline_state"):
+            assert re.fullmatch(rf"fastwire_(daemon|source|roll|sink)_[a-z_]*?({units}|pauses)", family.name), (
+                family.name
+            )
+        assert family.documentation.endswith(".")
+
+
+def test_counters_are_there_before_anything_happens() -> None:
+    """Otherwise the first step of a counter is lost to whoever takes differences."""
+    metrics = DaemonMetrics("1")
+    metrics.pipeline("orders")
+    found = samples(metrics)
+    assert found['fastwire_sink_commits_total{pipeline="orders"}'] == 0
+    assert found['fastwire_source_reconnects_total{pipeline="orders",reason="lost"}'] == 0
+    assert found['fastwire_pipeline_state{pipeline="orders",state="starting"}'] == 1
+
+
+def test_unknown_lag_is_not_zero() -> None:
+    metrics = DaemonMetrics("1")
+    orders = metrics.pipeline("orders")
+    assert not any("lag" in name for name in samples(metrics))
+    orders.lag(seconds=3)
+    assert [name for name in samples(metrics) if "lag" in name] == ['fastwire_source_lag_seconds{pipeline="orders"}']
+
+
+def test_one_state_at_a_time() -> None:
+    metrics = DaemonMetrics("1")
+    orders = metrics.pipeline("orders")
+    for state in ("running", "paused", "draining", "stopped", "failed"):
+        orders.state(state)
+        set_ones = [name for name, value in samples(metrics).items() if "pipeline_state" in name and value]
+        assert set_ones == [f'fastwire_pipeline_state{{pipeline="orders",state="{state}"}}']
+
+
+def test_pipelines_keep_to_themselves() -> None:
+    metrics = DaemonMetrics("1")
+    assert metrics.pipeline("a") is metrics.pipeline("a")
+    metrics.pipeline("a").received(5, 5)
+    metrics.pipeline("b").received(7, 7)
+    found = samples(metrics)
+    assert found['fastwire_source_received_rows_total{pipeline="a"}'] == 5
+    assert found['fastwire_source_received_rows_total{pipeline="b"}'] == 7
+    assert samples(DaemonMetrics("1")).keys() == {
+        'fastwire_daemon_build_info{version="1"}',
+        "fastwire_daemon_budget_used_bytes",
+        "fastwire_daemon_budget_limit_bytes",
+        "fastwire_daemon_reading_pauses_total",
+    }
+
+
+def test_reasons_are_a_fixed_list() -> None:
+    metrics = DaemonMetrics("1")
+    orders = metrics.pipeline("orders")
+    before = len(samples(metrics))
+    for number in range(100):
+        orders.reconnected(f"connection {number} was lost")
+    assert len(samples(metrics)) == before
+
+
+def test_the_budget_is_asked_when_somebody_looks() -> None:
+    metrics = DaemonMetrics("1")
+    used = [1]
+    metrics.budget_used_by(lambda: used[0])
+    used[0] = 99
+    assert samples(metrics)["fastwire_daemon_budget_used_bytes"] == 99
+
+
+def test_only_known_reasons_to_cut() -> None:
+    with pytest.raises(KeyError):
+        DaemonMetrics("1").pipeline("a").cut(1, "because")  # type: ignore[arg-type]
