@@ -70,7 +70,7 @@ def demo(
 
     A dataset of an earlier demo at ``path`` is replaced; anything else there is an error. Raises DemoFailed.
     """
-    show = console or Console(highlight=False)
+    show = console or Console(highlight=False, soft_wrap=True)
     _clear(path)
     with _broker(broker, show) as url:
         topic = f"{TOPIC}-{time.time_ns():x}" if broker == "real" else TOPIC

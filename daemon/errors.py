@@ -8,6 +8,7 @@ __all__ = [
     "DatasetMismatchError",
     "FatalDiskError",
     "FencedError",
+    "SinkDoneError",
     "SinkFailedError",
     "Superseded",
 ]
@@ -19,6 +20,10 @@ class Superseded(FastwireError):  # noqa: N818 - a fact about the roll, named as
 
 class SinkFailedError(FastwireError):
     """The sink cannot go on with this roll (a failed fsync, a vanished folder): re-open as after a crash."""
+
+
+class SinkDoneError(SinkFailedError):
+    """Nobody takes what this sink gives any more; opening it again will not help, and nothing is wrong: end."""
 
 
 class FatalDiskError(SinkFailedError):

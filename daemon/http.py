@@ -56,7 +56,7 @@ class HttpServer:
         try:
             site: web.BaseSite
             if self._address.path:
-                _clear_dead_socket(self._address.path)
+                _require_dead_socket(self._address.path)
                 site = web.UnixSite(runner, self._address.path)
             else:
                 site = web.TCPSite(runner, self._address.host, self._address.port, reuse_address=True)
@@ -107,8 +107,8 @@ def _verdict(good: bool, otherwise: str) -> web.Response:
     return web.Response(status=200 if good else 503, text="ok\n" if good else f"{otherwise}\n")
 
 
-def _clear_dead_socket(path: str) -> None:
-    """Remove the socket file of a process that is gone; leave everything else, so that binding fails and says so."""
+def _require_dead_socket(path: str) -> None:
+    """Refuse a path that is in use: the event loop would remove any socket file, not only that of a dead process."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             raise OSError(errno.EEXIST, "exists and is no socket")
@@ -118,7 +118,6 @@ def _clear_dead_socket(path: str) -> None:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)
             return
     raise OSError(errno.EADDRINUSE, "is served by another process")
 

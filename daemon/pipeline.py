@@ -17,7 +17,7 @@ from fastwire.position import Coverage, Position, Span
 
 from .backoff import Backoff
 from .budget import Budget
-from .errors import DatasetError, DatasetMismatchError, SinkFailedError, Superseded
+from .errors import DatasetError, DatasetMismatchError, SinkDoneError, SinkFailedError, Superseded
 from .logs import get_logger
 from .metrics import PipelineMetrics, PipelineState
 from .roll import Roll, RollPolicy
@@ -100,6 +100,8 @@ class Pipeline:
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)  # files and their bytes
+        self.first_row_at: float | None = None  # on the pipeline's clock
+        self.last_commit_at: float | None = None
         self._make_source = make_source
         self._made_source: Source | None = None
         self._cluster: str | None = None
@@ -130,6 +132,8 @@ class Pipeline:
         if self._draining:
             chunk.release()  # not landed, so the broker keeps it
             return False
+        if self.first_row_at is None and chunk.rows:
+            self.first_row_at = self._clock()
         self._chunks.append(chunk)
         self.rows_received += chunk.rows
         self.bytes_received += chunk.payload_bytes
@@ -272,7 +276,10 @@ class Pipeline:
             try:
                 await self._step()
             except (Superseded, SinkFailedError) as exc:
-                self._tell_void(exc)
+                if isinstance(exc, SinkDoneError):
+                    self.drain(str(exc))
+                else:
+                    self._tell_void(exc)
                 if self._draining:
                     # Nothing is lost: it was not acknowledged either.
                     self._drop_chunks()
@@ -335,6 +342,7 @@ class Pipeline:
         self._roll.restart()
         self.rows_committed += rows
         self.commits += 1
+        self.last_commit_at = self._clock()
         published = self._published()
         self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
         self.published = published
@@ -475,14 +483,16 @@ class Pipeline:
         """``--until-end``: drain when everything up to the heads seen at the start has landed."""
         loop = asyncio.get_running_loop()
         heads = await self._patiently(self._find_heads(starting))
-        asked = 0.0
+        asked, seen = 0.0, -1
         while not self._draining:
             self._give_up_without_broker(loop.time())
             behind = [index for index, head in heads.items() if self._is_behind(index, head)]
-            if not behind and not self._roll.empty:
+            # What has been received is still on its way here for a moment.
+            settled, seen = seen == self.rows_received and not self._chunks, self.rows_received
+            if not behind and settled and not self._roll.empty:
                 self._ask_commit("end")
             # What a peer reads never arrives here; only the broker can tell when it is done.
-            if not behind or loop.time() - asked >= PEER_POLL_S:
+            if (not behind and settled) or loop.time() - asked >= PEER_POLL_S:
                 asked = loop.time()
                 if not await self._source.unfinished(heads, self.coverage):
                     self.drain("end")

@@ -26,6 +26,7 @@ from .metrics import DaemonMetrics
 from .pipeline import Pipeline, PipelineFailed
 from .progress import Progress, ProgressFacts
 from .roll import RollPolicy
+from .sinks.base import LoggedSink
 from .sinks.registry import build_sink
 from .sources.registry import source_factory
 from .systemd import Notifier
@@ -168,7 +169,13 @@ class Service:
         sink = build_sink(config, memory=self._config.daemon.memory // shares)
         pipeline = Pipeline(
             name,
-            source_factory(config.source, self._pool, sink, metrics, max_records=self._max_records),
+            source_factory(
+                config.source,
+                self._pool,
+                metrics,
+                columns=sink.needed_columns if isinstance(sink, LoggedSink) else None,
+                max_records=self._max_records,
+            ),
             sink,
             self._budget,
             metrics,
@@ -199,7 +206,7 @@ class Service:
                     log.exception("the pipeline failed by a fault of this program", pipeline=name)
                 self._exit_code = self._exit_code or 1
             else:
-                log.info("ended", pipeline=name, rows=running.pipeline.rows_committed)
+                log.info("ended", pipeline=name, **_figures(running.pipeline))
 
     # --- signals
 
@@ -301,3 +308,19 @@ class Service:
             memory_limit=self._budget.limit,
             note=next((p.waiting for p in pipelines if p.waiting), ""),
         )
+
+
+def _figures(pipeline: Pipeline) -> dict[str, int | float]:
+    """What a pipeline has done, for its last log line; the rate is that from the first record to the last commit."""
+    figures: dict[str, int | float] = {
+        "rows": pipeline.rows_committed,
+        "payload_bytes": pipeline.bytes_received,
+        "files": pipeline.published[0],
+        "file_bytes": pipeline.published[1],
+    }
+    if pipeline.first_row_at is not None and pipeline.last_commit_at is not None:
+        seconds = pipeline.last_commit_at - pipeline.first_row_at
+        figures["seconds"] = round(seconds, 3)
+        if seconds > 0:
+            figures["rows_per_s"] = round(pipeline.rows_committed / seconds)
+    return figures

@@ -152,6 +152,13 @@ class Peer:
         found = [self.message().message_id for _ in range(count)]
         return [(one.ledgerId, one.entryId) for one in found]
 
+    def drain(self) -> list[tuple[int, int]]:
+        """The positions of all entries that come until there is silence."""
+        found = []
+        while not self.is_silent(0.2):
+            found += self.messages(1)
+        return found
+
     def produce(self, topic: str, entries: list[Entry], producer_id: int = 1) -> list[tuple[int, int]]:
         """Open a producer, send entries, wait for the receipts; returns their positions."""
         request = pb.CommandProducer(topic=full(topic), producer_id=producer_id, request_id=self.next_id())

@@ -13,6 +13,7 @@ import pytest
 from fastwire.columns.schema import column_names
 from fastwire.position import Position
 from fastwire_daemon.config import (
+    Config,
     ConfigError,
     HttpAddress,
     ServiceUrl,
@@ -311,6 +312,13 @@ def test_no_traceback_holds_a_secret() -> None:
         told += "".join(traceback.format_exception(exc))
     assert "auth: must be a table, not a string" in told
     assert "hunter2" not in told.replace("hunter2', token = 1", "").replace("auth=\"'hunter2'\"", "")
+
+
+def test_models_do_not_repeat_what_they_refuse() -> None:
+    with pytest.raises(ValueError) as caught:
+        Config.model_validate({"pipelines": {"hunter1": "hunter2"}})
+    assert "hunter1" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_token_files_are_read_at_each_use(tmp_path: Path) -> None:

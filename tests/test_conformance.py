@@ -4,9 +4,8 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -14,9 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from fastwire.columns.chunk import Chunk
 from fastwire.columns.schema import column_names
-from fastwire.position import Coverage
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.base import Encoder
@@ -64,10 +61,17 @@ class TestJsonlEncoder(EncoderConformance):
         return values_of_lines(data)
 
 
-class DatasetConformance(SinkConformance):
+class BuiltIn(SinkConformance):
+    @pytest.mark.crash
+    def test_a_kill_at_any_time_loses_nothing(self, tmp_path: Path) -> None:
+        super().test_a_kill_at_any_time_loses_nothing(tmp_path)
+
+
+class DatasetConformance(BuiltIn):
     encoder: ClassVar[type[Encoder]]
     writers: ClassVar[int] = 1
-    levels: ClassVar[dict[str, str]] = {}
+    split: ClassVar[str] = "none"
+    partition_by: ClassVar[str] = "none"
     kills = 3
 
     def make_sink(self, path: Path) -> Sink:
@@ -76,7 +80,8 @@ class DatasetConformance(SinkConformance):
             cluster="feed",
             columns=column_names("pulsar"),
             extension=self.encoder.extension,
-            **self.levels,
+            split=self.split,
+            partition_by=self.partition_by,
         )
         return DatasetSink(path, options, self.encoder, writers=self.writers)
 
@@ -100,7 +105,8 @@ class TestParquetDataset(DatasetConformance):
 class TestSplitDatasetWithTwoWriters(TestParquetDataset):
     writers = 2
     kills = 3
-    levels: ClassVar[dict[str, str]] = {"split": "partition", "partition_by": "hour"}
+    split = "partition"
+    partition_by = "hour"
 
 
 class TestArrowDataset(DatasetConformance):
@@ -120,7 +126,7 @@ class TestJsonlDataset(DatasetConformance):
         return values_of_lines(path.read_bytes())
 
 
-class TestStdout(SinkConformance):
+class TestStdout(BuiltIn):
     exactly_once = False
     kills = 2
 
@@ -138,7 +144,7 @@ class TestStdout(SinkConformance):
         return values
 
 
-class TestDiscard(SinkConformance):
+class TestDiscard(BuiltIn):
     exactly_once = False
     kills = 0
 

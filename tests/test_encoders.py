@@ -138,12 +138,17 @@ def read_back(reader: str, path: Path) -> list[dict[str, Any]]:
     if reader == "duckdb":
         connection = duckdb.connect()
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.read_parquet(str(path)).to_arrow_table().to_pylist()
+        found = rows_of(connection.read_parquet(str(path)).to_arrow_table())
         return [{**row, **{n: row[n] and row[n].astimezone(UTC) for n in ("timestamp", "eventTime")}} for row in found]
     if kind == "parquet":
-        return pq.read_table(path).to_pylist()
+        return rows_of(pq.read_table(path))
     with pa.ipc.open_file(path) as file:
-        return file.read_all().to_pylist()
+        return rows_of(file.read_all())
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def zstd_decompress(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Parquet, with the settings that measuring chose: a dictionary for what repeats within a batch, deltas for counters."""
+"""Parquet, as measured to be cheapest: dictionaries for what repeats within a batch, deltas for counters."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -180,10 +180,6 @@ class DatasetSink:
 
     def refresh(self) -> Coverage:
         """Read what others have landed; the open roll stays open."""
-        return self._writer.refresh()
-
-    def refresh(self) -> Coverage:
-        """Read what others have landed; the open roll stays open."""
         with self._rolling():
             return self._writer.refresh()
 

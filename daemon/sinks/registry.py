@@ -1,4 +1,4 @@
-"""From a configuration to a sink: built in, an encoder of somebody else's on our datasets, or a whole sink of theirs."""
+"""From a configuration to a sink: built in, a dataset with somebody else's encoder, or a whole sink of theirs."""
 
 import inspect
 from collections.abc import Callable
@@ -104,7 +104,8 @@ def _plugin_sink(config: SinkConfig) -> Sink:
         raise _error("", f"the sink {config.type} cannot be made of what its table holds: {exc}") from None
     made = factory(**options)
     if not isinstance(made, Sink):
-        raise _error("type", f"{config.type} gives {type(made).__name__}, which is not a sink (open, write, commit, close)")
+        what = type(made).__name__
+        raise _error("type", f"{config.type} gives {what}, which is not a sink (open, write, commit, close)")
     return made
 
 

@@ -8,7 +8,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
 from fastwire.position import Coverage
 
-from ..errors import SinkFailedError
+from ..errors import SinkDoneError, SinkFailedError
 from ..logs import get_logger
 from .progress import Progress
 
@@ -19,7 +19,7 @@ _PIECE_BYTES = 1 << 18
 _log = get_logger("sink")
 
 
-class ReaderGoneError(SinkFailedError):
+class ReaderGoneError(SinkDoneError):
     """Whoever read our output has had enough (``| head``): a reason to end, and no failure. ``open`` will not help."""
 
 

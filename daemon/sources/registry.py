@@ -6,7 +6,6 @@ from fastwire.wire.pool import Pool
 
 from ..config import SourceConfig
 from ..metrics import PipelineMetrics
-from ..sinks.base import LoggedSink, Sink
 from .base import Source, SourceEvents
 from .pulsar import PulsarSource, settings_from
 
@@ -14,17 +13,23 @@ __all__ = ["source_factory"]
 
 
 def source_factory(
-    config: SourceConfig, pool: Pool, sink: Sink, metrics: PipelineMetrics, *, max_records: int | None = None
+    config: SourceConfig,
+    pool: Pool,
+    metrics: PipelineMetrics,
+    *,
+    columns: frozenset[str] | None = None,
+    max_records: int | None = None,
 ) -> Callable[[SourceEvents, str | None], Source]:
     """A function that makes the source as soon as its events and the cluster's name are known.
 
-    Settings are made now, so that a file that cannot be used (a certificate, a token) is a ConfigError at the start.
+    ``columns`` are those to be built, None for all. Settings are made now, so that a file that cannot be used (a
+    certificate, a token) is a ConfigError at the start.
     """
     settings_from(config)
 
     def make(events: SourceEvents, cluster: str | None) -> Source:
-        columns = sink.needed_columns if isinstance(sink, LoggedSink) else None
-        source = PulsarSource(settings_from(config, columns=columns, cluster=cluster or ""), events, pool, metrics=metrics)
+        settings = settings_from(config, columns=columns, cluster=cluster or "")
+        source = PulsarSource(settings, events, pool, metrics=metrics)
         if max_records is not None:
             source.slots.limit_rows(max_records)
         return source

@@ -135,16 +135,16 @@ class EncoderConformance:
 
     # --- what they are made of
 
-    def _options(self, compression: str | None = None, **changes: int) -> EncoderOptions:
+    def _options(self, compression: str | None, changes: dict[str, int]) -> EncoderOptions:
         chosen = parse_compression(compression, self.encoder.compressions)
         return EncoderOptions(compression=chosen, columns=COLUMNS["pulsar"], **changes)
 
     def _made(self, file: Any, schema: pa.Schema, **changes: int) -> Encoder:
-        return self.encoder(file, schema, self._options(**changes))
+        return self.encoder(file, schema, self._options(None, changes))
 
     def _encoded(self, batches: list[pa.RecordBatch], compression: str, **changes: int) -> bytes:
         file = io.BytesIO()
-        encoder = self.encoder(file, batches[0].schema, self._options(compression, **changes))
+        encoder = self.encoder(file, batches[0].schema, self._options(compression, changes))
         for batch in batches:
             encoder.write(batch)
         encoder.finish()

@@ -23,7 +23,7 @@ class Feed:
 
     Entry ``e`` of partition ``p`` holds ``rows`` records; the value of record ``i`` is ``p:e:i`` padded with dots to
     ``value_bytes``, its key ``p``. Entries are ``entry_ms`` apart in publish time. So what must be in a sink follows
-    from its Coverage alone: :meth:`values_of`. ``start`` goes on behind what has landed, as a source does after a crash.
+    from its Coverage alone: :meth:`values_of`. ``start`` goes on behind what has landed, as a source after a crash.
     """
 
     def __init__(

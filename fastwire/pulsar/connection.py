@@ -423,6 +423,7 @@ class Connection:
         hello = pb.CommandConnect(client_version=self._client_version, protocol_version=PROTOCOL_VERSION)
         hello.feature_flags.supports_auth_refresh = True
         hello.feature_flags.supports_broker_entry_metadata = True
+        hello.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
         if method:
             hello.auth_method_name = method
         if data is not None:
@@ -452,10 +453,16 @@ class Connection:
         self._out.append(encode_command(_C(type=_C.LOOKUP, lookupTopic=ask)))
         return request_id
 
-    def partitioned_metadata(self, topic: str, now: float) -> int:
-        """Ask how many partitions ``topic`` has (0: it is not partitioned). Never ask for a partition's name."""
+    def partitioned_metadata(self, topic: str, now: float, *, create: bool = True) -> int:
+        """Ask how many partitions ``topic`` has (0: it is not partitioned). Never ask for a partition's name.
+
+        A broker may create a topic that is asked for; with ``create`` false it does not, if it is new enough to know
+        that wish, and answers TopicNotFound.
+        """
         request_id = self._request(Kind.PARTITIONED_METADATA, now)
         ask = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=request_id)
+        if not create and self.features.supports_get_partitioned_metadata_without_auto_creation:
+            ask.metadata_auto_creation_enabled = False
         self._out.append(encode_command(_C(type=_C.PARTITIONED_METADATA, partitionMetadata=ask)))
         return request_id
 
@@ -477,6 +484,13 @@ class Connection:
             initialPosition=pb.CommandSubscribe.Earliest,
             consumer_epoch=want.epoch,
         )
+        if want.reader_from is not None:
+            ask.durable = False
+            # Unsigned on the wire, signed in meaning.
+            ask.start_message_id.ledgerId = want.reader_from.a & 0xFFFFFFFFFFFFFFFF
+            ask.start_message_id.entryId = want.reader_from.b & 0xFFFFFFFFFFFFFFFF
+            if want.rollback_s:
+                ask.start_message_rollback_duration_sec = want.rollback_s
         if key_shared:
             ask.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
         self._out.append(encode_command(_C(type=_C.SUBSCRIBE, subscribe=ask)))

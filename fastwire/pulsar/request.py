@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from fastwire.errors import FastwireError
+from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import server_error_name
 
@@ -38,7 +39,11 @@ class BrokerError(FastwireError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    """What a SUBSCRIBE says; always created at the earliest position, and for raw bytes."""
+    """What a SUBSCRIBE says, for raw bytes; a subscription is always created at the earliest position.
+
+    With ``reader_from`` no subscription is kept: the broker sends from that entry on and forgets us when we leave
+    (pulsar 7.2). ``rollback_s`` makes it begin so many seconds ago instead.
+    """
 
     topic: str
     subscription: str
@@ -47,6 +52,8 @@ class SubscribeRequest:
     consumer_name: str
     priority_level: int = 0
     epoch: int = 0
+    reader_from: Position | None = None
+    rollback_s: int = 0
 
 
 # The command that answers each kind; ERROR can answer any.

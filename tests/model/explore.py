@@ -38,7 +38,7 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
     run = Run(scenario, reader)
     # Walks differ in what they do often and what never: few mistakes need everything at once.
     faults = dice.choose(6)
-    kinds = [kind for kind in ("cut", "kill", "fail sync", "fail link", "lie") if dice.choose(2)] or ["cut"]
+    kinds = [kind for kind in ("cut", "kill", "fail sync", "fail link", "lie", "full") if dice.choose(2)] or ["cut"]
     switch = (0.5, 0.1, 0.02)[dice.choose(3)]
     disturb = (0.0, 0.02, 0.1)[dice.choose(3)]
     try:
@@ -73,6 +73,8 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
 def _fault(run: Run, slot: Slot, kind: str, dice: Dice) -> None:
     if kind == "cut":
         run.cut_power(dice)
+    elif kind == "full":
+        run.world.full = not run.world.full
     elif not slot.running:
         run.start(slot)
     elif kind == "kill":

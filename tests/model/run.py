@@ -7,7 +7,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from fastwire.position import Coverage, Position
 from fastwire_daemon.dataset.checkpoint import Checkpoint
-from fastwire_daemon.dataset.log import STAGING, LogEntry, entry_name
+from fastwire_daemon.dataset.log import LOG, STAGING, LogEntry, entry_name
 
 from .broker import Broker, OrderedBroker, SharedBroker
 from .reader import LEDGER, ROOT, Reader, log_of, rows_of
@@ -78,6 +78,7 @@ class Run:
         self._log: dict[int, LogEntry] = {}          # remembered also when somebody deletes one
         self._data = Folder()
         self.world.root.names["data"] = self.world.root.durable["data"] = self._data
+        self.world.on_link = self._linked
         self.world.on_rename = self._renamed
         self.broker.on_ack = self._acked
 
@@ -180,6 +181,10 @@ class Run:
         path = f"{ROOT}/{entry_name(number)}"
         return self.world.is_certain(path) or self.world.find(path) is None
 
+    def _linked(self, path: str) -> None:
+        if f"/{LOG}/" in path:
+            self._read_log()
+
     def _renamed(self, path: str) -> None:
         if "/_fastwire/" not in path:
             self.judge()
@@ -229,6 +234,7 @@ class Run:
         ``anew``: a new process does that, alone. Otherwise those that run go on (then locks must not lie, or they would
         fence each other for ever).
         """
+        self.world.full = False
         if anew:
             for slot in self.slots:
                 if slot.running:

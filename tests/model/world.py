@@ -82,6 +82,7 @@ class World:
         self.tokens = 0
         self.seconds = 1_800_000_000.0
         self.full = False
+        self.on_link: Callable[[str], None] = lambda path: None
         self.on_rename: Callable[[str], None] = lambda path: None
 
     def find(self, path: str) -> Node | None:
@@ -241,6 +242,7 @@ class SimDisk(Disk):
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         self._full(target)
         self._set(folder, name, node)
+        self._world.on_link(target)
         if fault == "lie":
             # A network file system repeats a request whose answer was lost, and the second is refused.
             raise FileExistsError(errno.EEXIST, "exists", target)

@@ -45,8 +45,7 @@ def test_every_column_of_every_row(
     topic = f"persistent://public/default/{fresh_name('matrix')}"
     plain_pulsar.admin.create_topic(topic, partitions)
     sent = produce_matrix(plain_pulsar.service_url, topic, partitions)
-    # Errors of the witness are part of the plan: it cannot read all that it has written.
-    witness = pulsar.Client(plain_pulsar.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal))
+    witness = quiet_client(plain_pulsar.service_url)
     sent = confirmed(sent, read_topic(witness, topic, partitions))
     witness.close()
     job = Job(plain_pulsar.service_url, topic, tmp_path / "data", kind=kind, sink=sink)
@@ -71,11 +70,7 @@ def test_over_tls_with_a_token_and_a_limit_on_unacknowledged_messages(
         guarded_pulsar.service_url, topic, 2, client=client, token=token, cases=("single zstd", "batched lz4")
     )
     client.close()
-    witness = pulsar.Client(
-        guarded_pulsar.service_url,
-        authentication=pulsar.AuthenticationToken(token),
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal),
-    )
+    witness = quiet_client(guarded_pulsar.service_url, authentication=pulsar.AuthenticationToken(token))
     sent = confirmed(sent, read_topic(witness, topic, 2))
     witness.close()
     secret = tmp_path / "token"

@@ -88,11 +88,14 @@ class Cluster:
         """The connection to the broker that owns ``topic``."""
         return await self._shared(self._looking, (topic, service), lambda: self._look_up(topic, service))
 
-    async def partitions(self, topic: str, service: ServiceUrl) -> int:
-        """How many partitions ``topic`` has; 0 for a topic that is not partitioned."""
+    async def partitions(self, topic: str, service: ServiceUrl, *, create: bool = True) -> int:
+        """How many partitions ``topic`` has; 0 for a topic that is not partitioned.
+
+        Without ``create`` the question does not make a broker create it, where the broker knows that wish.
+        """
         link, _ = await self._service_link(service)
         try:
-            answer = await link.ask(lambda connection, now: connection.partitioned_metadata(topic, now))
+            answer = await link.ask(lambda connection, now: connection.partitioned_metadata(topic, now, create=create))
         except FastwireError:
             self._next_turn(service)
             raise

@@ -1,0 +1,69 @@
+"""The commit protocol holds in every run that is tried, and each protocol with a rule missing does not."""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+
+import pytest
+
+from tests.model.explore import Found, pairs, plans, run_plan, walk
+from tests.model.run import SCENARIOS, Scenario
+from tests.model.weakened import WEAKENED, Weakened
+
+WALKS = 150
+PAIRS = 150
+SOAK_WALKS = 40_000
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+# The systematic search of the others differs little and takes as long.
+TRUE_LOCKS = [scenario for scenario in SCENARIOS if not scenario.locks_lie]
+
+
+def stride_for(scenario: Scenario, runs: int) -> int:
+    # A prime, so that neither the faults nor the places repeat in step with it.
+    wanted = sum(1 for _ in pairs(scenario)) // runs
+    return next(number for number in range(max(wanted, 2), 2 * wanted + 3) if all(number % i for i in range(2, 100)))
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("scenario", TRUE_LOCKS[::2], ids=lambda scenario: scenario.name)
+def test_one_fault_at_every_operation(scenario: Scenario) -> None:
+    assert next((found for plan in plans(scenario) if (found := run_plan(scenario, plan))), None) is None
+
+
+@pytest.mark.model
+@each_scenario
+def test_two_processes_with_a_fault_each(scenario: Scenario) -> None:
+    chosen = pairs(scenario, stride_for(scenario, PAIRS))
+    assert next((found for plan in chosen if (found := run_plan(scenario, plan))), None) is None
+
+
+@pytest.mark.model
+@each_scenario
+def test_random_walks(scenario: Scenario) -> None:
+    assert next((found for seed in range(WALKS) if (found := walk(scenario, seed))), None) is None
+
+
+def attempts(weakened: Weakened) -> Iterator[Found | None]:
+    """Single faults and random walks by turns: one finds at once what takes the other long."""
+    single = ((scenario, plan) for scenario in weakened.scenarios for plan in plans(scenario))
+    walks = ((scenario, seed) for seed in range(400) for scenario in weakened.scenarios)
+    for (scenario, plan), (other, seed) in zip(single, walks, strict=False):
+        yield run_plan(scenario, plan, weakened.reader)
+        yield walk(other, seed, weakened.reader)
+    for scenario, seed in walks:
+        yield walk(scenario, seed, weakened.reader)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("weakened", WEAKENED, ids=lambda weakened: weakened.name)
+def test_a_missing_rule_is_found(weakened: Weakened) -> None:
+    assert any(attempts(weakened)), "the checker does not see that a rule is missing"
+
+
+@pytest.mark.soak
+@each_scenario
+def test_every_single_fault_and_many_walks(scenario: Scenario) -> None:
+    every = (run_plan(scenario, plan) for plan in plans(scenario))
+    some = (run_plan(scenario, plan) for plan in pairs(scenario, stride_for(scenario, SOAK_WALKS), offset=1))
+    walks = (walk(scenario, seed) for seed in range(WALKS, WALKS + SOAK_WALKS))
+    assert next(filter(None, chain(every, some, islice(walks, SOAK_WALKS))), None) is None

@@ -1,0 +1,711 @@
+"""The built-in sinks beyond what the conformance suite asks: folders, failures, full disks, memory, configuration."""
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from fastwire.columns.chunk import marker_chunk
+from fastwire.columns.schema import column_names
+from fastwire.position import Coverage, Log, Position, Span
+from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.encoders.base import Encoder
+from fastwire_daemon.encoders.gather import Gatherer, own
+from fastwire_daemon.encoders.jsonl import JsonlEncoder
+from fastwire_daemon.encoders.parquet import ParquetEncoder
+from fastwire_daemon.errors import DatasetMismatchError, SinkFailedError
+from fastwire_daemon.sinks import registry
+from fastwire_daemon.sinks.base import LoggedSink, Sink
+from fastwire_daemon.sinks.dataset import DatasetSink, file_extension
+from fastwire_daemon.sinks.discard import DiscardSink
+from fastwire_daemon.sinks.progress import Progress
+from fastwire_daemon.sinks.registry import build_sink, load_encoder
+from fastwire_daemon.sinks.stdout import ReaderGoneError, StdoutSink
+from fastwire_daemon.testing import Feed
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def options(**changes: Any) -> DatasetOptions:
+    fixed: dict[str, Any] = {"system": "pulsar", "cluster": "feed", "columns": column_names("pulsar")}
+    return DatasetOptions(**(fixed | changes))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., DatasetSink]]:
+    """Makes opened dataset sinks, all for one folder, and closes them."""
+    made: list[DatasetSink] = []
+
+    def make(
+        encoder: type[Encoder] = ParquetEncoder, fixed: dict[str, Any] | None = None, **changes: Any
+    ) -> DatasetSink:
+        made.append(DatasetSink(tmp_path / "data", options(**(fixed or {})), encoder, **changes))
+        made[-1].open()
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+def files(path: Path) -> list[Path]:
+    found = [file for file in path.rglob("*") if file.is_file() and "_fastwire" not in file.parts]
+    return sorted(found, key=lambda file: file.name)
+
+
+def staged(path: Path) -> list[Path]:
+    return list(path.rglob("*-[0-9].part"))
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [row for file in files(path) for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+
+def values_of(path: Path) -> list[bytes]:
+    return sorted(row["value"] for row in rows_of(path))
+
+
+# Datasets: where rows go
+
+
+def test_three_readers_agree_on_the_folder(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, feed = opened(fixed={"split": "topic", "partition_by": "day"}, writers=2), Feed(rows=500, entry_ms=7_200_000)
+    for _ in range(3):
+        sink.write(feed.chunk(20))
+        coverage = sink.commit()
+    names = [name for name in column_names("pulsar") if name != "headers"]
+    order = [("partition", "ascending"), ("offset", "ascending"), ("batchIndex", "ascending")]
+    by_arrow = pyarrow.dataset.dataset(tmp_path / "data", partitioning="hive").to_table().sort_by(order).select(names)
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    quoted = ", ".join(f'"{name}"' for name in names)
+    by_duckdb = connection.sql(
+        f"SELECT {quoted} FROM '{tmp_path}/data/**/*.parquet' "
+        'ORDER BY "partition", "offset", "batchIndex"'
+    ).to_arrow_table()
+    by_polars = pl.read_parquet(f"{tmp_path}/data/**/*.parquet").select(names).sort("partition", "offset", "batchIndex")
+    expected = by_arrow.to_pylist()
+    assert len(expected) == 30_000
+    assert [row["value"] for row in expected] == feed.values_of(coverage)
+    assert by_polars.to_dicts() == expected
+    found = by_duckdb.to_pylist()
+    for row in found:
+        row["timestamp"] = row["timestamp"].astimezone(UTC)
+    assert found == expected
+
+
+@pytest.mark.parametrize("split", ["none", "topic", "partition"])
+@pytest.mark.parametrize("partition_by", ["none", "day", "hour"])
+@pytest.mark.parametrize("entry_rows", [7, 150])
+def test_every_row_lies_in_its_folder(
+    opened: Callable[..., DatasetSink], tmp_path: Path, split: str, partition_by: str, entry_rows: int
+) -> None:
+    sink = opened(fixed={"split": split, "partition_by": partition_by}, writers=2)
+    feed = Feed(partitions=3, rows=entry_rows, entry_ms=1_700_000)
+    for _ in range(3):
+        sink.write(feed.chunk(36))
+    coverage = sink.commit()
+    assert values_of(tmp_path / "data") == sorted(feed.values_of(coverage))
+    for file in files(tmp_path / "data"):
+        levels = dict(part.split("=") for part in file.relative_to(tmp_path / "data").parts[:-1])
+        for row in pq.read_table(file, partitioning=None).to_pylist():
+            expected = {"t": row["topic"], "p": str(row["partition"])} if split == "partition" else {}
+            expected |= {"t": row["topic"]} if split == "topic" else {}
+            expected |= {"dt": f"{row['timestamp']:%Y-%m-%d}"} if partition_by != "none" else {}
+            expected |= {"hh": f"{row['timestamp']:%H}"} if partition_by == "hour" else {}
+            assert {key: unquote(value) for key, value in levels.items()} == expected
+
+
+def test_rows_of_a_partition_stay_in_order(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, feed = opened(fixed={"split": "partition"}), Feed(partitions=3, rows=5)
+    for entries in (1, 40, 2, 300, 1):
+        sink.write(feed.chunk(entries))
+    sink.commit()
+    for file in files(tmp_path / "data"):
+        places = [(row["offset"], row["batchIndex"]) for row in pq.read_table(file, partitioning=None).to_pylist()]
+        assert places == sorted(places)
+        assert len(places) > 500
+
+
+def test_writers_take_whole_chunks_in_turn(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, feed = opened(writers=2), Feed(partitions=1, rows=4_000, value_bytes=100)
+    for _ in range(4):
+        sink.write(feed.chunk(4))
+    coverage = sink.commit()
+    assert [pq.read_metadata(file).num_rows for file in files(tmp_path / "data")] == [32_000, 32_000]
+    assert values_of(tmp_path / "data") == sorted(feed.values_of(coverage))
+
+
+def test_a_folder_has_one_file_a_roll_whatever_the_writers(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, feed = opened(fixed={"split": "partition"}, writers=2), Feed(partitions=8, rows=2_000)
+    for _ in range(10):
+        sink.write(feed.chunk(8))
+    sink.commit()
+    assert len(files(tmp_path / "data")) == 8
+
+
+def test_columns_are_cut_and_a_time_that_only_the_folders_need_too(
+    opened: Callable[..., DatasetSink], tmp_path: Path
+) -> None:
+    sink = opened(fixed={"columns": ("value", "offset"), "partition_by": "hour"})
+    assert sink.needed_columns == {"value", "offset", "timestamp"}
+    sink.write(Feed(rows=10).chunk())
+    sink.commit()
+    [file] = files(tmp_path / "data")
+    assert pq.read_schema(file).names == ["value", "offset"]
+    assert file.parent.name == "hh=22"
+
+
+def test_small_row_groups_when_memory_is_short(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, feed = opened(gather_bytes=2 << 20, writers=1), Feed(partitions=1, rows=16_000, value_bytes=100)
+    for _ in range(3):
+        sink.write(feed.chunk(1))
+    sink.commit()
+    [file] = files(tmp_path / "data")
+    assert pq.read_metadata(file).num_row_groups == 3
+
+
+def test_many_folders_share_the_memory(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink = opened(fixed={"split": "partition"}, gather_bytes=1 << 20)
+    feed = Feed(partitions=4, rows=1_000, value_bytes=100)
+    for _ in range(10):
+        sink.write(feed.chunk(16))
+    assert feed.held_bytes < 16 << 20
+    coverage = sink.commit()
+    assert all(pq.read_metadata(file).num_row_groups >= 5 for file in files(tmp_path / "data"))
+    assert values_of(tmp_path / "data") == sorted(feed.values_of(coverage))
+
+
+def test_compressed_lines_say_so_in_their_name(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink = opened(JsonlEncoder, {"extension": "jsonl.gz"}, compression="gzip:1")
+    sink.write(Feed(rows=10).chunk())
+    sink.commit()
+    assert [file.name for file in files(tmp_path / "data")] == ["000000000001-0.jsonl.gz"]
+    assert duckdb.connect().execute(f"SELECT count(*) FROM '{tmp_path}/data/*.jsonl.gz'").fetchall() == [(40,)]
+
+
+# Datasets: what the pipeline is told
+
+
+def test_is_a_logged_sink(opened: Callable[..., DatasetSink]) -> None:
+    assert isinstance(opened(), LoggedSink)
+
+
+def test_staged_sizes_grow_and_begin_anew(opened: Callable[..., DatasetSink]) -> None:
+    sink, feed = opened(row_group_rows=20_000), Feed(partitions=1, rows=16_000, value_bytes=100)
+    assert (sink.staged_rows, sink.staged_bytes) == (0, 0)
+    sizes = []
+    for _ in range(4):
+        sink.write(feed.chunk(1))
+        sizes.append(sink.staged_bytes)
+    assert 0 < sizes[0] < sizes[1]
+    assert sink.staged_rows == 64_000
+    sink.commit()
+    assert (sink.staged_rows, sink.staged_bytes) == (0, 0)
+    assert sink.committed_files == 1
+    committed = sink.committed_bytes
+    # The first roll has shown what memory becomes on disk.
+    sink.write(feed.chunk(1))
+    assert committed / 8 < sink.staged_bytes < committed / 2
+
+
+def test_a_dataset_is_created_when_asked(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink = opened()
+    assert not sink.exists
+    assert not (tmp_path / "data").exists()
+    sink.create_dataset()
+    assert sink.exists
+    sink.create_dataset()
+    assert sink.commit() == Coverage()
+    sink.write(Feed(rows=10).chunk())
+    sink.commit()
+    assert staged(tmp_path / "data") == []
+    assert len(files(tmp_path / "data")) == 1
+
+
+def test_progress_without_rows_is_an_entry_without_files(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, log = opened(), Log("pulsar", "feed", "t", "0")
+    sink.write(marker_chunk([Span(log, Position(3, 4), Position(3, 4), 0)]))
+    assert sink.commit().start(log) == Position(3, 4)
+    assert files(tmp_path / "data") == []
+    entries = list((tmp_path / "data" / "_fastwire" / "log").rglob("*.json"))
+    assert len(entries) == 1
+
+
+def test_refresh_leaves_the_roll_open(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    first, feed = opened(), Feed(rows=10)
+    first.create_dataset()
+    first.commit()
+    other, log = opened(), Log("pulsar", "feed", "other", "0")
+    first.write(feed.chunk())
+    other.write(marker_chunk([Span(log, Position(1, 1), Position(1, 1), 0)]))
+    other.commit()
+    assert first.refresh().logs() == [log]
+    assert set(first.commit().logs()) == {log, *feed.logs}
+
+
+def test_another_shape_is_refused(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink = opened()
+    sink.create_dataset()
+    other = DatasetSink(tmp_path / "data", options(split="topic"), ParquetEncoder)
+    with pytest.raises(DatasetMismatchError, match="split of the dataset: none; configured: topic"):
+        other.open()
+    other.close()
+
+
+# Datasets: what goes wrong
+
+
+class SickDisk(Disk):
+    """Fails with ``error`` at writes of data files while it is set."""
+
+    def __init__(self) -> None:
+        self.error = 0
+        self.failed = threading.Event()
+
+    def write(self, file: int, data: memoryview) -> int:
+        if self.error:
+            self.failed.set()
+            raise OSError(self.error, os.strerror(self.error))
+        return super().write(file, data)
+
+    def pause(self, seconds: float, stop: threading.Event) -> bool:
+        return super().pause(0.01, stop)
+
+
+def write_until_it_fails(sink: DatasetSink, feed: Feed) -> None:
+    for _ in range(100):
+        sink.write(feed.chunk(1))
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+def test_a_failed_write_of_a_thread_surfaces_and_open_helps(
+    opened: Callable[..., DatasetSink], tmp_path: Path, writers: int
+) -> None:
+    disk = SickDisk()
+    sink = opened(disk=disk, compression="none", row_group_rows=1_000, writers=writers)
+    feed = Feed(partitions=1, rows=16_000, value_bytes=100)
+    sink.write(feed.chunk(1))
+    landed = sink.commit()
+    disk.error = errno.EIO
+    with pytest.raises(SinkFailedError, match="Input/output error"):
+        write_until_it_fails(sink, feed)
+    assert feed.held_bytes == 0
+    with pytest.raises(SinkFailedError, match="open the sink again"):
+        sink.write(feed.chunk(1))
+    with pytest.raises(SinkFailedError, match="open the sink again"):
+        sink.commit()
+    disk.error = 0
+    assert sink.open() == landed
+    again = Feed(partitions=1, rows=16_000, value_bytes=100, start=landed)
+    again_chunk = again.chunk(1)
+    sink.write(again_chunk)
+    coverage = sink.commit()
+    assert values_of(tmp_path / "data") == sorted(again.values_of(coverage))
+    assert staged(tmp_path / "data") == []
+
+
+def test_a_failure_at_the_end_of_a_file_voids_the_commit(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    disk = SickDisk()
+    sink, feed = opened(disk=disk), Feed(rows=100)
+    sink.write(feed.chunk())
+    disk.error = errno.EIO
+    with pytest.raises(SinkFailedError):
+        sink.commit()
+    disk.error = 0
+    assert sink.open() == Coverage()
+    assert files(tmp_path / "data") == []
+
+
+def test_a_full_disk_is_waited_out_and_told(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    disk = SickDisk()
+    sink = opened(disk=disk, compression="none", row_group_rows=1_000)
+    feed = Feed(partitions=1, rows=16_000, value_bytes=100)
+    sink.write(feed.chunk(1))
+    landed = sink.commit()
+    disk.error = errno.ENOSPC
+
+    def work() -> None:
+        for _ in range(6):
+            sink.write(feed.chunk(1))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert disk.failed.wait(30)
+    while sink.waiting is None:
+        thread.join(0.01)
+    assert "No space left on device" in sink.waiting
+    thread.join(0.1)
+    assert thread.is_alive(), "a slow encoder must make write wait"
+    disk.error = 0
+    thread.join(30)
+    coverage = sink.commit()
+    assert sink.waiting is None
+    assert coverage != landed
+    assert values_of(tmp_path / "data") == sorted(feed.values_of(coverage))
+
+
+def test_a_wait_for_space_can_be_ended(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    disk = SickDisk()
+    sink = opened(disk=disk, compression="none", row_group_rows=1_000)
+    feed = Feed(partitions=1, rows=16_000, value_bytes=100)
+    sink.create_dataset()
+    disk.error = errno.ENOSPC
+
+    def interrupt() -> None:
+        assert disk.failed.wait(30)
+        sink.interrupt()
+
+    stopper = threading.Thread(target=interrupt)
+    stopper.start()
+    with pytest.raises(SinkFailedError, match="waiting for space"):
+        write_until_it_fails(sink, feed)
+    stopper.join()
+    assert feed.held_bytes == 0
+    disk.error = 0
+    assert sink.open() == Coverage()
+    assert sink.waiting is None
+
+
+class BrokenEncoder(ParquetEncoder):
+    """Of somebody else's, with a fault."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        raise LookupError("a fault of the plug-in")
+
+
+def test_a_fault_of_an_encoder_is_a_failed_sink(opened: Callable[..., DatasetSink]) -> None:
+    sink, feed = opened(BrokenEncoder), Feed(partitions=1, rows=16_000, value_bytes=100)
+    with pytest.raises(SinkFailedError, match="LookupError: a fault of the plug-in"):
+        write_until_it_fails(sink, feed)
+    sink.open()
+    sink.write(feed.chunk(1))
+    with pytest.raises(SinkFailedError, match="LookupError: a fault of the plug-in"):
+        sink.commit()
+    assert feed.held_bytes == 0
+
+
+def test_close_deletes_what_was_not_committed(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
+    sink, feed = opened(row_group_rows=1_000), Feed(partitions=1, rows=16_000, value_bytes=100)
+    sink.write(feed.chunk(1))
+    sink.write(feed.chunk(1))
+    sink.close()
+    assert feed.held_bytes == 0
+    assert files(tmp_path / "data") == staged(tmp_path / "data") == []
+
+
+# Gathering
+
+
+def record_batch(times: list[int | None]) -> pa.RecordBatch:
+    number = pa.array(range(len(times)), pa.int64())
+    topic = pa.array(["t"] * len(times)).dictionary_encode()
+    return pa.record_batch({"timestamp": pa.array(times, pa.timestamp("us", "UTC")), "number": number, "topic": topic})
+
+
+def by_day(log: Log | None, micros: int | None) -> str:
+    return "none" if micros is None else str(micros // 86_400_000_000)
+
+
+def test_days_of_any_time() -> None:
+    day = 86_400_000_000
+    times = [0, -1, None, day, day - 1, -day, 2**62, -(2**62), None]
+    gatherer = Gatherer(by_day, 1 << 30, by_time="day")
+    assert gatherer.add(record_batch(times), 0, []) == []
+    pieces = gatherer.flush()
+    found = {number: folder for folder, batch in pieces for number in batch.column("number").to_pylist()}
+    assert found == {
+        i: "none" if time is None else str(time // day) for i, time in enumerate(times)
+    }
+
+
+@pytest.mark.parametrize("pieces", [[1] * 200, [100, 28, 72]])
+def test_long_and_short_runs_are_dealt_alike(pieces: list[int]) -> None:
+    logs = [Log("pulsar", "c", "t", str(i)) for i in range(3)]
+    gatherer = Gatherer(lambda log, micros: log.partition if log else "", 1 << 30, by_log=True)
+    batch = record_batch([0] * 200)
+    runs = [(logs[i % 3], sum(pieces[:i]), rows) for i, rows in enumerate(pieces)]
+    assert gatherer.add(batch, 0, runs) == []
+    assert gatherer.add(batch.slice(100), 0, [(logs[2], 0, 100)]) == []
+    assert gatherer.pending_rows == 300
+    dealt = dict(gatherer.flush())
+    expected: dict[str, list[int]] = {"0": [], "1": [], "2": []}
+    for log, first, rows in runs:
+        expected[log.partition] += range(first, first + rows)
+    expected["2"] += range(100, 200)
+    assert {folder: piece.column("number").to_pylist() for folder, piece in dealt.items()} == expected
+    assert gatherer.flush() == []
+    assert (gatherer.pending_rows, gatherer.pending_bytes) == (0, 0)
+
+
+def test_full_chunks_pass_and_sparse_ones_are_copied() -> None:
+    feed = Feed(partitions=1, rows=16_000, value_bytes=100)
+    gatherer = Gatherer(lambda log, micros: "", 1 << 30)
+    full = pa.record_batch(feed.chunk(1))
+    assert gatherer.add(full, full.nbytes, []) == [("", full)]
+    sparse = Feed(partitions=1, rows=10)
+    for number in range(1, 4):
+        chunk = sparse.chunk(1)
+        held = chunk.nbytes
+        assert gatherer.add(pa.record_batch(chunk), held, []) == []
+        del chunk
+        assert gatherer.pending_rows == 10 * number
+        assert sparse.held_bytes == 0
+    # What was gathered goes before what comes later.
+    pieces = gatherer.add(full, full.nbytes, [])
+    assert [piece.num_rows for _, piece in pieces] == [30, 16_000]
+
+
+def test_the_limit_of_what_is_gathered() -> None:
+    feed = Feed(partitions=1, rows=10)
+    gatherer = Gatherer(lambda log, micros: "", 100_000)
+    dealt = []
+    for _ in range(100):
+        chunk = feed.chunk(1)
+        dealt += gatherer.add(pa.record_batch(chunk), chunk.nbytes, [])
+        assert gatherer.pending_bytes < 100_000
+    assert sum(piece.num_rows for _, piece in dealt) + gatherer.pending_rows == 1_000
+    assert len(dealt) > 5
+
+
+def test_an_own_copy_shares_nothing() -> None:
+    feed = Feed(partitions=2, rows=100)
+    batch = pa.record_batch(feed.chunk(4))
+    copy, rows = own(batch), batch.to_pylist()
+    part = own(batch.slice(150, 7))
+    del batch
+    assert feed.held_bytes == 0
+    assert copy.to_pylist() == rows
+    assert part.to_pylist() == rows[150:157]
+
+
+# Standard output
+
+
+def test_lines_on_standard_output() -> None:
+    reading, writing = os.pipe()
+    feed, sink = Feed(partitions=1, rows=3), StdoutSink(writing)
+    assert sink.open() == Coverage()
+    sink.write(feed.chunk(1))
+    coverage = sink.commit()
+    sink.close()
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        lines = [json.loads(line) for line in pipe]
+    assert [line["value"].encode() for line in lines] == feed.values_of(coverage)
+    assert list(lines[0]) == list(column_names("pulsar"))
+    assert sink.rows == 3
+    assert feed.held_bytes == 0
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_slow_reader_makes_write_wait(blocking: bool) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, blocking)
+    feed, sink = Feed(partitions=1, rows=5_000), StdoutSink(writing)
+    sink.open()
+
+    def work() -> None:
+        sink.write(feed.chunk(1))
+        os.close(writing)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with open(reading, "rb") as pipe:
+        lines = pipe.read().splitlines()
+    thread.join()
+    assert [json.loads(line)["value"].encode() for line in lines] == feed.values_of(sink.commit())
+
+
+def test_a_reader_that_has_gone() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    sink = StdoutSink(writing)
+    sink.open()
+    with pytest.raises(ReaderGoneError, match="closed by its reader"):
+        sink.write(Feed(rows=3).chunk())
+    os.close(writing)
+    with pytest.raises(SinkFailedError, match="cannot write to standard output: Bad file descriptor"):
+        sink.write(Feed(rows=3).chunk())
+
+
+def test_damaged_entries_are_said_not_printed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open(tmp_path / "out", "wb") as file:
+        sink = StdoutSink(file.fileno())
+        sink.open()
+        sink.write(Feed(partitions=1, rows=3).chunk(2, damaged=(0,)))
+    assert len((tmp_path / "out").read_bytes().splitlines()) == 3
+    assert [record.message for record in caplog.records] == ["an entry cannot be decoded and was not printed"]
+
+
+# Progress without a log
+
+
+def test_progress_forgets_old_intervals_but_never_claims_a_hole() -> None:
+    log = Log("pulsar", "c", "t", "0")
+    progress = Progress()
+    coverage = Coverage()
+    for entry in range(0, 1_000, 2):
+        progress.add(marker_chunk([Span(log, Position(1, entry), Position(1, entry + 1), 0)]))
+        coverage = progress.commit()
+    assert len(coverage.intervals(log)) <= 64
+    assert coverage.end(log) == Position(1, 999)
+    assert coverage.covers(log, Position(1, 999))
+    assert not coverage.covers(log, Position(1, 998))
+    assert not coverage.covers(log, Position(1, 2))
+
+
+def test_open_of_a_sink_without_a_log_starts_from_nothing() -> None:
+    sink, feed = DiscardSink(), Feed(rows=10)
+    sink.open()
+    sink.write(feed.chunk())
+    assert sink.commit() != Coverage()
+    assert sink.rows == 40
+    assert sink.open() == Coverage()
+    assert sink.commit() == Coverage()
+
+
+# From a configuration
+
+
+def pipeline(sink: str, subscription: str = "failover") -> Any:
+    text = f"""
+        [pipelines.p.source]
+        url = "pulsar://127.0.0.1:6650"
+        topics = ["persistent://public/default/orders"]
+        subscription = "s"
+        subscription_type = "{subscription}"
+        start = "earliest"
+        [pipelines.p.sink]
+        {sink}
+    """
+    return parse_config(text).pipelines["p"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "extension"),
+    [("parquet", "parquet"), ("arrow", "arrow"), ("jsonl", "jsonl"), ('jsonl"\ncompression = "zstd', "jsonl.zst")],
+)
+def test_a_dataset_from_a_configuration(kind: str, extension: str, tmp_path: Path) -> None:
+    table = f'type = "{kind}"\npath = "{tmp_path}/d"\ncolumns = ["offset", "value"]\nsplit = "topic"\nwriters = 2'
+    sink = build_sink(pipeline(table), memory=1 << 28)
+    assert isinstance(sink, DatasetSink)
+    sink.open()
+    sink.create_dataset()
+    sink.close()
+    description = json.loads((tmp_path / "d" / "_fastwire" / "dataset.json").read_text())
+    assert description["extension"] == extension
+    assert description["columns"] == ["value", "offset"]
+    assert description["split"] == "topic"
+    assert description["cluster"] == "127.0.0.1:6650"
+
+
+def test_plain_sinks_from_a_configuration() -> None:
+    assert isinstance(build_sink(pipeline('type = "stdout"'), memory=1 << 28), StdoutSink)
+    assert isinstance(build_sink(pipeline('type = "discard"'), memory=1 << 28), DiscardSink)
+
+
+class PluginSink(DiscardSink):
+    """As somebody else might write it."""
+
+    def __init__(self, *, bucket: str, writers: int = 1) -> None:
+        super().__init__()
+        self.bucket = bucket
+        self.writers = writers
+
+
+def not_a_sink() -> object:
+    return object()
+
+
+class NotAnEncoder:
+    extension = "csv"
+
+
+PLUGINS = {
+    "fastwire.sinks": {"mine": "PluginSink", "odd": "not_a_sink", "gone": "Missing"},
+    "fastwire.encoders": {"fancy": "BrokenEncoder", "csv": "NotAnEncoder"},
+}
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*, group: str) -> list[EntryPoint]:
+        return [EntryPoint(name, f"{__name__}:{target}", group) for name, target in PLUGINS.get(group, {}).items()]
+
+    monkeypatch.setattr("fastwire_daemon.config.fields.entry_points", found)
+    monkeypatch.setattr(registry, "entry_points", found)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_plug_in_gets_the_keys_of_its_table() -> None:
+    sink = build_sink(pipeline('type = "mine"\nbucket = "b"\nwriters = 3'), memory=1 << 28)
+    assert isinstance(sink, Sink)
+    assert type(sink).__name__ == "PluginSink"
+    assert (sink.bucket, sink.writers) == ("b", 3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("plugins")
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            'type = "mine"',
+            "sink: the sink mine cannot be made of what its table holds: missing a required argument: 'bucket'",
+        ),
+        (
+            'type = "mine"\nbucket = "b"\nbuckets = 2',
+            "sink: the sink mine cannot be made of what its table holds: got an unexpected keyword argument 'buckets'",
+        ),
+        ('type = "odd"', "sink.type: odd gives object, which is not a sink (open, write, commit, close)"),
+        (
+            'type = "gone"',
+            (
+                f"sink.type: the plug-in gone ({__name__}:Missing) cannot be loaded: "
+                f"module '{__name__}' has no attribute 'Missing'"
+            ),
+        ),
+        (
+            'type = "csv"\npath = "/tmp/x"',
+            "sink.type: the encoder csv is none: it has no compressions, no write, no flush, no finish",
+        ),
+        (
+            'type = "fancy"\npath = "/tmp/x"\ncompression = "rar"',
+            "sink.compression: unknown compression 'rar'; this encoder takes zstd, lz4, snappy, gzip, none",
+        ),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_explained(table: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_sink(pipeline(table), memory=1 << 28)
+    assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("plugins")
+def test_an_encoder_of_somebody_else_s_makes_a_dataset(tmp_path: Path) -> None:
+    assert load_encoder("fancy").__name__ == "BrokenEncoder"
+    sink = build_sink(pipeline(f'type = "fancy"\npath = "{tmp_path}/d"'), memory=1 << 28)
+    assert isinstance(sink, DatasetSink)
+    sink.close()
+
+
+def test_extensions() -> None:
+    assert file_extension(ParquetEncoder, None) == "parquet"
+    assert file_extension(JsonlEncoder, "gzip:9") == "jsonl.gz"
+    with pytest.raises(ValueError, match="unknown compression 'lz4'"):
+        file_extension(JsonlEncoder, "lz4")
