@@ -18,6 +18,7 @@ from fastwire.errors import FastwireError
 if TYPE_CHECKING:
     from .checks import CheckResult
     from .config import Config, ConfigError, PipelineConfig
+    from .dataset.verify import VerifyReport
 
 __all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "app", "main"]
 
@@ -150,7 +151,7 @@ def check(
     loaded = load_config(config)
     results = static_checks(loaded)
     if connect:
-        from .service import check_connections
+        from .connect import check_connections
 
         results += folder_checks(loaded) + check_connections(loaded)
     for name, pipeline in loaded.pipelines.items():
@@ -190,12 +191,138 @@ def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Che
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of a dataset.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Files that were removed later are failures, too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Files that were taken away later are failures, too.")
+    ] = False,
 ) -> None:
     """Prove from the files and the log of a dataset that every record is there once. Exit code 1: it is not so."""
     from .dataset.verify import verify as verify_dataset
 
-    raise typer.Exit(verify_dataset(path, as_json=as_json, strict=strict))
+    report = verify_dataset(path, strict)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report.to_json()))
+    else:
+        _show_report(report)
+    raise typer.Exit(EXIT_DONE if report.ok else EXIT_FAILED)
+
+
+_MOST_LINES = 20  # of one kind: a dataset may have a thousand logs
+
+
+def _show_report(report: "VerifyReport") -> None:
+    from .progress import format_bytes
+
+    count = len(report.problems)
+    verdict = "sound" if report.ok else f"{count} problem{'s' * (count > 1)}"
+    typer.echo(f"{report.path}: {verdict}")
+    if report.system:
+        typer.echo(
+            f"  {report.rows:,} rows in {report.files:,} files, {format_bytes(report.nbytes)}, "
+            f"{report.entries:,} log entries of {report.system}"
+        )
+    if report.diverted_entries:
+        typer.echo(
+            f"  {report.diverted_entries:,} entries ({report.diverted_rows:,} rows) could not be decoded: diverted"
+        )
+    if report.filtered:
+        typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
+    if report.pending:
+        typer.echo(f"  {len(report.pending):,} files are committed and about to appear")
+    if report.removed:
+        typer.echo(f"  {len(report.removed):,} files were taken away since")
+    _show_list(
+        "landed",
+        [
+            f"{each.log.topic} {each.log.partition}: {each.start} to {each.end}, {each.rows:,} rows"
+            for each in report.logs
+        ],
+    )
+    _show_list("proven", report.proven)
+    _show_list("on the broker's word", report.trusted)
+    _show_list("problems", [f"{each.kind}: {each.where}: {each.text}" for each in report.problems])
+
+
+def _show_list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        typer.echo(title)
+    for line in lines[:_MOST_LINES]:
+        typer.echo(f"  {line}")
+    if len(lines) > _MOST_LINES:
+        typer.echo(f"  … and {len(lines) - _MOST_LINES:,} more")
+
+
+class Format(StrEnum):
+    """How ``tail`` shows a record."""
+
+    PRETTY = "pretty"
+    JSONL = "jsonl"
+    RAW = "raw"
+
+
+# What the options of tail are called in a configuration.
+_TAIL_KEYS = {
+    "url": "URL",
+    "topics[0]": "TOPIC",
+    "start": "--from",
+    "auth.token_file": "--token-file",
+    "auth.token": "FASTWIRE_TOKEN",
+    "tls.ca": "--ca",
+    "tls.key": "--key",
+    "tls.cert": "--cert",
+    "tls": "URL",
+}
+
+
+@app.command()
+def tail(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The broker: pulsar://host:port", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, or one partition.", show_default=False)],
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="End after N records.")] = None,
+    start: Annotated[
+        str, typer.Option("--from", help='earliest, latest, an RFC 3339 time, or of one partition a position: "12:34".')
+    ] = "latest",
+    until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="raw: values alone, a line each.")] = Format.PRETTY,
+    token_file: Annotated[Path | None, typer.Option("--token-file", help="A file that holds the token.")] = None,
+    ca: Annotated[Path | None, typer.Option("--ca", help="Certificates to trust (PEM).")] = None,
+    cert: Annotated[Path | None, typer.Option("--cert", help="Our certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Its key (PEM).")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Trust any broker.")] = False,
+) -> None:
+    """Look at the records of a topic as they come. Moves no cursor, acknowledges nothing.
+
+    A token may also stand in the environment variable FASTWIRE_TOKEN.
+    """
+    import asyncio
+    import os
+
+    from .config import ConfigError, parse_source
+    from .tail import tail as tail_topic
+
+    auth = {"token_file": token_file} if token_file is not None else {"token": os.environ.get("FASTWIRE_TOKEN")}
+    tls = {"ca": ca, "cert": cert, "key": key}
+    keys = {
+        "url": url,
+        "topics": [topic],
+        "subscription": "fastwire-tail",
+        "start": {topic: start} if _is_position(start) else start,
+        "auth": {name: str(value) for name, value in auth.items() if value},
+        "tls": {name: str(value) for name, value in tls.items() if value} | ({"verify": False} if insecure else {}),
+    }
+    try:
+        source = parse_source({name: value for name, value in keys.items() if value})
+    except ConfigError as exc:
+        (where, message), *_ = [(each.key, each.message) for each in exc.problems]
+        name = "--from" if where.startswith("start") else _TAIL_KEYS.get(where, where)
+        raise typer.BadParameter(message, param_hint=name) from None
+    asyncio.run(tail_topic(source, count=count, until_end=until_end, form=form.value))
+
+
+def _is_position(text: str) -> bool:
+    ledger, colon, entry = text.partition(":")
+    return bool(colon) and ledger.removeprefix("-").isdecimal() and entry.removeprefix("-").isdecimal()
 
 
 # -- to play with -------------------------------------------------------------------------------------------

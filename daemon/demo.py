@@ -209,16 +209,13 @@ def _summary(path: Path, usage: _Usage, records: int, show: Console) -> None:
 
 def _five_rows(path: Path, show: Console) -> None:
     import pyarrow.dataset as ds
-    from rich.table import Table
 
     data = ds.dataset(path, format="parquet", partitioning="hive")
-    columns = ["partition", "ledger", "offset", "batchIndex", "timestamp", "key", "value"]
-    table = Table(title=f"Five rows of {path}")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in data.head(5, columns=columns).to_pylist():
-        table.add_row(*(_text(row[column]) for column in columns))
-    show.print(table)
+    show.print(f"\n[bold]Five rows of {path}[/bold] (of {len(data.schema)} columns: {', '.join(data.schema.names)})\n")
+    for row in data.head(5).to_pylist():
+        place = f"{row['partition']} {row['ledger']}:{row['offset']}:{row['batchIndex']}"
+        line = f"{place}  {row['timestamp']:%H:%M:%S.%f}  {_text(row['key'])}  {_text(row['value'])}"
+        show.print(line, markup=False)
 
 
 def _text(value: object) -> str:

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import process_time
 from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk, marker_chunk
@@ -100,8 +101,8 @@ class Pipeline:
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)  # files and their bytes
-        self.first_row_at: float | None = None  # on the pipeline's clock
-        self.last_commit_at: float | None = None
+        self.first_row_at: tuple[float, float] | None = None  # the pipeline's clock, CPU seconds of the process
+        self.last_commit_at: tuple[float, float] | None = None
         self._make_source = make_source
         self._made_source: Source | None = None
         self._cluster: str | None = None
@@ -133,7 +134,7 @@ class Pipeline:
             chunk.release()  # not landed, so the broker keeps it
             return False
         if self.first_row_at is None and chunk.rows:
-            self.first_row_at = self._clock()
+            self.first_row_at = (self._clock(), process_time())
         self._chunks.append(chunk)
         self.rows_received += chunk.rows
         self.bytes_received += chunk.payload_bytes
@@ -342,7 +343,7 @@ class Pipeline:
         self._roll.restart()
         self.rows_committed += rows
         self.commits += 1
-        self.last_commit_at = self._clock()
+        self.last_commit_at = (self._clock(), process_time())
         published = self._published()
         self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
         self.published = published

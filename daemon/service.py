@@ -311,7 +311,10 @@ class Service:
 
 
 def _figures(pipeline: Pipeline) -> dict[str, int | float]:
-    """What a pipeline has done, for its last log line; the rate is that from the first record to the last commit."""
+    """What a pipeline has done, for its last log line: rate and CPU from the first record to the last commit.
+
+    CPU is that of the process, so it is a pipeline's own only where it is the only one.
+    """
     figures: dict[str, int | float] = {
         "rows": pipeline.rows_committed,
         "payload_bytes": pipeline.bytes_received,
@@ -319,8 +322,9 @@ def _figures(pipeline: Pipeline) -> dict[str, int | float]:
         "file_bytes": pipeline.published[1],
     }
     if pipeline.first_row_at is not None and pipeline.last_commit_at is not None:
-        seconds = pipeline.last_commit_at - pipeline.first_row_at
+        seconds, cpu_s = (last - first for first, last in zip(pipeline.first_row_at, pipeline.last_commit_at, strict=True))
         figures["seconds"] = round(seconds, 3)
-        if seconds > 0:
+        if seconds > 0 and pipeline.rows_committed:
             figures["rows_per_s"] = round(pipeline.rows_committed / seconds)
+            figures["cpu_us_per_row"] = round(cpu_s / pipeline.rows_committed * 1e6, 3)
     return figures

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import deque
@@ -105,7 +106,7 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._ready_at = self._time()
         if self.paused:
-            self._transport.pause_reading()
+            self._loop.call_soon(self._pause_reading)  # uvloop begins to read after this, whatever was said here
         self.flush()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -160,12 +161,16 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
     def pause(self, why: Pause) -> None:
         """Read nothing until ``go_on`` was called for every reason that was given."""
         before, self.paused = self.paused, self.paused | why
-        if not before and self.open:
-            cast(asyncio.Transport, self._transport).pause_reading()
+        if not before:
+            self._pause_reading()
         if why & _LONG and not before & _LONG:
             # The machine keeps the connection alive by itself while it hears nothing.
             self.machine.suspend(self._time())
             self.flush()
+
+    def _pause_reading(self) -> None:
+        if self.paused and self.open:
+            cast(asyncio.Transport, self._transport).pause_reading()
 
     def go_on(self, why: Pause) -> None:
         """One reason to pause is gone."""
@@ -300,8 +305,7 @@ async def open_transport(
         why = exc.reason or str(exc)
         raise UnreachableError(f"no TLS connection to {_netloc(host, port)}: {why}") from None
     except OSError as exc:
-        why = exc.strerror or str(exc)
-        raise UnreachableError(f"cannot connect to {_netloc(host, port)}: {why}") from None
+        raise UnreachableError(f"cannot connect to {_netloc(host, port)}: {_why(exc)}") from None
     finally:
         if sock is not None:
             sock.close()
@@ -333,6 +337,13 @@ def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
+
+
+def _why(exc: OSError) -> str:
+    # The loops write the address into the text; a failed look-up of a name has a text and a number of its own.
+    if isinstance(exc, socket.gaierror) or not exc.errno:
+        return exc.strerror or str(exc)
+    return os.strerror(exc.errno)
 
 
 def _netloc(host: str, port: int) -> str:

@@ -1,10 +1,11 @@
-"""MESSAGE frames for tests, a driver of the scanner, and an oracle: the same rows by generated protobuf and plain Python."""
+"""MESSAGE frames for tests, a driver of the scanner, and an oracle: the same rows by generated protobuf code."""
 
 import base64
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import lz4.block
@@ -82,7 +83,9 @@ def message_frame(
     """A MESSAGE frame whose command is followed by ``body``."""
     message = pb.CommandMessage(
         consumer_id=consumer,
-        message_id=pb.MessageIdData(ledgerId=ledger & (1 << 64) - 1, entryId=entry & (1 << 64) - 1, partition=partition),
+        message_id=pb.MessageIdData(
+            ledgerId=ledger & (1 << 64) - 1, entryId=entry & (1 << 64) - 1, partition=partition
+        ),
         redelivery_count=redelivery,
         ack_set=ack_set,
     )
@@ -131,8 +134,8 @@ class Seen:
         chunk.release()
 
 
-def put(to: Scanner, data: bytes | memoryview) -> None:
-    """All bytes of ``data`` into the scanner's buffer, without scanning."""
+def put(to: Scanner, data: bytes | memoryview, seen: Seen | None = None) -> None:
+    """All bytes of ``data`` into the scanner's buffer; scans between reads only if there is ``seen`` to fill."""
     rest = memoryview(data)
     while rest:
         view = to.get_buffer()
@@ -141,15 +144,17 @@ def put(to: Scanner, data: bytes | memoryview) -> None:
         view.release()
         to.received(count)
         rest = rest[count:]
+        if seen is not None:
+            drain(to, seen)
 
 
 def feed(to: Scanner, data: bytes, cuts: Sequence[int] = (), *, close: bool = True, seen: Seen | None = None) -> Seen:
     """Give ``data`` in parts, cut at ``cuts``, and collect what comes out; ``close`` takes the last chunk too."""
     seen = seen or Seen()
     edges = [0, *cuts, len(data)]
-    for start, end in zip(edges, edges[1:], strict=False):
-        put(to, memoryview(data)[start:end])
-        drain(to, seen)
+    for start, end in pairwise(edges):
+        put(to, memoryview(data)[start:end], seen)
+    drain(to, seen)
     if close:
         seen.take(to.take_chunk())
     return seen

@@ -15,7 +15,7 @@ import pytest
 
 from fastwire import __version__
 from fastwire.errors import FastwireError
-from fastwire_daemon import cli, service
+from fastwire_daemon import cli, connect, service
 from fastwire_daemon.checks import CheckResult
 from fastwire_daemon.errors import DatasetMismatchError
 from fastwire_daemon.sources.base import SourceFailed
@@ -331,7 +331,7 @@ def test_check_connect_asks_brokers_and_folders(
             CheckResult("look", "broker", False, "127.0.0.1:6651 refuses connections"),
         ]
 
-    monkeypatch.setattr(service, "check_connections", check_connections)
+    monkeypatch.setattr(connect, "check_connections", check_connections)
     code, out, err = run("check", good, "--connect")
     assert (code, err) == (1, "")
     assert f"  folder   {tmp_path}/data can hold a dataset\n" in out
@@ -339,14 +339,14 @@ def test_check_connect_asks_brokers_and_folders(
     assert "  broker   FAILED: 127.0.0.1:6651 refuses connections\n" in out
     assert out.endswith("\n1 of 7 checks failed\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["good.toml", "token"]
-    monkeypatch.setattr(service, "check_connections", lambda config: [])
+    monkeypatch.setattr(connect, "check_connections", lambda config: [])
     assert run("check", good, "--connect")[1].endswith("\nall is well\n")
 
 
 def test_check_connect_finds_a_folder_that_cannot_hold_a_dataset(
     run: Run, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "check_connections", lambda config: [])
+    monkeypatch.setattr(connect, "check_connections", lambda config: [])
     good.write_text(good.read_text().replace(f'"{tmp_path}/data"', '"/proc/data"'))
     code, out, _ = run("check", good, "--connect")
     assert code == 1

@@ -317,15 +317,15 @@ def test_a_takeover_can_take_its_time() -> None:
     with serving(takeover_delay_s=0.1) as broker, Peer(broker.url) as peer, Peer(broker.url) as other:
         broker.append("t", batches(0, 0))
         peer.subscribed("t", kind="Failover", consumer_name="b")
-        peer.take(Command.ACTIVE_CONSUMER_CHANGE)
         peer.flow(2)
+        peer.take(Command.ACTIVE_CONSUMER_CHANGE)
         peer.messages(2)
         other.subscribed("t", kind="Failover", consumer_name="a")
-        other.take(Command.ACTIVE_CONSUMER_CHANGE)
         other.flow(2)
-        peer.take(Command.ACTIVE_CONSUMER_CHANGE)
         peer.acked((3, 0))  # in time
+        assert other.take(Command.ACTIVE_CONSUMER_CHANGE).active_consumer_change.is_active
         assert other.messages(1) == [(3, 1)]
+        assert not peer.take(Command.ACTIVE_CONSUMER_CHANGE).active_consumer_change.is_active
 
 
 def test_who_may_join() -> None:

@@ -1,6 +1,8 @@
 """The dev broker enforces the protocol: whoever breaks a rule is told, loses the connection, and is on the list."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -318,6 +320,24 @@ def test_a_restart_keeps_what_is_stored(broker: PulsarDevBroker) -> None:
         peer.subscribed("t")
         peer.flow(2)
         peer.messages(1)
+
+
+def test_it_serves_as_a_process() -> None:
+    code = "from fastwire_daemon.devbroker.pulsar import serve; serve(0, topics={'t': 2}, token='x')"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with Peer(url, auth_method_name="token", auth_data=b"x") as peer:
+            assert partitions_of(peer, "t").partitions == 2
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def test_a_stopped_broker_can_still_be_asked() -> None:
+    with serving() as broker:
+        broker.create_topic("t")
+    broker.append("t", batches(2))
+    assert broker.messages("t") == 2
 
 
 # --- topics

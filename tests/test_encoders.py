@@ -393,9 +393,12 @@ def json_cell(cell: bytes | None) -> Any:
         return {"base64": base64.b64encode(cell).decode()}
 
 
-CELL = st.none() | st.binary(max_size=40) | st.text(max_size=40).map(str.encode) | st.text(
-    alphabet='"\\\b\f\n\r\t\x00\x1f\x7f/é\u2028a', max_size=40
-).map(str.encode)
+CELL = (
+    st.none()
+    | st.binary(max_size=40)
+    | st.text(max_size=40).map(str.encode)
+    | st.text(alphabet='"\\\b\f\n\r\t\x00\x1f\x7f/é\u2028a', max_size=40).map(str.encode)
+)
 
 
 @settings(deadline=None, max_examples=300)

@@ -96,9 +96,7 @@ class Wire:
 
 def batch(number, rows=10, size=10, compression=Compression.NONE):
     records = [Record(value=b"%d:%d" % (number, at) + b"." * size) for at in range(rows)]
-    return encode_batch_entry(
-        records, producer_name="p", sequence_id=number, publish_time=1, compression=compression
-    )
+    return encode_batch_entry(records, producer_name="p", sequence_id=number, publish_time=1, compression=compression)
 
 
 # --- handshake
@@ -393,7 +391,11 @@ def test_subscribe_says_what_a_daemon_wants():
     wire = Wire()
     wire.ready()
     want = SubscribeRequest(
-        topic=TOPIC, subscription="s", subscription_type=pb.CommandSubscribe.Key_Shared, consumer_id=9, consumer_name="n"
+        topic=TOPIC,
+        subscription="s",
+        subscription_type=pb.CommandSubscribe.Key_Shared,
+        consumer_id=9,
+        consumer_name="n",
     )
     request_id = wire.connection.subscribe(want, wire.now)
     (command,) = wire.heard()
@@ -595,7 +597,9 @@ def test_the_output_of_one_turn_is_bounded():
 
 
 def chunked(number):
-    (first, *_) = encode_chunks(Record(value=b"x" * 100), chunk_bytes=50, producer_name="p", sequence_id=1, publish_time=1)
+    (first, *_) = encode_chunks(
+        Record(value=b"x" * 100), chunk_bytes=50, producer_name="p", sequence_id=1, publish_time=1
+    )
     return first
 
 

@@ -15,9 +15,7 @@ TIME = 1_700_000_000_000
 
 
 def body(records: list[Record], metadata: pb.MessageMetadata | None = None) -> bytes:
-    return encode_batch_entry(
-        records, producer_name="p", sequence_id=0, publish_time=TIME, metadata=metadata
-    ).body
+    return encode_batch_entry(records, producer_name="p", sequence_id=0, publish_time=TIME, metadata=metadata).body
 
 
 def of(count: int) -> bytes:
@@ -30,9 +28,9 @@ def single(value: bytes | None = b"x", metadata: pb.MessageMetadata | None = Non
     ).body
 
 
-def cost(frame: bytes, *, ordered: bool = True, **options: str) -> tuple[int, Seen, Scanner, SlotTable]:
+def cost(frame: bytes, *, ordered: bool = True) -> tuple[int, Seen, Scanner, SlotTable]:
     """What one frame costs a fresh consumer."""
-    to, slots = scanner(ordered=ordered, **options)
+    to, slots = scanner(ordered=ordered)
     seen = feed(to, frame)
     return slots.debited(CONSUMER), seen, to, slots
 
@@ -181,9 +179,7 @@ def test_entries_for_somebody_else_cost_and_wait(metadata: pb.MessageMetadata, r
 
 
 def test_each_chunk_costs_one() -> None:
-    entries = encode_chunks(
-        Record(value=b"abcdef"), chunk_bytes=2, producer_name="p", sequence_id=0, publish_time=TIME
-    )
+    entries = encode_chunks(Record(value=b"abcdef"), chunk_bytes=2, producer_name="p", sequence_id=0, publish_time=TIME)
     to, slots = scanner()
     seen = feed(to, b"".join(message_frame(entry.body, entry=place) for place, entry in enumerate(entries)))
     assert [(cold.reason, cold.detail, cold.entry) for cold in seen.cold] == [
@@ -193,9 +189,7 @@ def test_each_chunk_costs_one() -> None:
 
 
 def test_a_message_in_one_chunk_is_a_message() -> None:
-    (entry,) = encode_chunks(
-        Record(value=b"abc"), chunk_bytes=9, producer_name="p", sequence_id=0, publish_time=TIME
-    )
+    (entry,) = encode_chunks(Record(value=b"abc"), chunk_bytes=9, producer_name="p", sequence_id=0, publish_time=TIME)
     assert [row["value"] for row in cost(message_frame(entry.body))[1].rows] == [b"abc"]
 
 

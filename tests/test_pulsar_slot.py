@@ -262,9 +262,7 @@ def test_shared_runs_are_a_set_of_entries(steps: list[tuple[str, object]]) -> No
                     model.cut.add(entry)
             seen = feed(to, frames(what))
             assert entries(seen.rows) == new
-            covered = [
-                (span.end.a, entry) for span in seen.spans for entry in range(span.start.b + 1, span.end.b + 1)
-            ]
+            covered = [(span.end.a, entry) for span in seen.spans for entry in range(span.start.b + 1, span.end.b + 1)]
             assert sorted(covered) == sorted(new)
             assert sum(span.rows for span in seen.spans) == 2 * len(new)
         elif kind == "land":

@@ -95,8 +95,7 @@ def test_three_readers_agree_on_the_folder(opened: Callable[..., DatasetSink], t
     connection.execute("SET TimeZone = 'UTC'")
     quoted = ", ".join(f'"{name}"' for name in names)
     by_duckdb = connection.sql(
-        f"SELECT {quoted} FROM '{tmp_path}/data/**/*.parquet' "
-        'ORDER BY "partition", "offset", "batchIndex"'
+        f'SELECT {quoted} FROM \'{tmp_path}/data/**/*.parquet\' ORDER BY "partition", "offset", "batchIndex"'
     ).to_arrow_table()
     by_polars = pl.read_parquet(f"{tmp_path}/data/**/*.parquet").select(names).sort("partition", "offset", "batchIndex")
     expected = by_arrow.to_pylist()
@@ -429,9 +428,7 @@ def test_days_of_any_time() -> None:
     assert gatherer.add(record_batch(times), 0, []) == []
     pieces = gatherer.flush()
     found = {number: folder for folder, batch in pieces for number in batch.column("number").to_pylist()}
-    assert found == {
-        i: "none" if time is None else str(time // day) for i, time in enumerate(times)
-    }
+    assert found == {i: "none" if time is None else str(time // day) for i, time in enumerate(times)}
 
 
 @pytest.mark.parametrize("pieces", [[1] * 200, [100, 28, 72]])

@@ -8,7 +8,7 @@ from .fields import Start, parse_start
 from .machine import available_memory, cores
 from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig, TlsConfig
 from .problem import ConfigError, Problem
-from .reading import json_schema, load_config, parse_config
+from .reading import json_schema, load_config, parse_config, parse_source
 from .text import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "parse_duration",
     "parse_service_url",
     "parse_size",
+    "parse_source",
     "parse_start",
 ]

@@ -25,7 +25,7 @@ from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig,
 from .problem import ConfigError, Problem
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest
 
-__all__ = ["json_schema", "load_config", "parse_config"]
+__all__ = ["json_schema", "load_config", "parse_config", "parse_source"]
 
 
 def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
@@ -50,6 +50,20 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str =
         raise ConfigError([_syntax_problem(str(exc), text, name)]) from None
     reading = _Reading(name, key_lines(text), interpolate(raw, environ))
     return reading.config()
+
+
+def parse_source(keys: Mapping[str, Any]) -> SourceConfig:
+    """Check what stands in ``[pipelines.NAME.source]`` where it comes from elsewhere: the options of a command.
+
+    Raises ConfigError, whose problems name the key alone.
+    """
+    memory, sink = "1GiB", {"type": "discard"}
+    tree = {"daemon": {"memory": memory}, "pipelines": {"it": {"source": dict(keys), "sink": sink}}}
+    try:
+        return _Reading("", {}, Interpolation(tree)).config().pipelines["it"].source
+    except ConfigError as exc:
+        found = [Problem("", key.removeprefix("pipelines.it.source."), message) for _, key, message in exc.problems]
+    raise ConfigError(found)
 
 
 def json_schema() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -121,6 +121,19 @@ class Disk:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
+
+    def walk(self, folder: str, below: str = "") -> Iterator[str]:
+        """Names of all files in ``folder`` and its folders, relative to it; what goes away meanwhile is passed over."""
+        try:
+            with os.scandir(f"{folder}/{below}") as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.is_dir():
+                yield from self.walk(folder, f"{below}{entry.name}/")
+            else:
+                yield below + entry.name
 
     def is_folder(self, path: str) -> bool:
         """Whether there is a folder of that name."""

@@ -243,6 +243,7 @@ class DatasetWriter:
         self._storage.write_synced(temporary, description.encode())
         self._storage.put_new(temporary, DESCRIPTION)
         self._reached("dataset-created")
+        self._storage.discard(temporary)
         # Somebody else may have been quicker, with other options.
         if not self._look():
             raise FatalDiskError(f"{self._storage.path(DESCRIPTION)} was created and is not there")
@@ -376,8 +377,8 @@ class DatasetWriter:
                     _check_chain(trial, span)
                 trial.add(span)
         except OverlapError as exc:
-            staging.end_roll()
             self._storage.discard(staging.temporary("entry"))
+            staging.end_roll()
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc
         for log, floor in floors.items():
             trial.settle(log, floor)

@@ -87,6 +87,7 @@ class DevBroker:
         if server is not None:
             await server.wait_closed()
         await asyncio.sleep(0)  # the transports finish closing
+        self._thread = None  # what is asked now is asked of nobody's loop
 
     def accept(self) -> "Connection":
         """Make the connection of one client; a broker with other manners makes others."""

@@ -88,7 +88,7 @@ class Outlet:
     void that would be a write into a deleted or foreign place, so :meth:`cut` makes everything that still comes vanish.
     """
 
-    closed = False               # asked by pyarrow before each use
+    closed = False  # asked by pyarrow before each use
 
     def __init__(self, file: WritableFile) -> None:
         self._file: WritableFile | None = file

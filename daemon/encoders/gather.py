@@ -23,8 +23,8 @@ Piece = tuple[str, pa.RecordBatch]
 Folder = Callable[[Log | None, int | None], str]
 """The folder of a log (None: all of them) and a time in microseconds (None: no time)."""
 
-_Run = tuple[str, int, int]      # folder, first row, rows
-_TimeRun = tuple[int | None, int]     # beginning of the day or hour, rows
+_Run = tuple[str, int, int]  # folder, first row, rows
+_TimeRun = tuple[int | None, int]  # beginning of the day or hour, rows
 
 # A batch of this many rows costs the encoders no more per row than a larger one.
 _ENOUGH_ROWS = 16_384
@@ -70,7 +70,7 @@ class Gatherer:
         self._by_log = by_log
         self._by_time = by_time
         self._batches: list[tuple[pa.RecordBatch, list[_Run]]] = []
-        self._folder: str | None = ""        # of all that is held; None: of several
+        self._folder: str | None = ""  # of all that is held; None: of several
         self.pending_rows = 0
         self.pending_bytes = 0
 

@@ -40,7 +40,7 @@ class _Plain:
 def _compressor(compression: Compression) -> _Compressor:
     codec, level = compression
     if codec == "gzip":
-        return zlib.compressobj(6 if level is None else level, zlib.DEFLATED, 31)      # 31: with a gzip header
+        return zlib.compressobj(6 if level is None else level, zlib.DEFLATED, 31)  # 31: with a gzip header
     if codec == "zstd":
         return zstandard.ZstdCompressor(level=level or 1).compressobj()
     return _Plain()
@@ -54,7 +54,7 @@ class JsonlEncoder:
     pending_bytes = 0
 
     def __init__(self, file: WritableFile, schema: pa.Schema, options: EncoderOptions) -> None:
-        LineFormatter(pa.RecordBatch.from_pylist([], schema=schema))     # a type that has no JSON form is said at once
+        LineFormatter(pa.RecordBatch.from_pylist([], schema=schema))  # a type that has no JSON form is said at once
         self._outlet = Outlet(file)
         self._compressor = _compressor(options.compression)
         self.rows = 0

@@ -60,9 +60,9 @@ class EncoderThread(Generic[Staged]):
         self._jobs: Queue[list[Piece] | Future[list[Staged]] | None] = Queue(maxsize=1)
         self._files: dict[str, _OpenFile[Staged]] = {}
         self._dropping = False
-        self._gathered_bytes = 0         # by all encoders
-        self._put_bytes = 0              # counted on the caller's thread, ever
-        self._taken_bytes = 0            # counted here, ever
+        self._gathered_bytes = 0  # by all encoders
+        self._put_bytes = 0  # counted on the caller's thread, ever
+        self._taken_bytes = 0  # counted here, ever
         self.failure: BaseException | None = None
         self.written_bytes = 0
         """Size of the files of this roll so far."""

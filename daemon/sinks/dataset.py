@@ -92,7 +92,7 @@ class DatasetSink:
             for i in range(writers)
         ]
         self._turn = 0
-        self._void = True                        # until open, and after a failure
+        self._void = True  # until open, and after a failure
         self._forget()
         self._ratio = _FIRST_RATIO
         self.committed_files = 0
@@ -193,9 +193,7 @@ class DatasetSink:
             self._deal(self._gatherer.flush())
             results = [thread.finish() for thread in self._threads]
             files = [staged for result in results for staged in result.result()]
-            coverage = self._writer.commit(
-                files, self._spans.take(), diverted=self._diverted, floors=self._floors
-            )
+            coverage = self._writer.commit(files, self._spans.take(), diverted=self._diverted, floors=self._floors)
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
             self._ratio = written / self._raw_bytes
@@ -232,7 +230,7 @@ class DatasetSink:
                 self._turn = (self._turn + 1) % len(shares)
                 share = self._turn
             else:
-                share = crc32(folder.encode()) % len(shares)
+                share = self._turn = (self._turn + 1) % len(shares)
             shares[share].append((folder, self._cut(batch)))
         pieces.clear()
         for thread, mine in zip(self._threads, shares, strict=True):

@@ -56,7 +56,7 @@ def load_encoder(name: str) -> "type[Encoder]":
     missing = [word for word in ("extension", "compressions", "write", "flush", "finish") if not hasattr(encoder, word)]
     if missing:
         raise _error("type", f"the encoder {name} is none: it has no {', no '.join(missing)}")
-    return encoder                # type: ignore[no-any-return]
+    return encoder  # type: ignore[no-any-return]
 
 
 def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:

@@ -100,7 +100,7 @@ class Feed:
             publish_time=_FIRST_PUBLISH_MS + entry * self._entry_ms,
         ).body
         if (partition, entry) in self._damaged:
-            body = body[:-1] + bytes((body[-1] ^ 1,))                    # the checksum no longer fits
+            body = body[:-1] + bytes((body[-1] ^ 1,))  # the checksum no longer fits
         command = pb.BaseCommand(
             type=pb.BaseCommand.MESSAGE,
             message=pb.CommandMessage(

@@ -42,7 +42,7 @@ def longest_hold(call: Callable[[], object]) -> float:
     ticker = threading.Thread(target=tick)
     ticker.start()
     try:
-        time.sleep(10 * _TICK_S)             # so that the ticker is running
+        time.sleep(10 * _TICK_S)  # so that the ticker is running
         call()
     finally:
         done.set()

@@ -1,7 +1,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import final
 
 from fastwire.position import Log, Position, Span
+
+__all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
@@ -11,6 +14,7 @@ class DeadLetter:
     payload: bytes
     rows: int
 
+@final
 class Chunk:
     @property
     def rows(self) -> int: ...
@@ -27,6 +31,7 @@ class Chunk:
     def log(self, index: int) -> Log: ...
     def release(self) -> None: ...
 
+@final
 class SpanAccumulator:
     @property
     def rows(self) -> int: ...

@@ -1,10 +1,14 @@
-from typing import Protocol, final
+from typing import Protocol, Self, final, type_check_only
 
-class ArrowArrayExportable(Protocol):
+__all__ = ["LineFormatter"]
+
+@type_check_only
+class _ArrowArrayExportable(Protocol):
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 @final
 class LineFormatter:
-    rows: int
-    def __init__(self, batch: ArrowArrayExportable) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    def __new__(cls, batch: _ArrowArrayExportable) -> Self: ...
     def read(self, max_bytes: int = 1048576) -> bytes: ...

@@ -3,12 +3,12 @@
 The columns come through the Arrow C data interface, so a ``Chunk`` and a pyarrow ``RecordBatch`` are read alike and
 neither pyarrow nor a Python object per value is needed. What is written, column by column:
 
-* binary: a JSON string when the bytes are UTF-8, else ``{"base64": "..."}`` (RFC 4648, padded). A text that merely looks
-  like that object stays a string, so the two cannot be taken for each other.
+* binary: a JSON string when the bytes are UTF-8, else ``{"base64": "..."}`` (RFC 4648, padded). A text that merely
+  looks like that object stays a string, so the two cannot be taken for each other.
 * string: a JSON string. ``"``, ``\\`` and control characters are escaped, everything else is left as it is.
 * integers: all their digits, however large. Booleans: ``true``, ``false``.
-* timestamps: RFC 3339 in UTC with microseconds, ``"2026-08-01T12:34:56.000123Z"``; a zone other than UTC and no zone are
-  written the same way. Years outside 0-9999 have a sign and at least six digits (ISO 8601, expanded).
+* timestamps: RFC 3339 in UTC with microseconds, ``"2026-08-01T12:34:56.000123Z"``; a zone other than UTC and no zone
+  are written the same way. Years outside 0-9999 have a sign and at least six digits (ISO 8601, expanded).
 * structs: objects. Lists: arrays. Null: ``null``. Every row has every column, in the order of the schema.
 """
 
@@ -92,8 +92,9 @@ cdef struct Out:
     char* data
     int64_t size
     int64_t capacity
-    bint failed                  # out of memory
 
+
+# What writes returns 0, or -1 when there is no memory left.
 
 cdef int reserve(Out* out, int64_t extra) noexcept nogil:
     cdef int64_t capacity
@@ -105,7 +106,6 @@ cdef int reserve(Out* out, int64_t extra) noexcept nogil:
         capacity *= 2
     data = realloc(out.data, <size_t>capacity)
     if data is NULL:
-        out.failed = True
         return -1
     out.data = <char*>data
     out.capacity = capacity
@@ -281,7 +281,7 @@ cdef int put_timestamp(Out* out, int64_t value, int64_t per_second) noexcept nog
     cdef char[MAX_INTEGER] room
     cdef char* at
     cdef char* first
-    cdef int i
+    cdef int _
     if fraction < 0:
         fraction += per_second
         second -= 1
@@ -314,7 +314,7 @@ cdef int put_timestamp(Out* out, int64_t value, int64_t per_second) noexcept nog
         at += 1
         distance = <uint64_t>(-year if year < 0 else year)
         first = digits(room + MAX_INTEGER, distance)
-        for i in range(6 - <int>(room + MAX_INTEGER - first)):
+        for _ in range(6 - <int>(room + MAX_INTEGER - first)):
             at[0] = c'0'
             at += 1
         memcpy(at, first, <size_t>(room + MAX_INTEGER - first))
@@ -494,9 +494,8 @@ cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* arra
     node.n_children = schema.n_children
     for i in range(schema.n_children):
         name = schema.children[i].name
-        fill_node(
-            &node.children[i], schema.children[i], array.children[i], f"{path}.{name.decode()}" if path else name.decode()
-        )
+        child_path = f"{path}.{name.decode()}" if path else name.decode()
+        fill_node(&node.children[i], schema.children[i], array.children[i], child_path)
         label = json_string(name) + b":"
         node.children[i].label = <char*>calloc(1, <size_t>len(label))
         if node.children[i].label is NULL:
@@ -507,7 +506,7 @@ cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* arra
 
 
 cdef bytes json_string(bytes text):
-    cdef Out out = Out(NULL, 0, 0, False)
+    cdef Out out = Out(NULL, 0, 0)
     try:
         if put_text(&out, <const uint8_t*><const char*>text, len(text)):
             raise MemoryError

@@ -1,5 +1,13 @@
 from collections.abc import Iterator
+from typing import final
 
+from typing_extensions import Buffer
+
+from fastwire.wire.frame import Frame
+
+__all__ = ["Message", "MessageBatch"]
+
+@final
 class Message:
     @property
     def batch_index(self) -> int: ...
@@ -18,8 +26,9 @@ class Message:
     @property
     def properties(self) -> list[tuple[str, str]]: ...
 
+@final
 class MessageBatch:
-    def __init__(self, data: bytes | bytearray | memoryview, count: int) -> None: ...
+    def __init__(self, data: Buffer | Frame, count: int) -> None: ...
     @property
     def count(self) -> int: ...
     def __len__(self) -> int: ...

@@ -97,9 +97,13 @@ class Entry:
 
 def encode_varint(value: int) -> bytes:
     """Return an unsigned number of at most 64 bits as a protobuf varint; negative ones count as two's complement."""
+    if 0 <= value < 0x200000:  # entry ids and sizes: nearly every call
+        if value < 0x80:
+            return _SMALL[value]
+        if value < 0x4000:
+            return bytes((value & 0x7F | 0x80, value >> 7))
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     value &= 0xFFFFFFFFFFFFFFFF
-    if value < 0x80:
-        return _SMALL[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

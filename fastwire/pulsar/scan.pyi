@@ -1,10 +1,13 @@
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
+from typing import Self, final
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Log
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
+
+__all__ = ["ColdEntry", "Scanner", "Stop"]
 
 UNDECODED: frozenset[str]
 
@@ -15,6 +18,7 @@ class Stop(IntEnum):
     COLD_ENTRY = 3
     OUTPUT_CAP = 4
 
+@final
 class ColdEntry:
     @property
     def consumer_id(self) -> int: ...
@@ -35,10 +39,11 @@ class ColdEntry:
     @property
     def payload(self) -> bytes: ...
 
+@final
 class Scanner:
     max_message_size: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         slots: SlotTable,
         pool: Pool,
         connection_id: int,
@@ -47,7 +52,7 @@ class Scanner:
         max_message_size: int = ...,
         on_corrupt: str = "divert",
         buffer_bytes: int = ...,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def open_rows(self) -> int: ...
     @property

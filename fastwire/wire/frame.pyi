@@ -1,4 +1,9 @@
+from typing import Self, final
+
+from typing_extensions import Buffer
+
+@final
 class Frame:
-    def __init__(self, data: bytes | bytearray | memoryview) -> None: ...
+    def __new__(cls, data: Buffer) -> Self: ...
     @property
     def size(self) -> int: ...

@@ -1,5 +1,8 @@
+from typing import Self, final
+
+@final
 class Pool:
-    def __init__(self, limit: int) -> None: ...
+    def __new__(cls, limit: int) -> Self: ...
     @property
     def used(self) -> int: ...
     @property

@@ -28,7 +28,13 @@ def dev_scene(dev_broker: PulsarDevBroker, tmp_path: Path) -> Callable[..., Scen
     def make(*, partitions: int = 2, url: str = "", **options: Any) -> Scene:
         dev_broker.create_topic(TOPIC, partitions)
         scene = Scene(dev_broker.url, TOPIC, tmp_path, partitions=partitions, **options)
-        scene._backlog = lambda: dev_broker.backlog(TOPIC, scene.job.subscription)
+        scene._backlog = lambda: backlog(scene)
         return scene
+
+    def backlog(scene: Scene) -> int:
+        try:
+            return dev_broker.backlog(TOPIC, scene.job.subscription)
+        except KeyError:
+            return scene.feed.count  # nobody has subscribed yet
 
     return make

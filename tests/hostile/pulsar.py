@@ -207,29 +207,29 @@ class WrongRequestIds(_Hostile):
 
 
 class ClosingConsumers(_Hostile):
-    """Consumers are closed by the broker after every so many entries, ``times`` times."""
+    """Consumers are closed by the broker soon after every so many entries, ``times`` times."""
 
     class connection(_Connection):  # noqa: N801
         def after(self, consumer: Consumer, index: int) -> None:
-            if self.broker.hit(index):
-                self.broker.loop.call_soon(self._close, consumer)
+            if (index + 1) % self.broker.every == 0:
+                self.broker.loop.call_soon(self._close, consumer, index)
 
-        def _close(self, consumer: Consumer) -> None:
-            if self.consumers.get(consumer.consumer_id) is consumer:
+        def _close(self, consumer: Consumer, index: int) -> None:
+            if self.consumers.get(consumer.consumer_id) is consumer and self.broker.hit(index):
                 self.close_consumer(consumer)
 
 
 class OverDelivery(_Hostile):
-    """Sends ``extra`` permits' worth of messages more than was granted."""
+    """Sends ``extra`` messages more than it has permits for."""
 
     def __init__(self, options: PulsarOptions | None = None, *, extra: int = 10_000) -> None:
-        super().__init__(options)
-        self.extra = extra
+        super().__init__(options, times=extra)
 
     class connection(_Connection):  # noqa: N801
         def after(self, consumer: Consumer, index: int) -> None:
             missing = consumer.debited + 1 - consumer.granted
-            if missing > 0 and consumer.debited < self.broker.extra:
+            if missing > 0 and self.broker.hits < self.broker.times:
+                self.broker.hits += missing
                 consumer.granted += missing
                 consumer.window += missing
 

@@ -74,7 +74,7 @@ class OrderedBroker(Broker):
         super().__init__(partitions, rows)
         self._acked = [-1] * partitions
         self._active: list[Process | None] = [None] * partitions
-        self._next: list[int | None] = [None] * partitions           # None: the reader is to be told first
+        self._next: list[int | None] = [None] * partitions  # None: the reader is to be told first
 
     def connect(self, reader: Process) -> None:
         super().connect(reader)

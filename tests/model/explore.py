@@ -185,12 +185,12 @@ def plans(scenario: Scenario) -> Iterator[Plan]:
             yield Plan(first, fate)
 
 
-def pairs(scenario: Scenario, stride: int = 1, offset: int = 0) -> Iterator[Plan]:
-    """All plans with two processes and a fault or pause of each, or every ``stride``-th of them."""
-    steps = length(scenario)
-    kinds = len(FATES)
-    for at in range(offset, (steps + 1) * kinds * (steps + 1) * kinds, stride):
+def pairs(scenario: Scenario, runs: int, seed: int = 0) -> Iterator[Plan]:
+    """So many of all plans with two processes and a fault or pause of each."""
+    places, kinds = length(scenario) + 1, len(FATES)
+    total = (places * kinds) ** 2
+    for at in random.Random(seed).sample(range(total), min(runs, total)):
         at, other = divmod(at, kinds)
-        at, second = divmod(at, steps + 1)
+        at, second = divmod(at, places)
         first, fate = divmod(at, kinds)
         yield Plan(first, FATES[fate], second, FATES[other])

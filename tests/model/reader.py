@@ -42,7 +42,7 @@ class Reader:
 
     writer_class: type[DatasetWriter] = Writer
     roll_rows = 2
-    floors_above = 2                             # intervals; small, so that a short run gets there
+    floors_above = 2  # intervals; small, so that a short run gets there
 
     def __init__(self, world: World, broker: Broker, process: Process, split: str) -> None:
         self._broker = broker
@@ -66,11 +66,11 @@ class Reader:
                 self._session()
                 return
             except (Superseded, SinkFailedError):
-                continue                         # as after a crash, only quicker
+                continue  # as after a crash, only quicker
 
     def _new_roll(self) -> None:
         self._files: dict[str, StagedFile] = {}
-        self._staged: dict[tuple[int, int], int] = {}      # how often each row was written
+        self._staged: dict[tuple[int, int], int] = {}  # how often each row was written
         self._starts: dict[int, Position] = {}
 
     def _session(self) -> None:

@@ -16,7 +16,7 @@ from .world import Choices, File, Folder, Process, World
 __all__ = ["SCENARIOS", "Run", "Scenario", "Violation"]
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - what it is called everywhere
     """The promise is broken."""
 
 
@@ -75,7 +75,7 @@ class Run:
         self._born = 0
         self._seen: dict[str, bytes] = {}
         self._entries: dict[File, LogEntry] = {}
-        self._log: dict[int, LogEntry] = {}          # remembered also when somebody deletes one
+        self._log: dict[int, LogEntry] = {}  # remembered also when somebody deletes one
         self._data = Folder()
         self.world.root.names["data"] = self.world.root.durable["data"] = self._data
         self.world.on_link = self._linked
@@ -281,4 +281,3 @@ class Run:
                 assert isinstance(node, File)
                 if node.content != checkpoints.get(name):
                     raise Violation(f"checkpoint {name} is not what the log says")
-

@@ -33,7 +33,7 @@ class File(Node):
     def __init__(self) -> None:
         self.content = b""
         self.durable = b""
-        self.forgotten = False               # a sync has failed: later ones do nothing
+        self.forgotten = False  # a sync has failed: later ones do nothing
 
 
 class Folder(Node):
@@ -49,7 +49,7 @@ class Pending:
 
     def __init__(self, folder: Folder, changes: list[tuple[Folder, str, Node | None, Node | None]]) -> None:
         self.folder = folder
-        self.changes = changes               # (folder, name, what it leads to then, what it led to before)
+        self.changes = changes  # (folder, name, what it leads to then, what it led to before)
 
     def apply(self) -> None:
         for folder, name, node, before in self.changes:
@@ -64,7 +64,7 @@ class Process:
 
     def __init__(self, name: str, step: Callable[[str, str], str | None]) -> None:
         self.name = name
-        self.step = step                     # called before each operation; returns a fault to suffer, or raises
+        self.step = step  # called before each operation; returns a fault to suffer, or raises
         self.dead = False
         self.files: dict[int, tuple[File, str]] = {}
         self.locks: dict[int, File] = {}
@@ -120,7 +120,7 @@ class World:
     def cut_power(self, choices: Choices) -> None:
         """Everything that is not certain may be gone; no process survives."""
         if self.pending:
-            fate = choices.choose(4)         # none, all, or each by itself
+            fate = choices.choose(4)  # none, all, or each by itself
             for change in self.pending:
                 if fate == 1 or (fate > 1 and choices.choose(2)):
                     change.apply()
@@ -260,9 +260,7 @@ class SimDisk(Disk):
         del old_folder.names[old_name]
         before = folder.names.get(name)
         folder.names[name] = node
-        self._world.pending.append(
-            Pending(folder, [(folder, name, node, before), (old_folder, old_name, None, node)])
-        )
+        self._world.pending.append(Pending(folder, [(folder, name, node, before), (old_folder, old_name, None, node)]))
         self._world.on_rename(target)
 
     def exists(self, path: str) -> bool:

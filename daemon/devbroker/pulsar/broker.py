@@ -72,7 +72,7 @@ class PulsarOptions:
     batch_index_acks: bool = True
     max_unacked: int = 50_000  # messages per consumer of a shared type; 0: no limit
     read_ahead: int = 1  # entries read at once on Exclusive and Failover; a real broker overshoots a window by 100
-    takeover_delay_s: float = 0.0  # between a Failover consumer turning active and its first entry
+    takeover_delay_s: float = 0.0  # before a Failover consumer is told that it is active, and served; really 1 s
     tell_mark_delete: bool = True  # in the answer to GET_LAST_MESSAGE_ID; brokers before 2.9 do not
     subscribe_delay_s: float = 0.0  # before SUBSCRIBE is answered
     keep_alive_s: float = 30.0  # 0: no pings of ours

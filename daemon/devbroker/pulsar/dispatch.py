@@ -30,6 +30,7 @@ class Dispatcher:
         self.log = subscription.cursor.log
         self.read = self.cursor.mark  # the next entry that was not read yet
         self.active: Consumer | None = None
+        self.waiting = False  # the active consumer is not served yet, and not told
 
     def joined(self, consumer: Consumer) -> None:
         """A consumer was added to the subscription's list."""
@@ -74,7 +75,6 @@ class SingleActive(Dispatcher):
         super().__init__(subscription)
         self._read_ahead = read_ahead
         self._takeover_delay_s = takeover_delay_s
-        self._waiting = False  # a new active consumer is not served yet
 
     def joined(self, consumer: Consumer) -> None:
         self._choose()
@@ -84,7 +84,7 @@ class SingleActive(Dispatcher):
 
     def dispatch(self) -> bool:
         consumer = self.active
-        if consumer is None or self._waiting:
+        if consumer is None or self.waiting:
             return False
         sent = 0
         while sent < ROUND_BYTES and consumer.wants:
@@ -108,19 +108,19 @@ class SingleActive(Dispatcher):
         chosen = ranked[max(self.subscription.topic.partition, 0) % len(ranked)] if ranked else None
         if chosen is self.active:
             return
-        before = self.active
         self.active = chosen
-        self._waiting = False
+        self.waiting = False
         self.rewind()
-        if before is not None and chosen is not None and self._takeover_delay_s:
+        if chosen is not None and self._takeover_delay_s:
             # Time for the acks of the consumer before, so that fewer entries come twice.
-            self._waiting = True
+            self.waiting = True
             self.subscription.loop.call_later(self._takeover_delay_s, self._serve, chosen)
 
     def _serve(self, chosen: Consumer) -> None:
         if chosen is self.active:
-            self._waiting = False
+            self.waiting = False
             self.rewind()
+            self.subscription.announce()
             self.subscription.schedule()
 
 

@@ -18,6 +18,8 @@ class MessageHeader:
         self._consumer = b"\x08" + encode_varint(consumer_id)
         # A real broker writes the partition always, -1 with its ten bytes.
         self._partition = b"\x18" + encode_varint(partition)
+        self._ledger = -1  # the last one, and how it is written: entries of one ledger follow each other
+        self._ledger_field = b""
 
     def encode(
         self,
@@ -30,8 +32,10 @@ class MessageHeader:
     ) -> bytes:
         """Return sizes and command of a frame whose command is followed by ``body_bytes``."""
         ledger, entry = position
-        ids = b"\x08%b\x10%b%b" % (encode_varint(ledger), encode_varint(entry), self._partition)
-        message = b"%b\x12%b%b" % (self._consumer, encode_varint(len(ids)), ids)
+        if ledger != self._ledger:
+            self._ledger, self._ledger_field = ledger, b"\x08" + encode_varint(ledger)
+        ids = b"%b\x10%b%b" % (self._ledger_field, encode_varint(entry), self._partition)
+        message = b"%b\x12%c%b" % (self._consumer, len(ids), ids)
         if redelivery_count:
             message += b"\x18" + encode_varint(redelivery_count)
         for word in ack_set:

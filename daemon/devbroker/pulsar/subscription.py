@@ -90,7 +90,7 @@ class Subscription:
 
     def announce(self) -> None:
         """Tell the consumers of a Failover subscription which of them is served, if that is news to them."""
-        if self.kind != Type.Failover:
+        if self.kind != Type.Failover or self.dispatcher.waiting:
             return
         for consumer in self.consumers:
             is_active = consumer is self.dispatcher.active
@@ -171,7 +171,8 @@ class Subscription:
             return SharedDispatcher(self, max_unacked=options.max_unacked)
         if self.kind == Type.Key_Shared:
             return KeyShared(self, max_unacked=options.max_unacked)
-        return SingleActive(self, read_ahead=options.read_ahead, takeover_delay_s=options.takeover_delay_s)
+        delay_s = options.takeover_delay_s if self.kind == Type.Failover else 0.0
+        return SingleActive(self, read_ahead=options.read_ahead, takeover_delay_s=delay_s)
 
     def _dispatch(self) -> None:
         self._scheduled = False

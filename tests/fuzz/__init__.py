@@ -1,0 +1,1 @@
+"""Fuzzers: `make soak` runs them for minutes, `python -m tests.fuzz.pulsar` for as long as one likes."""

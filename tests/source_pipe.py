@@ -1,0 +1,175 @@
+"""What a pipeline is to a source, for tests: takes chunks, keeps Coverage, commits when told to, counts what came."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
+from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
+from fastwire.pulsar.topic import parse_service_url, parse_topic
+from fastwire.wire.pool import Pool
+from fastwire_daemon.config import parse_start
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.sources.base import Assignment, First, LogStopped, SourceFailed
+from fastwire_daemon.sources.pulsar import PulsarSettings, PulsarSource
+
+__all__ = ["Pipe", "entries", "entry", "until"]
+
+PATIENCE_S = 30.0
+
+
+async def until(condition: Callable[[], bool], what: str = "") -> None:
+    """Wait until ``condition`` holds; a test that waits in vain says for what."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what or 'what was waited for'}") from None
+
+
+def entry(number: int, rows: int = 10, size: int = 0, compression: Compression = Compression.NONE) -> Entry:
+    """Entry ``number`` of a topic: row ``i`` of it has the value ``number:i`` and is published at ``number`` seconds."""
+    records = [Record(value=b"%d:%d" % (number, row) + b"." * size) for row in range(rows)]
+    return encode_batch_entry(
+        records,
+        producer_name="p",
+        sequence_id=number * rows,
+        publish_time=1_700_000_000_000 + number * 1000,
+        compression=compression,
+    )
+
+
+def entries(first: int, count: int, rows: int = 10, size: int = 0) -> list[Entry]:
+    return [entry(number, rows, size) for number in range(first, first + count)]
+
+
+class Pipe:
+    """Plays the pipeline. ``auto`` resolves and grants by itself, ``room`` is what ``on_chunk`` answers."""
+
+    def __init__(
+        self, broker: PulsarDevBroker, *topics: str, coverage: Coverage | None = None, pool: Pool | None = None, **more: Any
+    ) -> None:
+        self.broker = broker
+        self.coverage = coverage or Coverage()
+        self.auto = True
+        self.room = True
+        self.values: Counter[tuple[str, str, bytes]] = Counter()  # (topic, partition, value) of all rows that came
+        self.rows = 0
+        self.letters: list[DeadLetter] = []
+        self.firsts: list[First] = []
+        self.assigned: list[Assignment] = []
+        self.told: list[tuple[Any, ...]] = []  # everything else, in order
+        self.failure: SourceFailed | None = None
+        self._spans = SpanAccumulator()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.pool = pool or Pool(1 << 28)
+        settings: dict[str, Any] = {
+            "url": parse_service_url(more.pop("url", broker.url)),
+            "topics": tuple(parse_topic(topic) for topic in topics or ("t",)),
+            "subscription": "s",
+            "subscription_type": "failover",
+            "start": parse_start(more.pop("start", "earliest")),
+            "cluster": "c",
+        }
+        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool)
+
+    # --- SourceEvents
+
+    def on_chunk(self, chunk: Chunk) -> bool:
+        rows = pa.record_batch(chunk)
+        columns = (rows[name].cast(pa.string()).to_pylist() for name in ("topic", "partition"))
+        self.values.update(zip(*columns, rows["value"].to_pylist(), strict=True))
+        self.rows += chunk.rows
+        self.letters += chunk.diverted
+        self._spans.add(chunk)
+        del rows
+        chunk.release()
+        return self.room
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        self.told.append(("assigned", *(one.index for one in assignments)))
+        self.assigned += assignments
+        if self.auto:
+            self.spawn(self.take(assignments))
+
+    def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
+        self.told.append(("revoked", *indexes))
+
+    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
+        self.told.append(("stalled", index, reason))
+
+    def on_settled(self, index: int, floor: Position) -> None:
+        self.told.append(("settled", index, floor))
+        self.coverage.settle(self.source.logs[index], floor)
+
+    def on_stopped(self, index: int, error: LogStopped) -> None:
+        self.told.append(("stopped", index, str(error)))
+
+    def on_failed(self, error: SourceFailed) -> None:
+        self.failure = error
+
+    # --- what a pipeline does
+
+    def spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+
+    async def take(self, assignments: Sequence[Assignment]) -> None:
+        firsts = await self.source.resolve(assignments, self.coverage)
+        self.firsts += firsts
+        for first in firsts:
+            self.coverage.add(first.span)
+        self.source.grant(assignments, self.coverage)
+
+    def commit(self) -> None:
+        for span in self._spans.take():
+            self.coverage.add(span)
+        self.source.landed(self.coverage)
+
+    def drop_roll(self) -> None:
+        self._spans.take()
+
+    async def start(self) -> "Pipe":
+        await self.source.start(self.coverage)
+        return self
+
+    async def got(self, rows: int) -> None:
+        await until(lambda: self.rows >= rows, f"{rows} rows, {self.rows} came; {self.told}")
+
+    async def granted(self) -> None:
+        """Wait until every partition is read."""
+        await until(lambda: all(one.granted for one in self.source.partitions), "all partitions granted")
+
+    async def drained(self, subscription: str = "s") -> None:
+        """Commit, and wait until the broker has it all confirmed."""
+        self.commit()
+        await until(lambda: self.backlog(subscription) == 0, "an empty backlog")
+
+    def backlog(self, subscription: str = "s") -> int:
+        return sum(self.broker.backlog(str(topic), subscription) for topic in self.source.settings.topics)
+
+    def count(self, kind: str) -> int:
+        return sum(one[0] == kind for one in self.told)
+
+    def log(self, partition: int = -1) -> Log:
+        return next(one for one in self.source.logs if one.partition == str(partition))
+
+    def once(self) -> bool:
+        """Whether no row has come twice."""
+        return max(self.values.values(), default=1) == 1
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self.source.close(5.0)

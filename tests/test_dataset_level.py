@@ -1,0 +1,92 @@
+"""Folder levels: what readers of Hive style folders demand, and nothing that could leave the dataset."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.level import check_directory, level_directory, level_keys
+
+TOPIC = "persistent://public/default/orders~ü %41=x"
+
+
+def microseconds(*parts: int) -> int:
+    return int(datetime(*parts, tzinfo=UTC).timestamp()) * 1_000_000  # type: ignore[arg-type, misc]
+
+
+@pytest.mark.parametrize(
+    ("split", "partition_by", "expected"),
+    [
+        ("none", "none", ""),
+        ("topic", "none", "t=persistent%3A%2F%2Fpublic%2Fdefault%2Forders%7E%C3%BC%20%2541%3Dx/"),
+        ("partition", "none", "t=persistent%3A%2F%2Fpublic%2Fdefault%2Forders%7E%C3%BC%20%2541%3Dx/p=1%3A3/"),
+        ("none", "day", "dt=2026-01-02/"),
+        ("none", "hour", "dt=2026-01-02/hh=03/"),
+    ],
+)
+def test_levels(split: str, partition_by: str, expected: str) -> None:
+    time = microseconds(2026, 1, 2, 3, 59, 59)
+    directory = level_directory(split, partition_by, topic=TOPIC, partition="1:3", timestamp_us=time)
+    assert directory == expected
+    check_directory(directory, split, partition_by)
+    assert len(level_keys(split, partition_by)) == directory.count("/")
+
+
+@pytest.mark.parametrize("partition", ["-1", "0", "12"])
+def test_partitions_keep_their_text(partition: str) -> None:
+    assert level_directory("partition", "none", topic="a", partition=partition) == f"t=a/p={partition}/"
+
+
+@pytest.mark.parametrize(
+    ("timestamp_us", "day"),
+    [
+        (-1, "1969-12-31/hh=23"),
+        (0, "1970-01-01/hh=00"),
+        (microseconds(9999, 12, 31, 23), "9999-12-31/hh=23"),
+        ((1 << 63) - 1, "__HIVE_DEFAULT_PARTITION__/hh=__HIVE_DEFAULT_PARTITION__"),
+        (-(1 << 63), "__HIVE_DEFAULT_PARTITION__/hh=__HIVE_DEFAULT_PARTITION__"),
+    ],
+)
+def test_times_that_producers_make_up(timestamp_us: int, day: str) -> None:
+    assert level_directory("none", "hour", timestamp_us=timestamp_us) == f"dt={day}/"
+
+
+@pytest.mark.parametrize("directory", ["", "t=a", "p=a/", "t=a/p=1/", "/t=a/", "t=a//", "../t=a/", "x/", "t=a\0/"])
+def test_other_folders_are_refused(directory: str) -> None:
+    with pytest.raises(ValueError, match="does not have the levels t of this dataset"):
+        check_directory(directory, "topic", "none")
+
+
+def test_readers_get_the_names_back(tmp_path: Path) -> None:
+    time = microseconds(2026, 1, 2, 3)
+    folder = tmp_path / level_directory("partition", "hour", topic=TOPIC, partition="4", timestamp_us=time)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"value": [1, 2]}), folder / "000000000001-0.parquet")
+    expected = {"t": TOPIC, "p": "4", "dt": "2026-01-02", "hh": "3"}
+
+    def plain(row: dict[str, object]) -> dict[str, str]:
+        return {key: str(int(row[key]) if key == "hh" else row[key]) for key in expected}  # type: ignore[call-overload]
+
+    table = ds.dataset(tmp_path, partitioning="hive").to_table()
+    assert plain(table.to_pylist()[0]) == expected
+    assert plain(pl.read_parquet(tmp_path / "**/*.parquet", hive_partitioning=True).to_dicts()[0]) == expected
+    relation = duckdb.sql(f"select * from read_parquet('{tmp_path}/**/*.parquet', hive_partitioning=true)")
+    assert relation is not None
+    rows = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+    assert plain(rows[0]) == expected
+
+
+def test_options_name_what_they_know() -> None:
+    fixed = {"system": "pulsar", "cluster": "c", "columns": ("value",)}
+    with pytest.raises(ValueError, match="split is 'topics'; it can be none, topic, partition"):
+        DatasetOptions(**fixed, split="topics")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="partition_by is 'week'; it can be none, day, hour"):
+        DatasetOptions(**fixed, partition_by="week")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"'\.parquet' cannot end a file's name"):
+        DatasetOptions(**fixed, extension=".parquet")  # type: ignore[arg-type]
