@@ -43,7 +43,7 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuratio
 def main() -> NoReturn:
     """Run the command that was typed; always ends the process, with one of the four exit codes."""
     try:
-        app()
+        app(prog_name="fastwire-consume")  # also for `python -m`
     except Exception as exc:
         sys.exit(_explain(exc))
     sys.exit(EXIT_DONE)
@@ -229,9 +229,9 @@ def _show_report(report: "VerifyReport") -> None:
     if report.filtered:
         typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
     if report.pending:
-        typer.echo(f"  {len(report.pending):,} files are committed and about to appear")
+        typer.echo(f"  committed and about to appear: {len(report.pending):,} files")
     if report.removed:
-        typer.echo(f"  {len(report.removed):,} files were taken away since")
+        typer.echo(f"  taken away since: {len(report.removed):,} files")
     _show_list(
         "landed",
         [

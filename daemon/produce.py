@@ -242,7 +242,7 @@ class _PartitionWriter:
         loop = asyncio.get_running_loop()
         backoff = Backoff(most_s=RETRY_S)
         self._heard_at = loop.time()
-        while True:
+        while self._owner.failure is None:
             self._broken.clear()
             try:
                 await self._open()
@@ -251,12 +251,12 @@ class _PartitionWriter:
             except BrokerError as exc:
                 self._trouble = str(exc)
                 if exc.code in FATAL:
-                    return self._owner.fail(ProduceError(f"{self._topic}: {exc}"))
+                    self._owner.fail(ProduceError(f"{self._topic}: {exc}"))
             except (FastwireError, TimeoutError) as exc:
                 self._trouble = str(exc) or "no answer in time"
             self._link = None
             if loop.time() - self._heard_at > PATIENCE_S:
-                return self._owner.fail(ProduceError(f"{self._topic}: {self._trouble}"))
+                self._owner.fail(ProduceError(f"{self._topic}: {self._trouble}"))
             await asyncio.sleep(backoff.next())
 
     async def _open(self) -> None:
@@ -283,7 +283,8 @@ class _PartitionWriter:
         self._heard_at = loop.time()
         while not self._broken.is_set():
             try:
-                await asyncio.wait_for(self._broken.wait(), PATIENCE_S / 3)
+                async with asyncio.timeout(PATIENCE_S / 3):
+                    await self._broken.wait()
             except TimeoutError:
                 if not self.pending:
                     self._heard_at = loop.time()
@@ -399,7 +400,8 @@ class _Link:
         self._waiting[request_id] = future
         try:
             self.write(encode_command(Command(**parts)))
-            return await asyncio.wait_for(future, REQUEST_TIMEOUT_S)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await future
         finally:
             del self._waiting[request_id]
 

@@ -290,7 +290,9 @@ class Service:
         return f"{rows} rows committed; {states}" if states else "no pipeline is running"
 
     async def _show_progress(self) -> None:
-        progress = Progress(console())
+        # Lines of a stdout sink and a line that renews itself do not get on on one terminal.
+        printing = any(config.sink.type == "stdout" for config in self._config.pipelines.values())
+        progress = Progress(None if printing and sys.stdout.isatty() else console())
         try:
             while True:
                 progress.show(self._facts())

@@ -37,13 +37,13 @@ class UnreachableError(FastwireError):
 class Machine(Protocol[E_co]):
     """A connection's state machine, as sans-IO protocols have it."""
 
-    get_buffer: Callable[[int], memoryview]
     more: bool
 
     @property
     def awaiting(self) -> bool:
         """Whether an answer is waited for: then reading never rests."""
 
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
     def receive(self, nbytes: int, now: float) -> Sequence[E_co]: ...
     def take_outbound(self) -> list[bytes]: ...
     def tick(self, now: float) -> Sequence[E_co]: ...
@@ -327,7 +327,10 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
             raise
         else:
             return sock
-    raise failure
+    try:
+        raise failure
+    finally:
+        del failure  # it holds this frame and its callers', with the receive buffer in them
 
 
 def _tune(sock: socket.socket) -> None:

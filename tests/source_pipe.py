@@ -22,18 +22,18 @@ __all__ = ["Pipe", "entries", "entry", "until"]
 PATIENCE_S = 30.0
 
 
-async def until(condition: Callable[[], bool], what: str = "") -> None:
-    """Wait until ``condition`` holds; a test that waits in vain says for what."""
+async def until(condition: Callable[[], bool], what: str = "", say: Callable[[], object] = str) -> None:
+    """Wait until ``condition`` holds; a test that waits in vain says for what, and how things stand."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.005)
     except TimeoutError:
-        raise AssertionError(f"never happened: {what or 'what was waited for'}") from None
+        raise AssertionError(f"never happened: {what}; {say()}") from None
 
 
 def entry(number: int, rows: int = 10, size: int = 0, compression: Compression = Compression.NONE) -> Entry:
-    """Entry ``number`` of a topic: row ``i`` of it has the value ``number:i`` and is published at ``number`` seconds."""
+    """Entry ``number`` of a topic: row ``i`` of it has the value ``number:i``, published at second ``number``."""
     records = [Record(value=b"%d:%d" % (number, row) + b"." * size) for row in range(rows)]
     return encode_batch_entry(
         records,
@@ -49,14 +49,23 @@ def entries(first: int, count: int, rows: int = 10, size: int = 0) -> list[Entry
 
 
 class Pipe:
-    """Plays the pipeline. ``auto`` resolves and grants by itself, ``room`` is what ``on_chunk`` answers."""
+    """Plays the pipeline.
+
+    ``auto``: resolve and grant without being told; ``eager``: commit what is revoked; ``room``: what ``on_chunk`` says.
+    """
 
     def __init__(
-        self, broker: PulsarDevBroker, *topics: str, coverage: Coverage | None = None, pool: Pool | None = None, **more: Any
+        self,
+        broker: PulsarDevBroker,
+        *topics: str,
+        coverage: Coverage | None = None,
+        pool: Pool | None = None,
+        **more: Any,
     ) -> None:
         self.broker = broker
         self.coverage = coverage or Coverage()
         self.auto = True
+        self.eager = False
         self.room = True
         self.values: Counter[tuple[str, str, bytes]] = Counter()  # (topic, partition, value) of all rows that came
         self.rows = 0
@@ -81,13 +90,14 @@ class Pipe:
     # --- SourceEvents
 
     def on_chunk(self, chunk: Chunk) -> bool:
-        rows = pa.record_batch(chunk)
-        columns = (rows[name].cast(pa.string()).to_pylist() for name in ("topic", "partition"))
-        self.values.update(zip(*columns, rows["value"].to_pylist(), strict=True))
-        self.rows += chunk.rows
+        if chunk.rows:  # there may be dead letters only
+            rows = pa.record_batch(chunk)
+            columns = (rows[name].cast(pa.string()).to_pylist() for name in ("topic", "partition"))
+            self.values.update(zip(*columns, rows["value"].to_pylist(), strict=True))
+            self.rows += chunk.rows
+            del rows
         self.letters += chunk.diverted
         self._spans.add(chunk)
-        del rows
         chunk.release()
         return self.room
 
@@ -99,6 +109,8 @@ class Pipe:
 
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
         self.told.append(("revoked", *indexes))
+        if self.eager:
+            self.commit()
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         self.told.append(("stalled", index, reason))
@@ -145,7 +157,7 @@ class Pipe:
         return self
 
     async def got(self, rows: int) -> None:
-        await until(lambda: self.rows >= rows, f"{rows} rows, {self.rows} came; {self.told}")
+        await until(lambda: self.rows >= rows, f"{rows} rows", lambda: (self.rows, self.told))
 
     async def granted(self) -> None:
         """Wait until every partition is read."""

@@ -13,10 +13,10 @@ class Pool:
     used = 0
 
 
-def test_levels_are_left_lower_than_they_are_reached():
+def test_levels_are_left_lower_than_they_are_reached() -> None:
     pool = Pool()
     budget = Budget(pool)
-    told = []
+    told: list[Level] = []
     budget.watch(told.append)
     for used, level in [
         (800, Level.FREE),
@@ -46,7 +46,7 @@ def test_levels_are_left_lower_than_they_are_reached():
     ]
 
 
-def test_who_comes_late_is_told_at_once():
+def test_who_comes_late_is_told_at_once() -> None:
     pool = Pool()
     budget = Budget(pool)
     pool.used = 900
@@ -60,7 +60,7 @@ def test_who_comes_late_is_told_at_once():
     assert told == [Level.HOLD]
 
 
-def test_estimates_count_like_blocks():
+def test_estimates_count_like_blocks() -> None:
     pool = Pool()
     budget = Budget(pool)
     pool.used = 500
@@ -75,10 +75,10 @@ def test_estimates_count_like_blocks():
     assert budget.limit == 1000
 
 
-def test_it_looks_by_itself():
+def test_it_looks_by_itself() -> None:
     pool = Pool()
 
-    async def main():
+    async def main() -> None:
         budget = Budget(pool)
         told: asyncio.Queue[Level] = asyncio.Queue()
         budget.watch(told.put_nowait)
@@ -100,7 +100,7 @@ def test_it_looks_by_itself():
     permit_bytes=st.integers(0, 1 << 30),
     most=st.integers(1, 10_000),
 )
-def test_permits_of_all_stand_for_a_quarter_at_most(limit, consumers, permit_bytes, most):
+def test_permits_of_all_stand_for_a_quarter_at_most(limit: int, consumers: int, permit_bytes: int, most: int) -> None:
     window = permit_window(limit, consumers, permit_bytes, most)
     assert 1 <= window <= most
     if window > 1:

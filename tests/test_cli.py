@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,14 @@ import pytest
 
 from fastwire import __version__
 from fastwire.errors import FastwireError
+from fastwire.position import Log
 from fastwire_daemon import cli, connect, service
 from fastwire_daemon.checks import CheckResult
+from fastwire_daemon.config import SourceConfig
+from fastwire_daemon.dataset.verify import LogReport, Problem, VerifyReport
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.errors import DatasetMismatchError
+from fastwire_daemon.load import Load, fill
 from fastwire_daemon.sources.base import SourceFailed
 from fastwire_daemon.systemd import unit
 
@@ -83,7 +88,7 @@ def test_version(run: Run) -> None:
 def test_help_names_every_command(run: Run) -> None:
     code, out, err = run("--help")
     assert (code, err) == (0, "")
-    for command in ("run", "check", "verify", "dev-broker", "unit", "schema"):
+    for command in ("run", "check", "verify", "tail", "dev-broker", "demo", "unit", "schema"):
         assert re.search(rf"^  {command} +[A-Z]", out, re.MULTILINE), command
         code, out_of_command, _ = run(command, "-h")
         assert code == 0
@@ -99,6 +104,15 @@ def test_help_names_every_command(run: Run) -> None:
         (["run", "x", "--max-records", "0"], "Invalid value for '--max-records'"),
         (["run", "x", "--no-such"], "No such option: --no-such"),
         (["verify"], "Missing argument 'PATH'"),
+        (["tail", "pulsar://h"], "Missing argument 'TOPIC'"),
+        (["tail", "kafka://h", "t"], "Invalid value for URL: kafka:// is not supported by this version"),
+        (["tail", "pulsar://h", "a/b"], "Invalid value for TOPIC: topic 'a/b': a short name is"),
+        (["tail", "pulsar://h", "t", "--from", "soon"], 'Invalid value for --from: must be "earliest" (everything'),
+        (["tail", "pulsar://h", "t", "--from", "99999999999999999999:1"], "Invalid value for --from: "),
+        (["tail", "pulsar://h", "t", "--format", "xml"], "Invalid value for '--format'"),
+        (["tail", "pulsar://h", "t", "--ca", "x"], "Invalid value for URL: needs an encrypted connection"),
+        (["tail", "pulsar+ssl://h", "t", "--key", "x"], "Invalid value for --key: is the key of a certificate"),
+        (["demo", "--broker", "none"], "Invalid value for '--broker'"),
         (
             ["dev-broker", "rabbit"],
             'Invalid value for SYSTEM: there is no embedded broker for "rabbit": there is pulsar',
@@ -351,6 +365,203 @@ def test_check_connect_finds_a_folder_that_cannot_hold_a_dataset(
     code, out, _ = run("check", good, "--connect")
     assert code == 1
     assert "  folder   FAILED: make a folder: /proc: " in out
+
+
+# -- verify ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
+    """What ``verify`` finds from now on."""
+    found = VerifyReport("/data", strict=False, system="pulsar", entries=12, files=3, rows=123_456, nbytes=7_890_123)
+    log = Log("pulsar", "here", "persistent://public/default/orders", "0", "0")
+    found.logs = [LogReport(log, "-1:-1", "12:34", rows=123_456)]
+    found.proven, found.trusted = ["the log is whole: entries 1 to 12"], ["that a reader was given all"]
+
+    def answer(path: Path, strict: bool) -> VerifyReport:
+        found.path, found.strict = str(path), strict
+        return found
+
+    monkeypatch.setattr("fastwire_daemon.dataset.verify.verify", answer)
+    return found
+
+
+def test_verify_says_what_is_proven(run: Run, report: VerifyReport) -> None:
+    assert run("verify", "/data") == (
+        0,
+        """\
+/data: sound
+  123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
+landed
+  persistent://public/default/orders 0: -1:-1 to 12:34, 123,456 rows
+proven
+  the log is whole: entries 1 to 12
+on the broker's word
+  that a reader was given all
+""",
+        "",
+    )
+    assert not report.strict
+
+
+def test_verify_says_what_is_wrong(run: Run, report: VerifyReport) -> None:
+    report.problems = [Problem("stray", "x.parquet", "no log entry names this file")]
+    report.proven = report.trusted = []
+    report.diverted_entries, report.diverted_rows, report.filtered = 2, 5, 7
+    report.pending, report.removed = ["a"], ["b", "c"]
+    code, out, err = run("verify", "/data", "--strict")
+    assert (code, err) == (1, "")
+    assert report.strict
+    assert (
+        out
+        == """\
+/data: 1 problem
+  123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
+  2 entries (5 rows) could not be decoded: diverted
+  7 rows were filtered on purpose
+  committed and about to appear: 1 files
+  taken away since: 2 files
+landed
+  persistent://public/default/orders 0: -1:-1 to 12:34, 123,456 rows
+problems
+  stray: x.parquet: no log entry names this file
+"""
+    )
+    report.problems *= 25
+    out = run("verify", "/data")[1]
+    assert out.startswith("/data: 25 problems\n")
+    assert out.endswith("file\n  … and 5 more\n")
+
+
+def test_verify_as_json(run: Run, report: VerifyReport) -> None:
+    report.problems = [Problem("stray", "x.parquet", "no log entry names this file")]
+    code, out, err = run("verify", "/data", "--json")
+    assert (code, err, out.count("\n")) == (1, "", 1)
+    assert json.loads(out) == report.to_json()
+
+
+def test_verify_where_nothing_is(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("verify", tmp_path)
+    assert (code, err) == (1, "")
+    assert out == f"{tmp_path}: 1 problem\nproblems\n  no-dataset: _fastwire/dataset.json: there is no dataset here\n"
+
+
+# -- with a broker ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker() -> Iterator[PulsarDevBroker]:
+    """An embedded broker with 40 records in the two partitions of ``orders``."""
+    with running(PulsarDevBroker()) as broker:
+        broker.create_topic("orders", 2)
+        fill(broker.append, "orders", Load(records=40, partitions=2, batch=5), lambda: 1_700_000_000_000)
+        yield broker
+
+
+def numbers(lines: str) -> list[int]:
+    return [json.loads(line)["number"] for line in lines.splitlines()]
+
+
+def test_tail_shows_records_and_leaves_no_trace(run: Run, broker: PulsarDevBroker) -> None:
+    url = (broker.url, "orders", "--from", "earliest", "--until-end")
+    code, out, err = run("tail", *url, "--format", "raw")
+    assert (code, err) == (0, "")
+    assert sorted(numbers(out)) == list(range(40))
+    code, out, _ = run("tail", *url, "--format", "jsonl", "-n", "3")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert len(rows) == 3
+    assert {row["topic"] for row in rows} == {"persistent://public/default/orders"}
+    code, out, _ = run("tail", *url, "-n", "1")
+    assert re.match(r"2023-11-14T22:13:20\S*Z  public/default/orders-[01] \d+:0:0  key=\S+\n    \{.*\}\n$", out)
+    assert broker.subscriptions("orders-partition-0") == []
+    assert broker.violations == []
+
+
+def test_tail_from_a_position(run: Run, broker: PulsarDevBroker) -> None:
+    ledger, entry, _ = broker.positions("orders-partition-1")[1]
+    url = (broker.url, "orders-partition-1", "--from", f"{ledger}:{entry}", "--until-end", "--format", "raw")
+    code, out, _ = run("tail", *url)
+    assert code == 0
+    assert numbers(out) == list(range(21, 40, 2))
+
+
+def test_tail_where_no_broker_is(run: Run) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        code, out, err = run("tail", f"pulsar://127.0.0.1:{port}", "orders")
+    assert (code, out) == (1, "")
+    assert err == f"cannot connect to 127.0.0.1:{port}: Connection refused\n"
+
+
+def test_tail_takes_its_token_from_file_or_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[SourceConfig] = []
+
+    async def tail(source: SourceConfig, **options: Any) -> int:
+        asked.append(source)
+        return 0
+
+    monkeypatch.setattr("fastwire_daemon.tail.tail", tail)
+    monkeypatch.setenv("FASTWIRE_TOKEN", "hunter2")
+    assert run("tail", "pulsar+ssl://h", "t", "--insecure")[0] == 0
+    assert run("tail", "pulsar://h", "t", "--token-file", tmp_path / "token")[0] == 0
+    assert asked[0].auth.read_token() == "hunter2"
+    assert asked[0].tls.verify is False
+    assert (asked[1].auth.token, asked[1].auth.token_file) == (None, tmp_path / "token")
+    monkeypatch.setenv("FASTWIRE_TOKEN", "hünter2")
+    code, out, err = run("tail", "pulsar://h", "t")
+    assert code == 2
+    assert err.endswith("Invalid value for FASTWIRE_TOKEN: holds characters that no token has\n")
+    assert "hünter2" not in out + err
+
+
+def test_run_check_and_verify_on_a_broker(broker: PulsarDevBroker, tmp_path: Path) -> None:
+    """As a user types them: every process of its own, and what each says."""
+    config = tmp_path / "orders.toml"
+    text = (
+        GOOD.partition("[pipelines.look")[0]
+        .format(path=tmp_path / "data", token="")
+        .replace('"orders", "refunds"', '"orders"')
+    )
+    config.write_text('daemon.http = ""\n' + text.replace("pulsar://127.0.0.1:6650", broker.url))
+
+    def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*_program(), *map(str, arguments)], capture_output=True, text=True, check=False)
+
+    checked = command("check", config, "--connect")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert f"  broker   {broker.url} answers and lets us in\n" in checked.stdout
+    assert "  topic    persistent://public/default/orders: 2 partitions\n" in checked.stdout
+    assert checked.stdout.endswith("\nall is well\n")
+    assert broker.subscriptions("orders-partition-0") == []
+
+    ran = command("run", config, "--until-end")
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    lines = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert sum(line["rows"] for line in lines if line["event"] == "committed") == 40
+    assert [broker.backlog(f"orders-partition-{index}", "fastwire-orders") for index in (0, 1)] == [0, 0]
+
+    verified = command("verify", tmp_path / "data", "--json")
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert json.loads(verified.stdout)["counted_rows"] == 40
+    assert broker.violations == []
+
+
+def test_a_taken_http_address_is_1(broker: PulsarDevBroker, good: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        good.write_text(f'daemon.http = "127.0.0.1:{port}"\n' + good.read_text())
+        ran = subprocess.run([*_program(), "run", good], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        f'daemon.http = "127.0.0.1:{port}" is taken by another process: choose another address, or "" for no '
+        f"HTTP server\n"
+    )
 
 
 # -- the rest --------------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ FASTWIRE = {
 DAEMON = (
     {"cli"},
     {"demo"},
-    {"service", "checks", "produce"},
+    {"connect"},
+    {"service", "checks", "produce", "tail"},
     {"pipeline"},
     {"roll", "load"},
     {"sources", "sinks"},
@@ -86,7 +87,7 @@ SOCKET_OPENERS = {"transport", "devbroker", "spark"}
 PURE = {
     "__future__", "array", "base64", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "enum", "functools", "hashlib", "heapq", "hmac", "itertools", "json", "math", "operator", "re", "string",
-    "struct", "types", "typing", "urllib.parse", "uuid", "weakref", "zlib",
+    "struct", "types", "typing", "typing_extensions", "urllib.parse", "uuid", "weakref", "zlib",
 }  # fmt: skip
 PURE_C = {"cython", "cpython", "libc.stdint", "libc.string", "libc.stdlib", "libc.limits", "libc.math", "libc.stddef"}
 PURE_PACKAGES = {"cramjam", "crc32c", "google.protobuf", "lz4", "snappy", "zstandard"}

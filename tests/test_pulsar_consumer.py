@@ -1,5 +1,7 @@
 """Permits counted exactly, acks grouped and kept, and the phases of a consumer."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,14 +19,14 @@ from tests.test_pulsar_connection import CONSUMER, TOPIC, C, Wire, batch
 class CountedPermits(RuleBasedStateMachine):
     """A client and a broker that count on their own; the broker hands out batches while it has any permit."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.permits = Permits(100)
         self.force = 100  # the largest window that was in force when permits were granted
         self.broker = 0
         self.debited = 0
 
-    def flow(self, amount):
+    def flow(self, amount: int) -> None:
         assert amount >= 0
         if amount:
             assert self.permits.started
@@ -35,45 +37,45 @@ class CountedPermits(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.permits.started)
     @rule()
-    def start(self):
+    def start(self) -> None:
         self.permits.start()
         self.flow(self.permits.due(self.debited))
 
     @precondition(lambda self: self.broker > 0)
     @rule(size=st.integers(1, 400))
-    def deliver(self, size):
+    def deliver(self, size: int) -> None:
         self.broker -= size
         self.debited += size
         self.flow(self.permits.due(self.debited))
 
     @rule()
-    def idle(self):
+    def idle(self) -> None:
         self.flow(self.permits.rest(self.debited))
         if self.permits.started and not self.permits.hold and self.broker <= self.permits.window:
             assert self.broker == self.permits.window
 
     @rule(window=st.integers(1, 500))
-    def resize(self, window):
+    def resize(self, window: int) -> None:
         self.permits.window = window
 
     @rule()
-    def hold(self):
+    def hold(self) -> None:
         self.permits.hold = not self.permits.hold
 
     @rule()
-    def reconnect(self):
+    def reconnect(self) -> None:
         self.permits.reset()
         self.broker = self.debited = 0
 
     @invariant()
-    def both_count_the_same(self):
+    def both_count_the_same(self) -> None:
         assert self.permits.outstanding(self.debited) == self.broker
 
 
 TestCountedPermits = CountedPermits.TestCase
 
 
-def test_half_of_the_window_triggers_and_all_of_it_is_granted():
+def test_half_of_the_window_triggers_and_all_of_it_is_granted() -> None:
     permits = Permits(1000)
     assert permits.due(0) == 0  # not before the subscription stands
     permits.start()
@@ -88,7 +90,7 @@ def test_half_of_the_window_triggers_and_all_of_it_is_granted():
     assert permits.rest(4001) == 0
 
 
-def test_a_window_of_one():
+def test_a_window_of_one() -> None:
     permits = Permits(1)
     permits.start()
     assert [permits.due(n) for n in range(3)] == [1, 1, 1]
@@ -96,7 +98,7 @@ def test_a_window_of_one():
         Permits(0)
 
 
-def test_a_grant_fits_its_field():
+def test_a_grant_fits_its_field() -> None:
     permits = Permits(MOST_PERMITS + 5)
     permits.start()
     assert permits.due(0) == MOST_PERMITS
@@ -106,7 +108,7 @@ def test_a_grant_fits_its_field():
 # --- acks
 
 
-def test_acks_are_grouped_by_time_and_by_number():
+def test_acks_are_grouped_by_time_and_by_number() -> None:
     acks = Acks()
     assert not acks.due(0.0)
     acks.cumulative(Position(1, 5), 10.0)
@@ -123,7 +125,7 @@ def test_acks_are_grouped_by_time_and_by_number():
     assert acks.take() == (None, [(1, 0, ACK_GROUP_IDS - 2), (2, 7, 7)])
 
 
-def test_a_cumulative_ack_goes_out_once():
+def test_a_cumulative_ack_goes_out_once() -> None:
     acks = Acks()
     acks.cumulative(Position(1, 5), 0.0)
     acks.take()
@@ -134,7 +136,7 @@ def test_a_cumulative_ack_goes_out_once():
     assert not acks.waiting
 
 
-def test_what_may_be_lost_with_a_connection_is_sent_again():
+def test_what_may_be_lost_with_a_connection_is_sent_again() -> None:
     acks = Acks()
     acks.cumulative(Position(1, 5), 0.0)
     acks.take()
@@ -147,7 +149,7 @@ def test_what_may_be_lost_with_a_connection_is_sent_again():
     assert not acks.waiting
 
 
-def test_a_refused_ack_is_sent_with_the_next_one():
+def test_a_refused_ack_is_sent_with_the_next_one() -> None:
     acks = Acks()
     acks.cumulative(Position(1, 5), 0.0)
     acks.take()
@@ -158,7 +160,7 @@ def test_a_refused_ack_is_sent_with_the_next_one():
     assert not acks.unconfirmed
 
 
-def test_landed_entries_that_come_again_are_acknowledged_again():
+def test_landed_entries_that_come_again_are_acknowledged_again() -> None:
     acks = Acks()
     acks.cumulative(Position(1, 5), 0.0)
     acks.take()
@@ -167,7 +169,7 @@ def test_landed_entries_that_come_again_are_acknowledged_again():
     assert acks.take() == (Position(1, 5), [])
 
 
-def test_a_seek_makes_everything_before_it_void():
+def test_a_seek_makes_everything_before_it_void() -> None:
     acks = Acks()
     acks.cumulative(Position(9, 9), 0.0)
     acks.individual([(1, 1, 1)], 0.0)
@@ -178,7 +180,7 @@ def test_a_seek_makes_everything_before_it_void():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=20), st.data())
-def test_the_cumulative_mark_never_goes_back(positions, data):
+def test_the_cumulative_mark_never_goes_back(positions: list[tuple[int, int]], data: Any) -> None:
     acks, sent = Acks(), []
     for at, (ledger, entry) in enumerate(positions):
         acks.cumulative(Position(ledger, entry), float(at))
@@ -192,7 +194,9 @@ def test_the_cumulative_mark_never_goes_back(positions, data):
 # --- the consumer
 
 
-def make(kind=pb.CommandSubscribe.Failover, window=100):
+def make(
+    kind: "pb.CommandSubscribe.SubType" = pb.CommandSubscribe.Failover, window: int = 100
+) -> tuple[Wire, Consumer]:
     wire = Wire()
     wire.ready()
     wire.slots.detach(CONSUMER)
@@ -202,7 +206,7 @@ def make(kind=pb.CommandSubscribe.Failover, window=100):
     return wire, Consumer(want, wire.slots, window)
 
 
-def subscribe(wire, consumer):
+def subscribe(wire: Wire, consumer: Consumer) -> int:
     request_id = consumer.subscribe(wire.connection, 1, wire.now)
     wire.heard()
     wire.say(C.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
@@ -210,7 +214,7 @@ def subscribe(wire, consumer):
     return request_id
 
 
-def test_no_flow_before_the_grant_and_then_exactly_the_window():
+def test_no_flow_before_the_grant_and_then_exactly_the_window() -> None:
     wire, consumer = make()
     subscribe(wire, consumer)
     consumer.pump()
@@ -219,20 +223,20 @@ def test_no_flow_before_the_grant_and_then_exactly_the_window():
     consumer.grant()
     (command,) = wire.heard()
     assert command.flow.messagePermits == 100
-    wire.bytes(wire.entry(batch(0, rows=30), 0))
+    wire.feed(wire.entry(batch(0, rows=30), 0))
     consumer.pump()
     assert wire.heard() == []
-    wire.bytes(wire.entry(batch(1, rows=30), 1))
+    wire.feed(wire.entry(batch(1, rows=30), 1))
     consumer.pump()
     assert [command.flow.messagePermits for command in wire.heard()] == [60]
-    wire.bytes(wire.entry(batch(2, rows=7), 2))
+    wire.feed(wire.entry(batch(2, rows=7), 2))
     consumer.settle()
     assert [command.flow.messagePermits for command in wire.heard()] == [7]
     assert consumer.outstanding == 100
     assert consumer.missing == 0
 
 
-def test_while_memory_is_scarce_nothing_is_granted_and_nothing_forgotten():
+def test_while_memory_is_scarce_nothing_is_granted_and_nothing_forgotten() -> None:
     wire, consumer = make()
     subscribe(wire, consumer)
     consumer.hold(True)
@@ -241,7 +245,7 @@ def test_while_memory_is_scarce_nothing_is_granted_and_nothing_forgotten():
     consumer.hold(False)
     assert [command.flow.messagePermits for command in wire.heard()] == [100]
     consumer.hold(True)
-    wire.bytes(wire.entry(batch(0, rows=90), 0))
+    wire.feed(wire.entry(batch(0, rows=90), 0))
     consumer.pump()
     consumer.settle()
     assert wire.heard() == []
@@ -249,11 +253,11 @@ def test_while_memory_is_scarce_nothing_is_granted_and_nothing_forgotten():
     assert [command.flow.messagePermits for command in wire.heard()] == [90]
 
 
-def test_records_of_an_old_connection_cost_nothing_on_the_new_one():
+def test_records_of_an_old_connection_cost_nothing_on_the_new_one() -> None:
     wire, consumer = make()
     subscribe(wire, consumer)
     consumer.grant()
-    wire.bytes(wire.entry(batch(0, rows=40), 0))
+    wire.feed(wire.entry(batch(0, rows=40), 0))
     consumer.detached(wire.now)
     assert consumer.phase is Phase.DETACHED
     subscribe(wire, consumer)
@@ -262,7 +266,7 @@ def test_records_of_an_old_connection_cost_nothing_on_the_new_one():
     assert [command.flow.messagePermits for command in wire.heard()] == [100]
 
 
-def test_acks_wait_for_a_subscription_and_go_out_before_permits():
+def test_acks_wait_for_a_subscription_and_go_out_before_permits() -> None:
     wire, consumer = make()
     consumer.landed(Position(7, 3), (), wire.now)
     consumer.send_acks(wire.now)
@@ -279,7 +283,7 @@ def test_acks_wait_for_a_subscription_and_go_out_before_permits():
     assert (ack.ack.message_id[0].ledgerId, ack.ack.message_id[0].entryId) == (7, 3)
 
 
-def test_positions_that_are_no_entry_are_not_acknowledged():
+def test_positions_that_are_no_entry_are_not_acknowledged() -> None:
     wire, consumer = make()
     subscribe(wire, consumer)
     for position in (Position(-1, -1), Position(7, -1)):
@@ -294,7 +298,7 @@ def test_positions_that_are_no_entry_are_not_acknowledged():
         (pb.CommandSubscribe.Shared, pb.CommandAck.Individual),
     ],
 )
-def test_cut_landed_entries_are_acknowledged_again(kind, ack_type):
+def test_cut_landed_entries_are_acknowledged_again(kind: Any, ack_type: Any) -> None:
     wire, consumer = make(kind)
     if not consumer.ordered:
         wire.slots.remove(CONSUMER)
@@ -307,7 +311,7 @@ def test_cut_landed_entries_are_acknowledged_again(kind, ack_type):
         wire.slots.set_landed_runs(CONSUMER, [(7, 0, 1)])
     consumer.send_acks(wire.now)
     wire.heard()
-    wire.bytes(wire.entry(batch(0), 0) + wire.entry(batch(1), 1))
+    wire.feed(wire.entry(batch(0), 0) + wire.entry(batch(1), 1))
     assert wire.connection.take_chunk() is None
     consumer.acknowledge_again(wire.now)
     consumer.send_acks(wire.now)
@@ -316,7 +320,7 @@ def test_cut_landed_entries_are_acknowledged_again(kind, ack_type):
     assert [(one.ledgerId, one.entryId) for one in command.ack.message_id][-1] == (7, 1)
 
 
-def test_the_active_one_may_be_told_before_success():
+def test_the_active_one_may_be_told_before_success() -> None:
     wire, consumer = make()
     assert not consumer.active
     consumer.subscribe(wire.connection, 1, wire.now)
@@ -329,7 +333,7 @@ def test_the_active_one_may_be_told_before_success():
     assert consumer.active
 
 
-def test_closing_sends_acks_first_and_drops_what_still_comes():
+def test_closing_sends_acks_first_and_drops_what_still_comes() -> None:
     wire, consumer = make()
     subscribe(wire, consumer)
     consumer.grant()
@@ -338,15 +342,15 @@ def test_closing_sends_acks_first_and_drops_what_still_comes():
     assert consumer.close(wire.now) is not None
     assert [command.type for command in wire.heard()] == [C.ACK, C.CLOSE_CONSUMER]
     assert consumer.phase is Phase.CLOSING
-    wire.bytes(wire.entry(batch(4), 4))
+    wire.feed(wire.entry(batch(4), 4))
     assert wire.connection.take_chunk() is None
     assert wire.scanner.dropped_frames == 1
     wire.connection.close()
     assert consumer.close(wire.now) is None
-    assert consumer.phase is Phase.DETACHED
+    assert consumer.connection is None
 
 
-def test_a_consumer_is_subscribed_once():
+def test_a_consumer_is_subscribed_once() -> None:
     wire, consumer = make()
     consumer.subscribe(wire.connection, 1, wire.now)
     with pytest.raises(ValueError, match="cannot subscribe in phase SUBSCRIBING"):

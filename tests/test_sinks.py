@@ -1,13 +1,18 @@
 """The built-in sinks beyond what the conformance suite asks: folders, failures, full disks, memory, configuration."""
 
+import contextlib
 import errno
+import gc
 import json
 import os
+import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,10 +29,11 @@ from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.disk import Disk
-from fastwire_daemon.encoders.base import Encoder
+from fastwire_daemon.encoders.base import Compression, Encoder, EncoderOptions
 from fastwire_daemon.encoders.gather import Gatherer, own
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
+from fastwire_daemon.encoders.worker import EncoderThread
 from fastwire_daemon.errors import DatasetMismatchError, SinkFailedError
 from fastwire_daemon.sinks import registry
 from fastwire_daemon.sinks.base import LoggedSink, Sink
@@ -151,11 +157,12 @@ def test_writers_take_whole_chunks_in_turn(opened: Callable[..., DatasetSink], t
 
 
 def test_a_folder_has_one_file_a_roll_whatever_the_writers(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
-    sink, feed = opened(fixed={"split": "partition"}, writers=2), Feed(partitions=8, rows=2_000)
+    sink = opened(fixed={"split": "partition"}, writers=2, gather_bytes=4 << 20)
+    feed = Feed(partitions=3, rows=2_000, value_bytes=100)
     for _ in range(10):
-        sink.write(feed.chunk(8))
+        sink.write(feed.chunk(6))
     sink.commit()
-    assert len(files(tmp_path / "data")) == 8
+    assert len(files(tmp_path / "data")) == 3
 
 
 def test_columns_are_cut_and_a_time_that_only_the_folders_need_too(
@@ -168,6 +175,13 @@ def test_columns_are_cut_and_a_time_that_only_the_folders_need_too(
     [file] = files(tmp_path / "data")
     assert pq.read_schema(file).names == ["value", "offset"]
     assert file.parent.name == "hh=22"
+
+
+def test_a_written_chunk_is_released(opened: Callable[..., DatasetSink]) -> None:
+    sink, chunk = opened(), Feed(rows=10).chunk()
+    sink.write(chunk)
+    assert chunk.nbytes == 0
+    assert chunk.rows == 40
 
 
 def test_small_row_groups_when_memory_is_short(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
@@ -399,6 +413,28 @@ def test_a_fault_of_an_encoder_is_a_failed_sink(opened: Callable[..., DatasetSin
     assert feed.held_bytes == 0
 
 
+class UnequalDisk(SickDisk):
+    """Full for one encoder's thread, gone for the other."""
+
+    def write(self, file: int, data: memoryview) -> int:
+        name = threading.current_thread().name
+        self.error = {"encoder-0": errno.ENOSPC, "encoder-1": errno.EIO}.get(name, 0)
+        if self.error == errno.EIO:
+            self.failed.wait(30)
+        return super().write(file, data)
+
+
+def test_a_failure_of_one_thread_ends_the_wait_of_another(opened: Callable[..., DatasetSink]) -> None:
+    sink = opened(disk=UnequalDisk(), compression="none", row_group_rows=1_000, writers=2)
+    feed = Feed(partitions=1, rows=16_000, value_bytes=100)
+    sink.create_dataset()
+    for _ in range(2):
+        sink.write(feed.chunk(1))
+    with pytest.raises(SinkFailedError, match="Input/output error"):
+        sink.commit()
+    assert feed.held_bytes == 0
+
+
 def test_close_deletes_what_was_not_committed(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
     sink, feed = opened(row_group_rows=1_000), Feed(partitions=1, rows=16_000, value_bytes=100)
     sink.write(feed.chunk(1))
@@ -491,6 +527,109 @@ def test_an_own_copy_shares_nothing() -> None:
     assert part.to_pylist() == rows[150:157]
 
 
+def test_dealt_pieces_do_not_keep_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for long_run in (1, 1_000_000):
+        monkeypatch.setattr("fastwire_daemon.encoders.gather._LONG_RUN", long_run)
+        feed = Feed(partitions=2, rows=2_000, value_bytes=100)
+        chunk = feed.chunk(8)
+        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+        gatherer = Gatherer(lambda log, micros: log.partition if log else "", 1 << 30, by_log=True)
+        assert gatherer.add(pa.record_batch(chunk), 1, runs) == []
+        del chunk
+        assert feed.held_bytes > 0
+        pieces = gatherer.flush()
+        assert sum(piece.num_rows for _, piece in pieces) == 16_000
+        assert feed.held_bytes == 0
+
+
+# Encoder threads
+
+
+class FakeFile:
+    """What a stage gives: remembers what is written, and can fail."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.writes = 0
+        self.broken = False
+
+    @property
+    def file(self) -> "FakeFile":
+        return self
+
+    def write(self, data: Any, /) -> int:
+        self.writes += 1
+        if self.broken:
+            raise OSError(errno.EIO, "broken")
+        return len(data)
+
+
+def encoder_thread(
+    stage: Callable[[str], FakeFile], limit_bytes: int = 1 << 30, failures: list[BaseException] | None = None
+) -> "EncoderThread[FakeFile]":
+    failures = [] if failures is None else failures
+    wanted = EncoderOptions(compression=Compression("none"), buffer_bytes=1)
+    return EncoderThread("encoder-test", ParquetEncoder, wanted, stage, limit_bytes, failures.append)
+
+
+def test_the_largest_file_writes_when_all_together_hold_too_much() -> None:
+    batch = pa.record_batch(Feed(partitions=1, rows=1_000).chunk(1))
+    made: dict[str, FakeFile] = {}
+    thread = encoder_thread(lambda folder: made.setdefault(folder, FakeFile()), 4 * batch.nbytes)
+    for folder in ("a", "b", "b", "c"):
+        thread.put([(folder, batch)])
+    thread.put([])
+    thread.put([])  # by now all before has been encoded
+    headers = {folder: file.writes for folder, file in made.items()}
+    thread.put([("c", batch)])
+    thread.put([])
+    thread.put([])
+    assert {folder: file.writes > headers[folder] for folder, file in made.items()} == {
+        "a": False,
+        "b": True,
+        "c": False,
+    }
+    assert [file.rows for file in thread.finish().result()] == [1_000, 2_000, 2_000]
+    thread.stop()
+
+
+def test_a_failure_leaves_all_files_of_the_thread_alone() -> None:
+    feed = Feed(partitions=1, rows=1_000)
+    made: dict[str, FakeFile] = {}
+    failures: list[BaseException] = []
+
+    def stage(folder: str) -> FakeFile:
+        if folder == "refused":
+            raise OSError(errno.EMFILE, "too many files")
+        return made.setdefault(folder, FakeFile())
+
+    thread = encoder_thread(stage, failures=failures)
+    thread.put([("refused", pa.record_batch(feed.chunk(1))), ("a", pa.record_batch(feed.chunk(1)))])
+    for _ in range(1_000):
+        if failures and not feed.held_bytes:
+            break
+        time.sleep(0.01)
+    assert feed.held_bytes == 0, "also before anybody asks for the next thing"
+    assert [str(failure) for failure in failures] == ["[Errno 24] too many files"]
+    failures.clear()
+    thread.drop()
+    thread.put([("a", pa.record_batch(feed.chunk(1))), ("b", pa.record_batch(feed.chunk(1)))])
+    thread.put([])
+    thread.put([])
+    made["a"].broken = True
+    writes = made["b"].writes
+    assert isinstance(thread.finish().exception(), OSError)
+    thread.put([("b", pa.record_batch(feed.chunk(1)))])
+    thread.drop()
+    gc.collect()
+    assert [str(failure) for failure in failures] == ["[Errno 5] broken"]
+    assert made["b"].writes == writes
+    assert feed.held_bytes == 0
+    thread.put([("c", pa.record_batch(feed.chunk(1)))])
+    assert thread.finish().result() == [made["c"]]
+    thread.stop()
+
+
 # Standard output
 
 
@@ -511,19 +650,36 @@ def test_lines_on_standard_output() -> None:
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_a_slow_reader_makes_write_wait(blocking: bool) -> None:
+def test_a_slow_reader_makes_write_wait(blocking: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    filler = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filler += os.write(writing, b"." * 65_536)
     os.set_blocking(writing, blocking)
     feed, sink = Feed(partitions=1, rows=5_000), StdoutSink(writing)
     sink.open()
 
+    waits = threading.Event()
+
+    def select_and_tell(*args: Any) -> Any:
+        waits.set()
+        return select.select(*args)
+
+    monkeypatch.setattr("fastwire_daemon.sinks.stdout.select", SimpleNamespace(select=select_and_tell))
+
     def work() -> None:
-        sink.write(feed.chunk(1))
-        os.close(writing)
+        try:
+            sink.write(feed.chunk(1))
+        finally:
+            os.close(writing)
 
     thread = threading.Thread(target=work)
     thread.start()
+    assert blocking or waits.wait(30)
     with open(reading, "rb") as pipe:
+        assert pipe.read(filler) == b"." * filler
         lines = pipe.read().splitlines()
     thread.join()
     assert [json.loads(line)["value"].encode() for line in lines] == feed.values_of(sink.commit())

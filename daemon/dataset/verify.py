@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet as pq
 import zstandard
 
@@ -386,39 +387,45 @@ class _Verification:
         gaps = sum(len(each.gaps) for each in report.logs)
         report.proven = [
             f"the log is whole: entries 1 to {report.entries}" if report.entries else "the log is empty",
-            f"nothing landed twice: the spans of {len(report.logs)} logs do not overlap",
+            f"nothing landed twice: the spans of {_many(len(report.logs), 'partition')} do not overlap",
             "all rows that were given are in files, or were filtered on purpose",
         ]
         if not self._uncounted:
-            report.proven.append(
-                f"{report.counted_files} files hold {report.counted_rows} rows, each what the log says"
-            )
+            files, rows = _many(report.counted_files, "file"), _many(report.counted_rows, "row")
+            report.proven.append(f"{files} with {rows}: each is what the log says")
         if ordered:
             report.proven.append(
-                f"{len(ordered)} logs were read in order: each span begins where the one before ended"
-                + (f", or behind one of {gaps} declared gaps" if gaps else "")
+                f"no gap in {_many(len(ordered), 'partition')} read in order: each span begins where the one before "
+                "ended" + (f", or behind {_many(gaps, 'declared gap')}" if gaps else "")
             )
         report.trusted = ["that a reader was given all that the broker had between the ends of each span"]
         if changes:
             report.trusted.append(
-                f"that nothing lies between the last entry of a ledger and the first of the next ({changes} times)"
+                "that nothing lies between the last entry of a ledger and the first of the next "
+                f"({_many(changes, 'change')} of ledger)"
             )
         if shared:
             holes = sum(len(each.holes) for each in shared)
             report.trusted.append(
-                f"that {holes} holes in {len(shared)} shared logs are still to come, were never there, or were acked "
-                "by somebody else"
+                f"that what is missing in {_many(len(shared), 'shared partition')} ({_many(holes, 'hole')}) is still "
+                "to come, was never there, or was acked by somebody else"
             )
         if self._floors:
-            report.trusted.append(f"that everything below {self._floors} confirmed positions was settled")
+            report.trusted.append(f"that everything below {_many(self._floors, 'confirmed position')} was settled")
         if gaps:
-            report.trusted.append(f"that {gaps} declared gaps held nothing that could be had")
+            report.trusted.append(f"that nothing could be had from {_many(gaps, 'declared gap')}")
         if report.removed:
-            report.trusted.append(f"that {len(report.removed)} files were taken away on purpose")
+            report.trusted.append(f"that {_many(len(report.removed), 'file')} no longer there went on purpose")
         if self._uncounted:
             report.trusted.append(f"that .{description.extension} files hold as many rows as the log says")
         if waiting := self._storage.list(STAGING):
-            report.trusted.append(f"nothing of what {len(waiting)} writers have in hand: it is not committed")
+            report.trusted.append(
+                f"nothing of what {_many(len(waiting), 'writer')} may have in hand: it is not committed"
+            )
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _texts(log: Log, places: tuple[Position, Position]) -> tuple[str, str]:
@@ -448,7 +455,9 @@ def _rows_in_parquet(path: str) -> int:
 
 
 def _rows_in_arrow(path: str) -> int:
-    return int(pa.dataset.IpcFileFormat().make_fragment(path).count_rows())
+    # Reads the heads of the record batches only; their bodies need not be decompressed.
+    files = pa.fs.LocalFileSystem()
+    return int(pa.dataset.IpcFileFormat().make_fragment(path, filesystem=files).count_rows())
 
 
 def _rows_in_jsonl(path: str) -> int:

@@ -49,9 +49,10 @@ class TopicLog:
         """Count the messages in front of ``index``, those that are gone included."""
         return self[index].first if index < self.end else self.messages
 
-    def find_time(self, time_ms: int) -> int:
-        """Return the index of the first entry published at ``time_ms`` or later; ``end`` if there is none."""
-        return self.start + bisect_left(self._entries, time_ms, key=lambda entry: entry.time_ms)
+    def find_time(self, time_ms: int, *, stored: bool = False) -> int:
+        """Return the index of the first entry published (or ``stored``) at ``time_ms`` or later; else ``end``."""
+        place = bisect_left(self._entries, time_ms, key=lambda entry: entry.stored_ms if stored else entry.time_ms)
+        return self.start + place
 
     def find_message(self, number: int) -> int:
         """Return the index of the entry that holds message ``number`` of the log; ``end`` if there is none yet."""

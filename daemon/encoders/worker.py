@@ -40,8 +40,8 @@ class EncoderThread(Generic[Staged]):
     """Encodes on a thread of its own, one file a folder; :meth:`put` waits when the thread cannot keep up.
 
     ``stage`` opens a file and is called on the thread. All encoders together gather at most ``limit_bytes``, or a
-    little more: then the largest has to write. After a failure everything of this roll is dropped, ``failure`` says
-    why, and what still comes is ignored until :meth:`drop`.
+    little more: then the largest has to write. After a failure everything of this roll is dropped, ``on_failure`` is
+    called with the reason (on the thread), and what still comes is ignored until :meth:`drop`.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class EncoderThread(Generic[Staged]):
         options: EncoderOptions,
         stage: Callable[[str], Staged],
         limit_bytes: int,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._encoder = encoder
         self._options = options
@@ -63,7 +64,8 @@ class EncoderThread(Generic[Staged]):
         self._gathered_bytes = 0  # by all encoders
         self._put_bytes = 0  # counted on the caller's thread, ever
         self._taken_bytes = 0  # counted here, ever
-        self.failure: BaseException | None = None
+        self._on_failure = on_failure
+        self._failure: BaseException | None = None
         self.written_bytes = 0
         """Size of the files of this roll so far."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -103,7 +105,7 @@ class EncoderThread(Generic[Staged]):
         done.exception()
         self._dropping = False
         self._taken_bytes = self._put_bytes
-        self.failure = None
+        self._failure = None
 
     def stop(self) -> None:
         """Drop the roll and end the thread."""
@@ -122,22 +124,21 @@ class EncoderThread(Generic[Staged]):
                 self._guarded(job)
             else:
                 self._finish_job(job)
-            # A reference that waits here for the next job would keep a whole chunk in memory.
-            job = None
 
     def _guarded(self, pieces: list[Piece]) -> None:
         try:
-            while pieces and self.failure is None and not self._dropping:
+            while pieces and self._failure is None and not self._dropping:
                 self._encode(*pieces.pop(0))
         except BaseException as exc:
             self._fail(exc)
         finally:
+            # The loop refers to this list until its next job comes, and each batch keeps a whole chunk in memory.
             pieces.clear()
 
     def _finish_job(self, done: "Future[list[Staged]]") -> None:
         staged: list[Staged] = []
         try:
-            if self.failure is None and not self._dropping:
+            if self._failure is None and not self._dropping:
                 for each in self._files.values():
                     each.encoder.finish()
                     each.staged.rows = each.encoder.rows
@@ -145,8 +146,8 @@ class EncoderThread(Generic[Staged]):
         except BaseException as exc:
             self._fail(exc)
         self._forget()
-        if self.failure is not None:
-            done.set_exception(self.failure)
+        if self._failure is not None:
+            done.set_exception(self._failure)
         else:
             done.set_result(staged)
 
@@ -175,8 +176,9 @@ class EncoderThread(Generic[Staged]):
         while each is not None:
             traceback.clear_frames(each.__traceback__)
             each = each.with_traceback(None).__context__
-        self.failure = exc
+        self._failure = exc
         self._forget()
+        self._on_failure(exc)
 
     def _forget(self) -> None:
         for each in self._files.values():

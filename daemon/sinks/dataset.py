@@ -3,6 +3,7 @@
 import resource
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, cast
@@ -88,9 +89,11 @@ class DatasetSink:
             buffer_bytes=_SMALL_BUFFER if by_folder else _LARGE_BUFFER,
         )
         self._threads = [
-            EncoderThread(f"encoder-{i}", encoder, encoder_options, self._writer.stage, encoder_bytes)
+            EncoderThread(f"encoder-{i}", encoder, encoder_options, self._writer.stage, encoder_bytes, self._on_failure)
             for i in range(writers)
         ]
+        self._failure: BaseException | None = None  # the first one of a thread in this roll
+        self._failure_guard = threading.Lock()
         self._turn = 0
         self._void = True  # until open, and after a failure
         self._forget()
@@ -172,11 +175,14 @@ class DatasetSink:
 
     def write(self, chunk: Chunk) -> None:
         """Take the rows, spans and diverted entries of ``chunk``, and release it."""
-        with self._rolling():
-            self._spans.add(chunk)
-            self._diverted.extend(chunk.diverted)
-            if chunk.rows:
-                self._write_rows(chunk)
+        try:
+            with self._rolling():
+                self._spans.add(chunk)
+                self._diverted.extend(chunk.diverted)
+                if chunk.rows:
+                    self._write_rows(chunk)
+        finally:
+            chunk.release()
 
     def refresh(self) -> Coverage:
         """Read what others have landed; the open roll stays open."""
@@ -192,6 +198,9 @@ class DatasetSink:
         with self._rolling():
             self._deal(self._gatherer.flush())
             results = [thread.finish() for thread in self._threads]
+            wait(results)
+            if self._failure is not None:
+                raise self._failure
             files = [staged for result in results for staged in result.result()]
             coverage = self._writer.commit(files, self._spans.take(), diverted=self._diverted, floors=self._floors)
         written = sum(staged.nbytes for staged in files)
@@ -230,7 +239,7 @@ class DatasetSink:
                 self._turn = (self._turn + 1) % len(shares)
                 share = self._turn
             else:
-                share = self._turn = (self._turn + 1) % len(shares)
+                share = crc32(folder.encode()) % len(shares)
             shares[share].append((folder, self._cut(batch)))
         pieces.clear()
         for thread, mine in zip(self._threads, shares, strict=True):
@@ -258,15 +267,21 @@ class DatasetSink:
         else:
             self._full[threading.get_ident()] = message
 
+    def _on_failure(self, exc: BaseException) -> None:
+        """On a thread: the roll is lost, so nobody needs to wait for space any more."""
+        with self._failure_guard:
+            if self._failure is None:
+                self._failure = exc
+        self._stop.set()
+
     @contextmanager
     def _rolling(self) -> Iterator[None]:
         """Whatever goes wrong in the block, or has gone wrong on a thread: the roll is void, until open."""
         try:
             if self._void:
                 raise SinkFailedError("the roll is void: open the sink again")
-            for thread in self._threads:
-                if thread.failure is not None:
-                    raise thread.failure
+            if self._failure is not None:
+                raise self._failure
             yield
         except (FastwireError, UndeclaredGapError, OverlapError):
             self._drop_roll()
@@ -282,4 +297,5 @@ class DatasetSink:
         for thread in self._threads:
             thread.drop()
         self._full.clear()
+        self._failure = None
         self._forget()

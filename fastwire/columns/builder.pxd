@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from fastwire.wire.pool cimport fw_memory, fw_pool
+from fastwire.wire.varint cimport FW_STEP, fw_copy_steps
 
 cdef enum:                       # variable-sized cells; the number is also the block of the chunk's memory
     VAR_VALUE = 1
@@ -46,6 +47,9 @@ cdef enum:                       # which columns are built
     HAS_REDELIVERY_COUNT = 1 << 15
     HAS_BROKER = 1 << 16
 
+cdef enum:
+    SMALL_CELL = 512             # up to here copying in steps beats a call of memcpy
+
 cdef struct Cells:               # one variable-sized column
     int32_t* offsets             # rows + 1
     uint8_t* validity
@@ -54,6 +58,7 @@ cdef struct Cells:               # one variable-sized column
     int64_t capacity
     int64_t filled               # rows whose offsets are written
     int64_t present              # rows that are not null
+    bint holes                   # there is a null; until then validity is not written
 
 cdef struct Dictionary:          # strings that repeat: producer names
     int32_t* offsets
@@ -115,6 +120,7 @@ cdef void columns_mark(Columns* c, Mark* mark) noexcept nogil
 cdef void columns_rewind(Columns* c, const Mark* mark) noexcept nogil
 cdef void columns_finish(Columns* c) noexcept nogil
 cdef void columns_drop(Columns* c) noexcept nogil
+cdef void cells_hole(Cells* v) noexcept nogil
 cdef bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil
 
 
@@ -123,29 +129,36 @@ cdef inline void set_bit(uint8_t* bits, int64_t i) noexcept nogil:
 
 
 cdef inline void cells_fill(Cells* v, int64_t row) noexcept nogil:
-    """Nulls up to ``row``."""
+    """Nulls from the first row that has no cell yet up to ``row``, which lies behind it."""
     cdef int64_t i
+    if not v.holes:
+        cells_hole(v)
     cdef int32_t at = <int32_t>v.size
     for i in range(v.filled, row):
         v.offsets[i] = at
     v.filled = row
 
 
-cdef inline int cells_put(Columns* c, int which, int64_t row, const uint8_t* data, int64_t size) noexcept nogil:
-    """Set the cell of ``row`` (rows only ever grow) to a copy of ``data``."""
+cdef inline int cells_put(
+    Columns* c, int which, int64_t row, const uint8_t* data, int64_t size, const uint8_t* edge
+) noexcept nogil:
+    """Set the cell of ``row`` (rows only ever grow) to a copy of ``data``; up to ``edge`` reading is harmless."""
     cdef Cells* v = &c.cells[which]
-    if v.capacity - v.size < size:
-        if cells_grow(c, which, size):
+    if v.capacity - v.size < size + FW_STEP:
+        if cells_grow(c, which, size + FW_STEP):
             return -1
     if v.filled < row:
         cells_fill(v, row)
     v.offsets[row] = <int32_t>v.size
     v.filled = row + 1
-    set_bit(v.validity, row)
+    if v.holes:
+        set_bit(v.validity, row)
     v.present += 1
-    if size:                     # an empty cell may come before there is any data to point at
+    if size <= SMALL_CELL and edge - data >= size + FW_STEP:
+        fw_copy_steps(v.data + v.size, data, size)
+    else:
         memcpy(v.data + v.size, data, <size_t>size)
-        v.size += size
+    v.size += size
     return 0
 
 
@@ -157,10 +170,10 @@ cdef inline int header_put(
     if row >= c.header_capacity:
         if headers_grow(c, 1):
             return -1
-    if cells_put(c, VAR_HEADER_KEY, row, key, key_size):
+    if cells_put(c, VAR_HEADER_KEY, row, key, key_size, key + key_size):
         return -1
     if value is not NULL:
-        if cells_put(c, VAR_HEADER_VALUE, row, value, value_size):
+        if cells_put(c, VAR_HEADER_VALUE, row, value, value_size, value + value_size):
             return -1
     c.headers = row + 1
     return 0
@@ -193,11 +206,17 @@ cdef inline int64_t columns_bytes(const Columns* c) noexcept nogil:
 
 cdef inline void fill32(int32_t* column, int64_t first, int64_t last, int32_t value) noexcept nogil:
     cdef int64_t i
+    if last - first == 1:
+        column[first] = value
+        return
     for i in range(first, last):
         column[i] = value
 
 
 cdef inline void fill64(int64_t* column, int64_t first, int64_t last, int64_t value) noexcept nogil:
     cdef int64_t i
+    if last - first == 1:
+        column[first] = value
+        return
     for i in range(first, last):
         column[i] = value

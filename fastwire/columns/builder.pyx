@@ -288,6 +288,14 @@ cdef int dictionary_add(Columns* c, Dictionary* d, const uint8_t* text, int64_t 
     return entry
 
 
+cdef void cells_hole(Cells* v) noexcept nogil:
+    """The first null of the column is near: what is there so far is valid, and that is written now."""
+    v.holes = True
+    memset(v.validity, 0xFF, <size_t>(v.filled >> 3))
+    if v.filled & 7:
+        v.validity[v.filled >> 3] = <uint8_t>((1 << (v.filled & 7)) - 1)
+
+
 cdef void columns_mark(Columns* c, Mark* mark) noexcept nogil:
     cdef int which
     mark.rows = c.rows
@@ -315,7 +323,8 @@ cdef void columns_rewind(Columns* c, const Mark* mark) noexcept nogil:
         v = &c.cells[which]
         rows = mark.headers if which >= VAR_HEADER_KEY else mark.rows
         if v.filled > rows:
-            clear_bits(v.validity, rows, v.filled)
+            if v.holes:
+                clear_bits(v.validity, rows, v.filled)
             v.filled = rows
         v.size = mark.size[which]
         v.present = mark.present[which]
@@ -340,8 +349,9 @@ cdef void columns_finish(Columns* c) noexcept nogil:
         if which >= VAR_HEADER_KEY:
             if c.header_capacity == 0:
                 continue
-            cells_fill(v, c.headers)
-        else:
+            if v.filled < c.headers:
+                cells_fill(v, c.headers)
+        elif v.filled < c.rows:
             cells_fill(v, c.rows)
         v.offsets[v.filled] = <int32_t>v.size
         c.hint[which] = v.size if v.size < LARGEST_HINT else LARGEST_HINT

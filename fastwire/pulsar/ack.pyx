@@ -1,7 +1,7 @@
 """FLOW and ACK frames, encoded from runs of entries without an object an entry (specs: pulsar 13.2 and 15)."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 __all__ = ["encode_ack_cumulative", "encode_ack_runs", "encode_flow"]
@@ -28,6 +28,13 @@ cdef inline int varint_size(uint64_t value) noexcept nogil:
     return n
 
 
+cdef inline void put_u32be(uint8_t* p, uint32_t value) noexcept nogil:
+    p[0] = <uint8_t>(value >> 24)
+    p[1] = <uint8_t>(value >> 16)
+    p[2] = <uint8_t>(value >> 8)
+    p[3] = <uint8_t>value
+
+
 cdef inline uint8_t* put_id(uint8_t* p, int64_t ledger, int64_t entry) noexcept nogil:
     """CommandAck.message_id; -1 is legal and written as an unsigned number (pulsar 29, trap 13)."""
     p[0] = 0x1A
@@ -48,8 +55,8 @@ cdef bytes frame(int kind, const uint8_t* body, int64_t size):
     p[2] = <uint8_t>(kind << 3 | 2)
     p = put_varint(p + 3, <uint64_t>size)
     command = (p - head) - 8 + size
-    head[0:4] = [((command + 4) >> 24) & 0xFF, ((command + 4) >> 16) & 0xFF, ((command + 4) >> 8) & 0xFF, (command + 4) & 0xFF]
-    head[4:8] = [(command >> 24) & 0xFF, (command >> 16) & 0xFF, (command >> 8) & 0xFF, command & 0xFF]
+    put_u32be(head, <uint32_t>(command + 4))
+    put_u32be(head + 4, <uint32_t>command)
     return PyBytes_FromStringAndSize(<char*>head, p - head) + PyBytes_FromStringAndSize(<const char*>body, size)
 
 

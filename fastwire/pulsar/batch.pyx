@@ -48,11 +48,27 @@ from fastwire.columns.builder cimport (
     headers_close,
     is_utf8,
 )
-from fastwire.pulsar.metadata cimport Metadata, Single, read_bytes, read_metadata, read_single, skip_field
+from fastwire.pulsar.metadata cimport (
+    ONE_COMPACTED_OUT,
+    ONE_EVENT_TIME,
+    ONE_KEY,
+    ONE_KEY_IS_BASE64,
+    ONE_NULL_KEY,
+    ONE_NULL_VALUE,
+    ONE_ORDERING_KEY,
+    ONE_PROPERTIES,
+    ONE_SEQUENCE_ID,
+    Metadata,
+    Single,
+    read_bytes,
+    read_single,
+    read_single_plain,
+    skip_field,
+)
 from fastwire.wire.frame cimport Frame
 from fastwire.wire.reader cimport (
     FAULT_LENGTH,
-    FAULT_NONE,
+    FAULT_TRUNCATED,
     Reader,
     read_span,
     read_u32be,
@@ -61,13 +77,14 @@ from fastwire.wire.reader cimport (
     reader_fail,
     reader_init,
 )
+from fastwire.wire.varint cimport fw_u32be
 
 __all__ = ["Message", "MessageBatch"]
 
 cdef enum:
-    SMALLEST_ELEMENT = 6         # 4 bytes of size and the required payload_size: bounds what a count may claim
-    MOST_SCHEMA_BYTES = 32 << 20 # of copies of one entry's schema version, which has 8 bytes where it is not forged
-    LAST_MILLI = 253402300799999 # the end of the year 9999: no reader shows later ones, and times 1,000 would wrap
+    SMALLEST_ELEMENT = 6          # 4 bytes of size and the required payload_size: bounds what a count may claim
+    MOST_SCHEMA_BYTES = 32 << 20  # of copies of one entry's schema version, which has 8 bytes where it is not forged
+    LAST_MILLI = 253402300799999  # the end of the year 9999: no reader shows later ones, and times 1,000 would wrap
 
 
 cdef inline int64_t micros(uint64_t milli) noexcept nogil:
@@ -123,10 +140,10 @@ cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t siz
     cdef Cells* v = &c.cells[VAR_KEY]
     cdef Py_ssize_t decoded = base64_size(text, size)
     if decoded < 0:
-        return cells_put(c, VAR_KEY, row, text, size)
+        return cells_put(c, VAR_KEY, row, text, size, text + size)
     if v.capacity - v.size < decoded and cells_grow(c, VAR_KEY, decoded):
         return -1
-    if cells_put(c, VAR_KEY, row, text, 0):
+    if cells_put(c, VAR_KEY, row, text, 0, text):
         return -1
     if decoded:
         decode_base64(text, v.data + v.size, decoded)
@@ -137,13 +154,13 @@ cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t siz
 cdef int put_properties(
     Columns* c, int64_t row, const uint8_t* start, const uint8_t* end, uint64_t property_tag
 ) noexcept nogil:
-    """Walk the message once more for its properties; they are rare, so the first walk only counts them."""
+    """Walk the message once more for its properties; they are rare, so the first walk only sees that there are any."""
     cdef Reader r
     cdef Reader pair
     cdef uint64_t tag
-    cdef Py_ssize_t size
-    cdef Py_ssize_t key_size
-    cdef Py_ssize_t value_size
+    cdef int64_t size
+    cdef int64_t key_size
+    cdef int64_t value_size
     cdef const uint8_t* at
     cdef const uint8_t* key
     cdef const uint8_t* value
@@ -176,61 +193,82 @@ cdef int put_properties(
     return DECODED
 
 
+cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head, const uint8_t* end) noexcept nogil:
+    """Cells of the current row that most messages do not have."""
+    cdef uint32_t mask = c.mask
+    if s.seen & ONE_EVENT_TIME and s.event_time and mask & HAS_EVENT_TIME:
+        event_time_put(c, row, micros(s.event_time))
+    if s.seen & ONE_ORDERING_KEY and mask & HAS_ORDERING_KEY:
+        if cells_put(c, VAR_ORDERING_KEY, row, s.ordering_key, s.ordering_key_size, end):
+            return NO_MEMORY
+    if s.seen & ONE_PROPERTIES and mask & HAS_HEADERS:
+        return put_properties(c, row, head, end, 0x0A)
+    return DECODED
+
+
 cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
     cdef Single s
     cdef int32_t i
-    cdef int64_t row
-    cdef uint32_t size
+    cdef int64_t row = c.rows
+    cdef int64_t size
     cdef int status
     cdef uint32_t mask = c.mask
-    cdef const uint8_t* head
+    cdef const uint8_t* at = r.pos           # of this message
+    cdef const uint8_t* edge = r.end         # of the block
     cdef const uint8_t* value
     for i in range(m.messages):
-        size = read_u32be(r)
-        if <int64_t>size > r.end - r.pos:
+        r.pos = at
+        if edge - at < 4:
+            reader_fail(r, FAULT_TRUNCATED, 4)
+            return DAMAGED
+        at += 4
+        size = fw_u32be(at - 4)
+        if size > edge - at:
+            r.pos = at
             reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
             return DAMAGED
-        head = r.pos
-        read_single(r, head + size, &s)
-        if r.fault:
+        value = at + size
+        if not read_single_plain(at, value, &s):
+            r.pos = at
+            read_single(r, value, &s)
+            if r.fault:
+                return DAMAGED
+        if s.payload_size > edge - value:
+            r.pos = value
+            reader_fail(r, FAULT_TRUNCATED, <Py_ssize_t>s.payload_size)
             return DAMAGED
-        value = read_span(r, <Py_ssize_t>s.payload_size)
-        if value is NULL:
-            return DAMAGED
-        if s.compacted_out:
-            continue
         # A set bit means not acknowledged; bits beyond the words are acknowledged (pulsar 15.3).
-        if place.ack_set is not NULL and not (
+        if s.seen & ONE_COMPACTED_OUT or (place.ack_set is not NULL and not (
             i >> 6 < place.ack_words and place.ack_set[i >> 6] >> (i & 63) & 1
-        ):
+        )):
+            at = value + s.payload_size
             continue
-        row = c.rows
         if row >= c.capacity and columns_reserve(c, 1):
             return NO_MEMORY
-        if mask & HAS_VALUE and not s.null_value:
-            if cells_put(c, VAR_VALUE, row, value, <int64_t>s.payload_size):
+        if mask & HAS_VALUE and not s.seen & ONE_NULL_VALUE:
+            if cells_put(c, VAR_VALUE, row, value, s.payload_size, edge):
                 return NO_MEMORY
-        if mask & HAS_KEY and s.key is not NULL and not s.null_key:
-            if s.key_is_base64:
-                if put_base64(c, row, s.key, s.key_size):
+        if s.seen & ONE_KEY and mask & HAS_KEY:
+            if s.seen & (ONE_KEY_IS_BASE64 | ONE_NULL_KEY):
+                if not s.seen & ONE_NULL_KEY and put_base64(c, row, s.key, s.key_size):
                     return NO_MEMORY
-            elif cells_put(c, VAR_KEY, row, s.key, s.key_size):
+            elif cells_put(c, VAR_KEY, row, s.key, s.key_size, edge):
                 return NO_MEMORY
         if mask & HAS_BATCH_INDEX:
             c.batch_index[row] = i
         if mask & HAS_SEQUENCE_ID:
-            c.sequence_id[row] = <int64_t>(s.sequence_id if s.has_sequence_id else m.sequence_id + <uint64_t>i)
-        if s.event_time and mask & HAS_EVENT_TIME:
-            event_time_put(c, row, micros(s.event_time))
-        if s.ordering_key is not NULL and mask & HAS_ORDERING_KEY:
-            if cells_put(c, VAR_ORDERING_KEY, row, s.ordering_key, s.ordering_key_size):
-                return NO_MEMORY
-        if s.properties and mask & HAS_HEADERS:
-            status = put_properties(c, row, head, head + size, 0x0A)
+            c.sequence_id[row] = <int64_t>(
+                s.sequence_id if s.seen & ONE_SEQUENCE_ID else m.sequence_id + <uint64_t>i
+            )
+        if s.seen & (ONE_EVENT_TIME | ONE_ORDERING_KEY | ONE_PROPERTIES):
+            status = put_rare(c, row, &s, at, value)
             if status:
                 return status
         c.payload += s.payload_size
-        c.rows = row + 1
+        row += 1
+        c.rows = row
+        at = value + s.payload_size
+    r.pos = at
     return DECODED
 
 
@@ -238,19 +276,20 @@ cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Read
     cdef int64_t row = c.rows
     cdef int64_t size = r.end - r.pos
     cdef uint32_t mask = c.mask
+    cdef const uint8_t* edge = m.start + m.size
     cdef int status
     if place.ack_set is not NULL and not (place.ack_words and place.ack_set[0] & 1):
         return DECODED
     if row >= c.capacity and columns_reserve(c, 1):
         return NO_MEMORY
     if mask & HAS_VALUE and not m.null_value:
-        if cells_put(c, VAR_VALUE, row, r.pos, size):
+        if cells_put(c, VAR_VALUE, row, r.pos, size, r.end):
             return NO_MEMORY
-    if mask & HAS_KEY and m.key is not NULL and not m.null_key:
+    if m.key is not NULL and mask & HAS_KEY and not m.null_key:
         if m.key_is_base64:
             if put_base64(c, row, m.key, m.key_size):
                 return NO_MEMORY
-        elif cells_put(c, VAR_KEY, row, m.key, m.key_size):
+        elif cells_put(c, VAR_KEY, row, m.key, m.key_size, edge):
             return NO_MEMORY
     if mask & HAS_BATCH_INDEX:
         c.batch_index[row] = -1
@@ -259,10 +298,10 @@ cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Read
     if m.event_time and mask & HAS_EVENT_TIME:
         event_time_put(c, row, micros(m.event_time))
     if m.ordering_key is not NULL and mask & HAS_ORDERING_KEY:
-        if cells_put(c, VAR_ORDERING_KEY, row, m.ordering_key, m.ordering_key_size):
+        if cells_put(c, VAR_ORDERING_KEY, row, m.ordering_key, m.ordering_key_size, edge):
             return NO_MEMORY
     if m.properties and mask & HAS_HEADERS:
-        status = put_properties(c, row, m.start, m.start + m.size, 0x22)
+        status = put_properties(c, row, m.start, edge, 0x22)
         if status:
             return status
     c.payload += size
@@ -297,7 +336,9 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
         status = DAMAGED
     if not status and m.schema_version_size and mask & HAS_SCHEMA_VERSION:
         for row in range(first, last):
-            if cells_put(c, VAR_SCHEMA_VERSION, row, m.schema_version, m.schema_version_size):
+            if cells_put(
+                c, VAR_SCHEMA_VERSION, row, m.schema_version, m.schema_version_size, m.start + m.size
+            ):
                 status = NO_MEMORY
                 break
     if status:
@@ -339,18 +380,20 @@ cdef class Message:
     @property
     def value(self):
         """bytes, or None for a tombstone."""
-        if self._single.null_value:
+        if self._single.seen & ONE_NULL_VALUE:
             return None
         return PyBytes_FromStringAndSize(<const char*>self._value, self._single.payload_size)
 
     @property
     def key(self):
         """bytes, decoded where the producer says base64 and it is; or None."""
-        if self._single.key is NULL or self._single.null_key:
+        if self._single.seen & (ONE_KEY | ONE_NULL_KEY) != ONE_KEY:
             return None
-        cdef Py_ssize_t decoded = base64_size(self._single.key, self._single.key_size)
+        cdef Py_ssize_t decoded = -1
         cdef bytes key
-        if decoded < 0 or not self._single.key_is_base64:
+        if self._single.seen & ONE_KEY_IS_BASE64:
+            decoded = base64_size(self._single.key, self._single.key_size)
+        if decoded < 0:
             return PyBytes_FromStringAndSize(<const char*>self._single.key, self._single.key_size)
         key = PyBytes_FromStringAndSize(NULL, decoded)
         decode_base64(self._single.key, <uint8_t*><char*>key, decoded)
@@ -359,24 +402,24 @@ cdef class Message:
     @property
     def ordering_key(self):
         """bytes, or None."""
-        if self._single.ordering_key is NULL:
+        if not self._single.seen & ONE_ORDERING_KEY:
             return None
         return PyBytes_FromStringAndSize(<const char*>self._single.ordering_key, self._single.ordering_key_size)
 
     @property
     def sequence_id(self):
         """int, or None where the element has none of its own."""
-        return self._single.sequence_id if self._single.has_sequence_id else None
+        return self._single.sequence_id if self._single.seen & ONE_SEQUENCE_ID else None
 
     @property
     def event_time(self):
         """Milliseconds since 1970, 0 = unset."""
-        return self._single.event_time
+        return self._single.event_time if self._single.seen & ONE_EVENT_TIME else 0
 
     @property
     def compacted_out(self):
         """True for an element that compaction removed; its value is empty."""
-        return bool(self._single.compacted_out)
+        return bool(self._single.seen & ONE_COMPACTED_OUT)
 
     @property
     def properties(self):
@@ -384,7 +427,7 @@ cdef class Message:
         cdef Reader r
         cdef Reader pair
         cdef uint64_t tag
-        cdef Py_ssize_t size
+        cdef int64_t size
         cdef const uint8_t* at
         found = []
         reader_init(&r, self._head, self._head_size)

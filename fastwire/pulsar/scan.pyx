@@ -10,7 +10,7 @@ Frame layout (specs: pulsar 1)::
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from fastwire.columns.builder cimport Columns, columns_bytes, columns_drop, columns_open
 from fastwire.columns.chunk cimport Chunk, Places, SpanRow, chunk_close, places_drop, places_open_span, places_run
@@ -23,22 +23,17 @@ from fastwire.pulsar.metadata cimport (
     read_ack_set,
     read_bytes,
     read_command_message,
+    read_message_plain,
     read_metadata,
+    read_metadata_plain,
     skip_field,
 )
-from fastwire.pulsar.slot cimport LANDED, STAGED, Slot, SlotTable, State, runs_add, slot_stage, slot_state
-from fastwire.wire.codecs cimport (
-    CODEC_LZ4_BLOCK,
-    CODEC_NONE,
-    CODEC_SNAPPY_RAW,
-    CODEC_ZLIB,
-    CODEC_ZSTD,
-    Codec,
-    Decompressor,
-)
+from fastwire.pulsar.slot cimport LANDED, Slot, SlotTable, State, runs_add, slot_stage, slot_state
+from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW, Codec, Decompressor
 from fastwire.wire.pool cimport Pool
-from fastwire.wire.reader cimport Reader, read_u16be, read_u32be, read_uvarint, reader_error, reader_init
+from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
+from fastwire.wire.varint cimport fw_u32be
 
 from enum import IntEnum
 
@@ -101,7 +96,8 @@ cdef class ColdEntry:
     cdef readonly bytes payload
 
     def __repr__(self):
-        return f"ColdEntry({self.log.topic} {self.log.partition} {self.ledger}:{self.entry} {self.reason}: {self.detail})"
+        place = f"{self.log.topic} {self.log.partition} {self.ledger}:{self.entry}"
+        return f"ColdEntry({place} {self.reason}: {self.detail})"
 
 
 cdef Codec codec_of(uint32_t compression) noexcept nogil:
@@ -242,7 +238,6 @@ cdef class Scanner:
         cdef ReceiveBuffer b = self.buffer
         cdef const uint8_t* p
         cdef int64_t size, total, command
-        cdef Reader r
         cdef int stop
         self.command = None
         while True:
@@ -251,9 +246,8 @@ cdef class Scanner:
             if size < 8:
                 b.wanted = 8
                 return STOP_NEED_BYTES
-            reader_init(&r, p, 8)
-            total = read_u32be(&r)
-            command = read_u32be(&r)
+            total = fw_u32be(p)
+            command = fw_u32be(p + 4)
             if total < 4 or total > self.max_frame:
                 raise ProtocolError("totalSize", 0, detail=f"{total} is not within 4 and {self.max_frame}")
             if command > total - 4:
@@ -278,9 +272,10 @@ cdef class Scanner:
         cdef MessageHead head
         cdef uint64_t tag
         cdef uint64_t kind = 0
-        cdef Py_ssize_t n
         cdef const uint8_t* body = NULL
-        cdef Py_ssize_t body_size = 0
+        cdef int64_t body_size = 0
+        if read_message_plain(p + 8, p + 8 + command_size, &head):
+            return self.message(p, size, 8 + command_size, NULL, 0, &head)
         reader_init(&r, p, 8 + command_size)
         r.pos = p + 8
         # BaseCommand: 1 = type, 9 = message. Everything else is cold.
@@ -312,8 +307,9 @@ cdef class Scanner:
         return self.message(p, size, 8 + command_size, body, body_size, &head)
 
     cdef int message(
-        self, const uint8_t* p, int64_t size, int64_t at, const uint8_t* body, Py_ssize_t body_size, MessageHead* head
+        self, const uint8_t* p, int64_t size, int64_t at, const uint8_t* body, int64_t body_size, MessageHead* head
     ) except -1:
+        """One MESSAGE; what follows the command is at ``p + at``. ``body`` is asked only for an ack_set."""
         cdef Slot* slot = self.slots.find(head.consumer_id, self.connection)
         cdef Reader r
         cdef Reader inner
@@ -353,6 +349,8 @@ cdef class Scanner:
             length = read_u32be(&r)
             if r.fault or length > r.end - r.pos:
                 bad, detail = "BatchDeSerializeError", f"metadata of {length} bytes is beyond the frame"
+            elif read_metadata_plain(r.pos, r.pos + length, &m):
+                r.pos += length
             else:
                 reader_init(&inner, r.pos, length)
                 read_metadata(&inner, &m)

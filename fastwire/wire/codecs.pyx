@@ -26,6 +26,7 @@ cdef enum:
     ZLIB_RATIO = 1032            # 258 bytes from 2 bits
     SNAPPY_RATIO = 32            # a copy of 64 bytes takes 2 to 3 bytes
     ZSTD_RATIO = 32_768          # a block of 128 KiB that repeats one byte takes 4
+    LOCK_KEPT = 32_000           # below this size the crc32c package never releases the interpreter lock
     SCRATCH_KEPT = 4 << 20       # a larger scratch is given back when the entry is decoded
 
 
@@ -80,8 +81,9 @@ cdef class Decompressor:
     cdef uint32_t crc32c(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
         self._input.at = <uint8_t*>data
         self._input.size = size
-        # 0: keep the interpreter lock. Winning it back costs more than any entry's CRC.
-        return _crc32c(self._input, 0, 0)
+        # Winning the interpreter lock back costs more than any entry's CRC. The package keeps it below 32 KiB anyway,
+        # and for a small entry the two further arguments that ask for it cost a third of the call.
+        return _crc32c(self._input) if size < LOCK_KEPT else _crc32c(self._input, 0, 0)
 
     cdef int reserve(self, int64_t size) except -1:
         """Make the scratch hold ``size`` bytes; its content is lost."""

@@ -8,6 +8,7 @@ import pytest
 
 from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
+from tests.crash.nursery import Nursery
 from tests.crash.scene import Scene
 
 TOPIC = "persistent://public/default/numbers"
@@ -21,13 +22,20 @@ def dev_broker() -> Iterator[PulsarDevBroker]:
         assert broker.violations == []
 
 
-@pytest.fixture
-def dev_scene(dev_broker: PulsarDevBroker, tmp_path: Path) -> Callable[..., Scene]:
-    """Makes scenes on the embedded broker; ``url`` puts something in between."""
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where daemons are forked from."""
+    with Nursery() as process:
+        yield process
 
-    def make(*, partitions: int = 2, url: str = "", **options: Any) -> Scene:
+
+@pytest.fixture
+def dev_scene(dev_broker: PulsarDevBroker, tmp_path: Path, nursery: Nursery) -> Callable[..., Scene]:
+    """Makes scenes on the embedded broker."""
+
+    def make(*, partitions: int = 2, **options: Any) -> Scene:
         dev_broker.create_topic(TOPIC, partitions)
-        scene = Scene(dev_broker.url, TOPIC, tmp_path, partitions=partitions, **options)
+        scene = Scene(dev_broker.url, TOPIC, tmp_path, partitions=partitions, nursery=nursery, **options)
         scene._backlog = lambda: backlog(scene)
         return scene
 

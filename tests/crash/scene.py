@@ -9,6 +9,7 @@ from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.admin import partition_names
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.feed import Feed
+from tests.crash.nursery import Nursery
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.raw import read_cursor
 
@@ -34,9 +35,11 @@ class Scene:
         kind: str = "failover",
         token: str | None = None,
         backlog: Callable[[], int] | None = None,
+        nursery: Nursery | None = None,
         **job: Any,
     ) -> None:
         self.folder = folder
+        self._nursery = nursery
         self.partitions = partitions
         self.path = folder / "data"
         self.job = Job(url, topic, self.path, kind=kind, roll=ROLL, **job)
@@ -65,6 +68,7 @@ class Scene:
         config = job.write(self.folder / "config")
         ending = ("--until-end",) if until_end else ()
         log = self.folder / f"run-{self._runs:03d}.log"
+        options.setdefault("nursery", self._nursery)
         return Daemon("run", str(config), *ending, *arguments, log=log, script=script, **options)
 
     def settle(self) -> None:

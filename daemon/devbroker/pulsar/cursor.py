@@ -76,6 +76,10 @@ class Cursor:
             left -= self.log[index].messages - bits.bit_count()
         return left
 
+    def entries(self) -> int:
+        """Count the entries that are not wholly acknowledged."""
+        return self.log.end - self.mark - sum(end - start for start, end in self._acked)
+
     def _advance(self, mark: int) -> None:
         self.mark = mark
         self._acked.drop_below(mark)

@@ -134,7 +134,10 @@ class Pending:
 
 
 class SharedDispatcher(Dispatcher):
-    """Shared: entries go round the consumers that have permits, best priority first."""
+    """Shared: entries go round the consumers that have permits, best priority first.
+
+    Only what was asked for again has a ``redelivery_count``, and only while the subscription has consumers.
+    """
 
     def __init__(self, subscription: "Subscription", *, max_unacked: int) -> None:
         super().__init__(subscription)
@@ -146,7 +149,9 @@ class SharedDispatcher(Dispatcher):
         self._turn = 0
 
     def left(self, consumer: Consumer) -> None:
-        self._send_again([index for index, one in self.pending.items() if one.consumer is consumer])
+        for index in [index for index, one in self.pending.items() if one.consumer is consumer]:
+            self._settle(index)
+            self._set_aside(index)
         if not self.subscription.consumers:
             self.rewind()
 
@@ -157,6 +162,7 @@ class SharedDispatcher(Dispatcher):
         self.pending.clear()
         self._again.clear()
         self._again_set.clear()
+        self._counts.clear()
 
     def dispatch(self) -> bool:
         sent = 0

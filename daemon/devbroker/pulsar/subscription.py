@@ -76,6 +76,7 @@ class Subscription:
                     raise RefusedError(pb.ConsumerAssignError, f"Range conflict with consumer {other.name}")
         self.consumers.append(consumer)
         self.dispatcher.joined(consumer)
+        self.announce()
 
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer out; what it did not acknowledge goes to the others."""
@@ -89,12 +90,15 @@ class Subscription:
             self.topic.subscriptions.pop(self.name, None)
 
     def announce(self) -> None:
-        """Tell the consumers of a Failover subscription which of them is served, if that is news to them."""
+        """Tell the consumers of a Failover subscription which of them is served, if that is news to them.
+
+        As from a real broker this can come in front of the answer to SUBSCRIBE.
+        """
         if self.kind != Type.Failover or self.dispatcher.waiting:
             return
         for consumer in self.consumers:
             is_active = consumer is self.dispatcher.active
-            if consumer.ready and consumer.told_active is not is_active:
+            if consumer.told_active is not is_active:
                 consumer.told_active = is_active
                 change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=is_active)
                 consumer.connection.send(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change)
@@ -148,9 +152,13 @@ class Subscription:
         self.schedule()
 
     def seek(self, index: int, left: int | None = None) -> None:
-        """Start again at ``index`` and send every consumer away; they subscribe anew."""
+        """Start again at ``index``; consumers are closed and subscribe anew, on Failover the served one."""
         self.seeking = True
-        self.disconnect()
+        active = self.dispatcher.active
+        if self.kind == Type.Failover and active is not None:
+            active.connection.close_consumer(active)
+        else:
+            self.disconnect()
         self.seeking = False
         self.cursor.reset(max(index, self.topic.log.start), left)
         self.dispatcher.rewind()

@@ -71,6 +71,10 @@ class Topic:
         """Store an entry that was built with ``fastwire.pulsar.payload``."""
         return self.append(entry.body, entry.messages, entry.publish_time)
 
+    def find_time(self, time_ms: int) -> int:
+        """Return the index of the first entry of that time or later: our time if we note it, else the producer's."""
+        return self.log.find_time(time_ms, stored=self.options.broker_entry_metadata)
+
     def subscribe(self, request: pb.CommandSubscribe) -> Subscription:
         """Return the subscription that a request names, made if need be."""
         subscription = self.subscriptions.get(request.subscription)
@@ -79,7 +83,7 @@ class Topic:
             subscription = Subscription(self, request.subscription, request.subType, mark=mark, durable=request.durable)
             self.subscriptions[request.subscription] = subscription
         elif subscription.durable != request.durable:
-            raise RefusedError(pb.NotAllowedError, "Durable and non-durable consumers on one subscription")
+            raise RefusedError(pb.NotAllowedError, "Durable subscription with the same name already exists.")
         return subscription
 
     def disconnect(self, assigned_url: str = "") -> None:
@@ -99,7 +103,7 @@ class Topic:
 def place_to_start(topic: Topic, request: pb.CommandSubscribe) -> int:
     """Return the index at which a new subscription begins (Pulsar 7.2)."""
     if request.start_message_rollback_duration_sec:
-        return topic.log.find_time(time.time_ns() // 1_000_000 - request.start_message_rollback_duration_sec * 1000)
+        return topic.find_time(time.time_ns() // 1_000_000 - request.start_message_rollback_duration_sec * 1000)
     if not request.durable and request.HasField("start_message_id"):
         return index_of(topic, request.start_message_id)
     return topic.log.start if request.initialPosition == pb.CommandSubscribe.Earliest else topic.log.end

@@ -66,6 +66,13 @@ class Cluster:
         self.links[key] = link
         try:
             await link.open()
+        except FastwireError as exc:
+            self.forget(link)
+            # Tasks, futures and frames hold each other by way of their exception, until the next full collection.
+            # The receive buffer of a failed attempt must not wait for that: whoever waits for a broker tries often.
+            del link
+            exc.__context__ = None
+            raise exc.with_traceback(None)  # noqa: B904 - it is the same one
         except BaseException:
             self.forget(link)
             raise
@@ -135,7 +142,10 @@ class Cluster:
             except FastwireError as exc:
                 failure = exc
                 self._next_turn(service)
-        raise failure or FastwireError(f"{service} names no host")
+        try:
+            raise failure or FastwireError(f"{service} names no host")
+        finally:
+            del failure
 
     def _next_turn(self, service: ServiceUrl) -> None:
         self._turn[service] = self._turn.get(service, 0) + 1

@@ -177,6 +177,7 @@ class Link:
             return await future
         finally:
             self._waiting.pop(request_id, None)
+            del future  # it holds its exception, which holds this frame, which holds the receive buffer
 
     def flush(self) -> None:
         """Send what is queued."""

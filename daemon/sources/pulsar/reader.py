@@ -137,9 +137,11 @@ class Reader:
             return LATEST, 0
         if start.time is not None:
             return PULSAR_EARLIEST, max(1, int((datetime.now(UTC) - start.time).total_seconds()) + 1)
+        if start.kind == "earliest":
+            return PULSAR_EARLIEST, 0
         at = start.positions.get(name)
         if at is None:
-            return PULSAR_EARLIEST, 0
+            raise FastwireError(f"a position is one of a partition: name the partition, {name} for example")
         self._slots.set_landed(consumer_id, at)  # "last consumed": the broker sends that entry once more
         return at, 0
 

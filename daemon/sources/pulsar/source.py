@@ -284,6 +284,7 @@ class PulsarSource:
 
     def stopped(self, partition: Partition, error: LogStopped) -> None:
         """A log is given up."""
+        self._tell_revoked()
         log.error("log stopped", topic=str(partition.log), error=str(error))
         self.events.on_stopped(partition.index, error)
 
