@@ -155,7 +155,7 @@ class Peer:
     def drain(self) -> list[tuple[int, int]]:
         """The positions of all entries that come until there is silence."""
         found = []
-        while not self.is_silent(0.2):
+        while not self.is_silent(0.4):
             found += self.messages(1)
         return found
 

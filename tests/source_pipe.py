@@ -85,7 +85,8 @@ class Pipe:
             "start": parse_start(more.pop("start", "earliest")),
             "cluster": "c",
         }
-        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool)
+        metrics = more.pop("metrics", None)
+        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool, metrics=metrics)
 
     # --- SourceEvents
 

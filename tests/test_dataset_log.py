@@ -93,7 +93,7 @@ def test_long_entries_are_packed_inside_and_say_so_by_their_first_bytes() -> Non
     data = entry.encode()
     assert data[:2] == b"\x1f\x8b"
     assert len(data) < 40_000
-    assert data == entry.encode(), "the same value, the same bytes"
+    assert data[4:8] == bytes(4), "no time in it: the same value, the same bytes"
     assert in_order(LogEntry.decode(data, "x")) == in_order(entry)
     assert json.loads(gzip.decompress(data))["writer"] == WRITER
 

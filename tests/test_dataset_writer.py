@@ -618,6 +618,116 @@ def test_a_folder_that_vanishes_in_the_middle_of_a_commit_is_made_again(tmp_path
     writer.close()
 
 
+class Overtaken(Disk):
+    """Somebody else publishes each file at the very moment when this process would."""
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        super().rename(source, target)
+
+
+def test_a_file_that_somebody_else_publishes_at_the_same_moment(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, Overtaken())
+    writer.open()
+    rolls.land(writer, -1, 0)
+    rolls.land(writer, 0, 1)
+    assert rolls.rows(tmp_path) == [0, 1]
+    writer.close()
+
+
+class LyingLocks(Disk):
+    """A network file system that gives a lock to whoever asks."""
+
+    def lock(self, path: str) -> int | None:
+        return os.open(path, os.O_RDWR | os.O_CREAT)
+
+
+def test_nobody_fences_itself(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, LyingLocks())
+    writer.open()
+    rolls.land(writer, -1, 0)
+    writer.close()
+    writer.open()
+    rolls.land(writer, 0, 1)
+    other = rolls.writer(tmp_path, LyingLocks())
+    other.open()
+    assert [len(rolls.entry(tmp_path, number).fence) for number in (1, 2, 3)] == [0, 0, 1]
+    # It has lost what was not committed, and nothing else.
+    with pytest.raises(SinkFailedError):
+        rolls.land(writer, 1, 2)
+    assert rolls.end_of(writer.open()) == 1
+    rolls.land(writer, 1, 2)
+    assert rolls.rows(tmp_path) == [0, 1, 2]
+    writer.close()
+    other.close()
+
+
+class Recording(Disk):
+    """What is asked of the disk for a commit, in order and by short names."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = f"{root}/"
+        self._paths: dict[int, str] = {}
+        self.done: list[str] = []
+
+    def _say(self, what: str, path: str) -> None:
+        writer = path.partition("/staging/")[2].partition("/")[0]
+        name = f"{path}/".removeprefix(self._root).replace("_fastwire/", "").replace(writer or "\0", "W")
+        self.done.append(f"{what} {name.strip('/') or '.'}")
+
+    def create(self, path: str) -> int:
+        file = super().create(path)
+        self._paths[file] = path
+        return file
+
+    def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
+        for path in (*(self._paths[file] for file in files), *folders):
+            self._say("sync", path)
+        super().sync(files, folders)
+
+    def link(self, source: str, target: str) -> None:
+        self._say("link", target)
+        super().link(source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        self._say("rename", target)
+        super().rename(source, target)
+
+    def touch(self, path: str) -> bool:
+        self._say("touch", path)
+        return super().touch(path)
+
+    def make_folder(self, path: str) -> bool:
+        self._say("folder", path)
+        return super().make_folder(path)
+
+
+def test_the_order_of_a_commit(tmp_path: Path) -> None:
+    disk = Recording(tmp_path)
+    writer = rolls.writer(tmp_path, disk, partition_by="day")
+    writer.open()
+    writer.commit([], [rolls.begun()])
+    for number, day in ((0, "dt=2026-01-01/"), (1, "dt=2026-01-02/")):
+        disk.done.clear()
+        files = [rolls.stage(writer, [number], day)]
+        disk.done.append("commit")
+        writer.commit(files, [rolls.span(number - 1, number)])
+    assert disk.done == [
+        "commit",
+        "folder dt=2026-01-02",
+        "sync .",
+        "sync staging/W/3-0.part",
+        "sync staging/W/3-entry.part",
+        "sync dt=2026-01-01",
+        "sync staging/W",
+        "link log/000000000/000000000003.json",
+        "sync log/000000000",
+        "touch staging/W/3-0.part",
+        "rename dt=2026-01-02/000000000003-0.jsonl",
+    ]
+    writer.close()
+
+
 class TwoDevices(Disk):
     def device(self, path: str) -> int:
         return 2 if path.endswith("dt=2026-01-01") else 1

@@ -131,7 +131,7 @@ def test_partitions(broker: PulsarDevBroker, client: pulsar.Client) -> None:
     assert client.get_topic_partitions("parts") == [
         f"persistent://public/default/parts-partition-{at}" for at in range(3)
     ]
-    producer = client.create_producer("parts", batching_enabled=True)
+    producer = client.create_producer("parts", batching_enabled=True, block_if_queue_full=True)
     send_all(producer, [b"%d" % number for number in range(3000)])
     assert all(broker.messages(f"parts-partition-{at}") for at in range(3))
     consumer = client.subscribe("parts", "s", initial_position=EARLIEST)
@@ -308,7 +308,7 @@ def test_an_unload_loses_nothing(broker: PulsarDevBroker, client: pulsar.Client)
 
 
 def test_a_restart_and_a_cut_lose_nothing(broker: PulsarDevBroker, client: pulsar.Client) -> None:
-    producer = client.create_producer("t", batching_enabled=True)
+    producer = client.create_producer("t", batching_enabled=True, block_if_queue_full=True)
     consumer = client.subscribe("t", "s", initial_position=EARLIEST)
     send_all(producer, [b"%d" % number for number in range(1000)])
     broker.restart(down_s=0.1)

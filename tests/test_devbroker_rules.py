@@ -283,7 +283,7 @@ def test_tokens() -> None:
 
 
 def test_a_silent_client_is_pinged_and_dropped() -> None:
-    with serving(keep_alive_s=0.1) as broker:
+    with serving(keep_alive_s=0.25) as broker:
         with Peer(broker.url) as peer:
             for _ in range(2):
                 peer.take(Command.PING)

@@ -237,6 +237,19 @@ def test_staged_sizes_grow_and_begin_anew(opened: Callable[..., DatasetSink]) ->
     assert committed / 8 < sink.staged_bytes < committed / 2
 
 
+def test_memory_beside_the_pool_is_estimated(opened: Callable[..., DatasetSink]) -> None:
+    sink = opened(fixed={"split": "partition"}, row_group_rows=1_000_000)
+    feed = Feed(partitions=4, rows=1_000, value_bytes=200)
+    assert sink.unpooled_bytes == 0
+    for _ in range(10):
+        sink.write(feed.chunk(16))
+        chunk_bytes = feed.held_bytes
+    copied = sink.unpooled_bytes + chunk_bytes
+    assert 40_000_000 < copied < 120_000_000
+    sink.commit()
+    assert sink.unpooled_bytes == 0
+
+
 def test_a_dataset_is_created_when_asked(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
     sink = opened()
     assert not sink.exists

@@ -10,12 +10,16 @@ import pytest
 import uvloop
 
 from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.topic import parse_service_url
 from fastwire.wire.pool import Pool
 from fastwire_daemon.budget import Level
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
-from fastwire_daemon.sources.base import SourceFailed
+from fastwire_daemon.metrics import DaemonMetrics
+from fastwire_daemon.sources.base import LogStopped, SourceFailed
+from fastwire_daemon.sources.pulsar.coverage import Landed, declared_gap, landed_of, newly_landed
 from fastwire_daemon.sources.pulsar.partition import Stage
+from tests.hostile.pulsar import NeverAnswers
 from tests.source_pipe import Pipe, entries, entry, until
 
 Loop = Callable[[], asyncio.AbstractEventLoop]
@@ -302,7 +306,50 @@ def test_what_the_broker_has_skipped_is_a_declared_gap() -> None:
     run(main)
 
 
-def test_a_cursor_at_the_start_of_the_next_ledger_is_no_gap() -> None:
+@pytest.mark.parametrize(
+    ("base", "cursor", "gap"),
+    [
+        ((5, 3), (5, 3), False),
+        ((5, 3), (5, 2), False),
+        ((5, 3), (5, 4), True),
+        ((5, 3), (4, 9), False),
+        ((5, 3), (7, -1), False),  # the ledger was full, and the cursor has moved on by itself
+        ((5, 3), (7, 0), True),
+        ((5, -1), (5, 0), True),
+        ((-1, -1), (5, -1), False),
+        ((-1, -1), (5, 0), True),
+        ((5, 3), (-1, -1), False),
+    ],
+)
+def test_what_is_a_gap(base: tuple[int, int], cursor: tuple[int, int], gap: bool) -> None:
+    assert declared_gap(Position(*base), Position(*cursor)) is gap
+
+
+def test_what_has_landed_of_a_log() -> None:
+    log = Log("pulsar", "c", FULL, "-1", "0")
+    coverage = landed((5, 3))
+    assert landed_of(coverage, log, None, ordered=True) == Landed(Position(5, 3), ())
+    assert landed_of(landed(), log, None, ordered=True) == Landed(PULSAR_EARLIEST, ())
+    coverage.add(Span(log, Position(5, 5), Position(5, 9), 4))
+    coverage.add(Span(log, Position(6, -1), Position(6, 0), 1))
+    assert landed_of(coverage, log, None, ordered=False) == Landed(Position(5, 3), ((5, 6, 9), (6, 0, 0)))
+    # Read in order the holes must be settled first.
+    for cursor in (None, Position(5, 9)):
+        with pytest.raises(LogStopped, match="it was read by a shared subscription"):
+            landed_of(coverage, log, cursor, ordered=True)
+    assert landed_of(coverage, log, Position(6, -1), ordered=True) == Landed(Position(6, 0), ())
+
+
+def test_what_of_the_received_has_landed() -> None:
+    log = Log("pulsar", "c", FULL, "-1", "0")
+    coverage = landed((5, 3))
+    coverage.add(Span(log, Position(5, 5), Position(5, 9), 4))
+    received = [(4, 0, 7, False), (5, 0, 4, False), (5, 5, 12, False), (5, 20, 21, False), (5, 1, 2, True)]
+    assert newly_landed(received, coverage, log) == [(4, 0, 7), (5, 0, 3), (5, 6, 9)]
+    assert newly_landed(received, Coverage(), log) == []
+
+
+def test_a_new_ledger_is_no_gap() -> None:
     async def main() -> None:
         async with serving(ledger_entries=5) as broker:
             broker.append("t", entries(0, 5))
@@ -525,22 +572,25 @@ def test_answers_are_read_while_the_pipeline_waits_for_them() -> None:
     async def main() -> None:
         async with serving() as broker:
             broker.create_topic("u")
-            broker.append("u", entries(0, 50))
-            async with reading(broker, "u", "t", start="latest", most_permits=100) as pipe:
+            async with reading(broker, "u", "t", start="latest", most_permits=2000) as pipe:
                 await pipe.granted()
+                broker.append("t", entries(0, 3))
                 pipe.auto = False
-                pipe.room = False
-                broker.append("u", entries(50, 50))
-                await until(lambda: pipe.rows > 0, "a full pipeline")
                 broker.close_consumers("t", "s")
-                pipe.coverage = landed()  # as if nothing was known: it has to seek
-                pipe.coverage = Coverage()
-                while not any(one.log.topic == FULL for one in pipe.assigned[2:]):
-                    # A pipeline with room now and then: the answer about t comes on the same connection.
-                    pipe.source.resume()
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(pipe.assigned) == 3, "a second assignment")
+                pipe.room = False
+                broker.append("u", entries(0, 500))
+                await until(lambda: pipe.source.status()["connections"][0]["paused"] == ["QUEUE"], "a full pipeline")
+                broker.append("u", entries(500, 500))
+                # As if nothing was known of t: where it begins takes a seek, whose answer comes behind the records.
                 async with asyncio.timeout(10):
-                    await pipe.source.resolve(pipe.assigned[-1:], pipe.coverage)
+                    (first,) = await pipe.source.resolve(pipe.assigned[2:], Coverage())
+                assert first.span.start == Position(*broker.positions("t")[-1][:2])
+                assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
+                assert pipe.rows <= 5000 + 2000 + 10  # what was granted, and no more
+                pipe.room = True
+                pipe.source.resume()
+                await pipe.got(10_000)
 
     run(main)
 
@@ -598,6 +648,42 @@ def test_closing_sends_the_acks_that_wait(kind: str) -> None:
             assert broker.backlog("t", "s") == 0
             assert broker.consumers("t", "s") == []
             await until(lambda: not broker.connections, "the end of the connection")
+
+    run(main)
+
+
+def test_consumers_are_closed_only_when_their_acks_are_confirmed() -> None:
+    async def main() -> None:
+        async with serving(NeverAnswers(pb.BaseCommand.ACK)) as broker:
+            broker.append("t", entries(0, 5))
+            pipe = await Pipe(broker).start()
+            await pipe.got(50)
+            pipe.commit()
+            (connection,) = broker.connections
+            commands = connection.commands  # type: ignore[attr-defined]
+            await pipe.source.close(0.3)
+            assert "SUBSCRIBE" in commands
+            assert "CLOSE_CONSUMER" not in commands
+            await until(lambda: not broker.connections, "the end of the connection")
+
+    run(main)
+
+
+def test_metrics_count_permits_acks_and_connections() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            metrics = DaemonMetrics("0")
+            broker.append("t", entries(0, 5))
+            async with reading(broker, most_permits=100, metrics=metrics.pipeline("m")) as pipe:
+                await pipe.got(50)
+                broker.drop_connections()
+                await pipe.granted()
+                await pipe.drained()
+            counts = metrics.render().decode()
+            assert 'fastwire_source_granted_permits_total{pipeline="m"} 250.0' in counts
+            assert 'fastwire_source_acks_sent_total{pipeline="m"} 1.0' in counts
+            assert 'fastwire_source_ack_receipts_total{pipeline="m"} 1.0' in counts
+            assert 'fastwire_source_reconnects_total{pipeline="m",reason="lost"} 1.0' in counts
 
     run(main)
 

@@ -62,6 +62,29 @@ def test_a_cut_connection_with_an_open_roll(kind: str) -> None:
     run(main)
 
 
+def open_chunk(pipe: Pipe) -> bool:
+    """Whether records were received that nobody has seen yet."""
+    return any(link.connection.open_since is not None for link in pipe.source.cluster.links.values())
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_records_of_an_unfinished_chunk_survive_their_connection(kind: str) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            pipe = await flaky(broker, subscription_type=kind)
+            broker.append("t", entries(100, 10))
+            await until(lambda: open_chunk(pipe), "an unfinished chunk")
+            broker.drop_connections()
+            await pipe.got(1100)
+            broker.append("t", entries(110, 90))
+            await pipe.got(2000)
+            await pipe.drained()
+            assert pipe.once()
+            await pipe.close()
+
+    run(main)
+
+
 @pytest.mark.parametrize("kind", ORDERED)
 def test_cuts_in_the_middle_of_frames(kind: str) -> None:
     async def main() -> None:
@@ -192,6 +215,23 @@ def test_a_void_roll_is_sent_again(kind: str) -> None:
             assert {int(value[2].partition(b":")[0]) for value in twice} == set(range(100, 150))
             assert len(pipe.values) == 2000
             assert pipe.count("revoked") == 0
+            await pipe.close()
+
+    run(main)
+
+
+def test_an_unfinished_chunk_is_void_too() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            pipe = await flaky(broker)
+            await pipe.drained()
+            broker.append("t", entries(100, 10))
+            await until(lambda: open_chunk(pipe), "an unfinished chunk")
+            pipe.source.void()
+            pipe.drop_roll()
+            await pipe.got(1100)
+            await pipe.drained()
+            assert pipe.once()
             await pipe.close()
 
     run(main)

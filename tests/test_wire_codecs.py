@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 import zstandard
+from crc32c import crc32c
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Compression, Record, compress, encode_batch_entry, encode_payload
@@ -256,6 +257,20 @@ def test_the_checksum_covers_everything_behind_it() -> None:
             bad[place] ^= bit
             seen = feed(to, bytes(bad))
             assert (seen.rows, [letter.reason[:16] for letter in seen.diverted]) == ([], ["ChecksumMismatch"])
+            slots.void_staged(CONSUMER)
+
+
+def test_sums_of_all_sizes_are_the_packages_sums() -> None:
+    """Small sums are ours, large ones the package's: the same ones for every size, and a wrong one is seen."""
+    rng = random.Random(11)
+    to, slots = scanner(columns=frozenset({"value"}))
+    for size in [*range(64), *range(64, 1400, 3), 4095, 32_767, 32_768, 100_000]:
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=size, publish_time=TIME).SerializeToString()
+        covered = len(metadata).to_bytes(4, "big") + metadata + rng.randbytes(size)
+        good = crc32c(covered)
+        for sum_, rows in ((good, 1), (good ^ 1 << rng.randrange(32), 0)):
+            seen = feed(to, message_frame(b"\x0e\x01" + sum_.to_bytes(4, "big") + covered))
+            assert (len(seen.rows), len(seen.diverted)) == (rows, 1 - rows), size
             slots.void_staged(CONSUMER)
 
 

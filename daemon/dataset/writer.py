@@ -55,9 +55,6 @@ STEPS = (
     "checkpointed",
 )
 
-# Entries read ahead of one sync of the log's folders.
-_READ_AHEAD = 256
-
 
 class DatasetWriter:
     """Writes rolls into the dataset at ``path`` and tells what has landed.
@@ -73,6 +70,7 @@ class DatasetWriter:
     """
 
     checkpoint_every = 64
+    read_ahead = 64  # log entries for one sync of the log's folder; each is held in memory
 
     def __init__(
         self,
@@ -231,6 +229,7 @@ class DatasetWriter:
             self._enter()
             if len(self._state.coverage) or self.cluster != self._options.cluster:
                 # What the caller decided without a dataset (where to start, its cluster's name) is void.
+                self.close()
                 raise Superseded(f"another writer has created the dataset at {self._storage.root}; open it again")
         self._checkpoint()
         assert self._staging is not None
@@ -411,7 +410,7 @@ class DatasetWriter:
 
     def _read_ahead(self) -> list[LogEntry]:
         entries: list[LogEntry] = []
-        while len(entries) < _READ_AHEAD:
+        while len(entries) < self.read_ahead:
             name = entry_name(self._state.number + 1 + len(entries))
             data = self._storage.read(name)
             if data is None:

@@ -19,6 +19,7 @@ from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredG
 from ..dataset.description import DatasetOptions
 from ..dataset.disk import Disk
 from ..dataset.level import level_directory
+from ..dataset.staging import StagedFile
 from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from ..encoders.gather import Gatherer, Piece
@@ -72,26 +73,25 @@ class DatasetSink:
         self._stop = threading.Event()
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, disk, reached, on_full=self._on_full, stop=self._stop)
-        by_folder = self._by_log or options.partition_by != "none"
+        self._by_folder = self._by_log or options.partition_by != "none"
         # A quarter goes to what is gathered before the encoders, if there are folders to deal rows out to.
-        encoder_bytes = (gather_bytes * 3 // 4 if by_folder else gather_bytes) // writers
+        self._encoder_bytes = (gather_bytes * 3 // 4 if self._by_folder else gather_bytes) // writers
         self._gatherer = Gatherer(
             self._folder,
             min(gather_bytes // 4, row_group_bytes),
             by_log=self._by_log,
             by_time=None if options.partition_by == "none" else cast(Literal["day", "hour"], options.partition_by),
         )
-        encoder_options = EncoderOptions(
+        self._writers = writers
+        self._encoder = encoder
+        self._encoder_options = EncoderOptions(
             compression=parse_compression(compression, encoder.compressions),
             columns=COLUMNS[options.system],
             row_group_rows=row_group_rows,
-            row_group_bytes=min(row_group_bytes, encoder_bytes),
-            buffer_bytes=_SMALL_BUFFER if by_folder else _LARGE_BUFFER,
+            row_group_bytes=min(row_group_bytes, self._encoder_bytes),
+            buffer_bytes=_SMALL_BUFFER if self._by_folder else _LARGE_BUFFER,
         )
-        self._threads = [
-            EncoderThread(f"encoder-{i}", encoder, encoder_options, self._writer.stage, encoder_bytes, self._on_failure)
-            for i in range(writers)
-        ]
+        self._threads: list[EncoderThread[StagedFile]] = []
         self._failure: BaseException | None = None  # the first one of a thread in this roll
         self._failure_guard = threading.Lock()
         self._turn = 0
@@ -139,6 +139,14 @@ class DatasetSink:
         return sum(thread.written_bytes for thread in self._threads) + int(pending * self._ratio)
 
     @property
+    def unpooled_bytes(self) -> int:
+        """An estimate of the memory that is held beside the chunks' own: copies of rows, and buffers of open files."""
+        copied = self._gatherer.pending_bytes
+        if self._by_folder:
+            copied += sum(thread.pending_bytes for thread in self._threads)
+        return copied + sum(thread.open_files for thread in self._threads) * self._encoder_options.buffer_bytes
+
+    @property
     def too_many_files(self) -> bool:
         """Whether the roll should be committed early: half of all files that the process may open are in it."""
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -160,6 +168,8 @@ class DatasetSink:
         self._drop_roll()
         self._stop.clear()
         coverage = self._writer.open()
+        if not self._threads:
+            self._threads = [self._new_thread(i) for i in range(self._writers)]
         self._void = False
         return coverage
 
@@ -220,6 +230,16 @@ class DatasetSink:
         self._writer.close()
 
     # --- inside
+
+    def _new_thread(self, number: int) -> EncoderThread[StagedFile]:
+        return EncoderThread(
+            f"encoder-{number}",
+            self._encoder,
+            self._encoder_options,
+            self._writer.stage,
+            self._encoder_bytes,
+            self._on_failure,
+        )
 
     def _write_rows(self, chunk: Chunk) -> None:
         held_bytes = chunk.nbytes

@@ -68,7 +68,7 @@ class StdoutSink:
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except ZeroDivisionError:
+            except BlockingIOError:
                 # Somebody who shares our terminal or pipe has made it non-blocking.
                 select.select([], [self._descriptor], [])
             except BrokenPipeError as exc:

@@ -157,6 +157,9 @@ class Connection:
         self.more = False  # the last ``receive`` ended with ``More``
         self.unknown_commands = 0
         self.unmatched_replies = 0
+        self.permits_granted = 0
+        self.acks_sent = 0  # commands, not ids
+        self.acks_confirmed = 0
         self.open_since: float | None = None  # when the open chunk got its first entry
         self._client_version = client_version
         self._divert = divert
@@ -403,7 +406,10 @@ class Connection:
         if command.type not in (REPLIES[kind], _C.ERROR):
             got = _C.Type.Name(command.type)
             raise ProtocolError("BaseCommand", 8, detail=f"{got} answers request {request_id}, a {kind.name}")
-        events.append(Reply(request_id, kind, command, refusal(command)))
+        reply = Reply(request_id, kind, command, refusal(command))
+        if kind is Kind.ACK and reply.error is None:
+            self.acks_confirmed += 1
+        events.append(reply)
 
     def _forget(self, request_id: int) -> Kind:
         kind, _ = self._pending.pop(request_id)
@@ -545,6 +551,7 @@ class Connection:
         if permits < 1:
             raise ValueError("a FLOW grants at least one permit")
         self._need_ready("flow")
+        self.permits_granted += permits
         self._out.append(encode_flow(consumer_id, permits))
 
     def ack_runs(self, consumer_id: int, runs: Iterable[tuple[int, int, int]], now: float) -> list[int]:
@@ -555,7 +562,9 @@ class Connection:
         self._need_ready("ack")
         request_ids: list[int] = []
         receipts = self._receipt_ids(request_ids, now) if self.protocol_version >= RECEIPTS_SINCE else None
-        self._out.extend(encode_ack_runs(consumer_id, runs, request_ids=receipts))
+        frames = encode_ack_runs(consumer_id, runs, request_ids=receipts)
+        self.acks_sent += len(frames)
+        self._out.extend(frames)
         return request_ids
 
     def _receipt_ids(self, given: list[int], now: float) -> Iterator[int]:
@@ -567,6 +576,7 @@ class Connection:
         """Acknowledge ``position`` and everything before it; the request's id if a receipt will come."""
         self._need_ready("ack")
         request_id = self._request(Kind.ACK, now) if self.protocol_version >= RECEIPTS_SINCE else None
+        self.acks_sent += 1
         self._out.append(encode_ack_cumulative(consumer_id, position.a, position.b, request_id))
         return request_id
 

@@ -22,6 +22,7 @@ cdef class Decompressor:
     cdef Window _input
     cdef Window _output
     cdef object _zstd
+    cdef bint _crc_here          # this processor can do small sums itself
     cdef bytes _held             # what a codec returned as bytes, alive until the next call
     cdef uint8_t* _scratch
     cdef int _scratch_class

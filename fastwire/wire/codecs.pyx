@@ -20,13 +20,17 @@ from zstandard import ZstdDecompressor, ZstdError
 
 from fastwire.errors import CorruptEntryError
 
+cdef extern from "crc.h" nogil:
+    const int FW_CRC_SMALL
+    bint fw_crc32c_here()
+    uint32_t fw_crc32c(const uint8_t* data, int64_t size)
+
 cdef enum:
     MAX_OUTPUT = 128 << 20       # of one entry: brokers limit the compressed size only, so this limit is ours
     LZ4_RATIO = 255              # a run of 255 bytes for every length byte
     ZLIB_RATIO = 1032            # 258 bytes from 2 bits
     SNAPPY_RATIO = 32            # a copy of 64 bytes takes 2 to 3 bytes
     ZSTD_RATIO = 32_768          # a block of 128 KiB that repeats one byte takes 4
-    LOCK_KEPT = 32_000           # below this size the crc32c package never releases the interpreter lock
     SCRATCH_KEPT = 4 << 20       # a larger scratch is given back when the entry is decoded
 
 
@@ -71,6 +75,7 @@ cdef class Decompressor:
         self._input = Window()
         self._input.readonly_ = True
         self._output = Window()
+        self._crc_here = fw_crc32c_here()
         # A new context costs four times a small frame's decompression.
         self._zstd = ZstdDecompressor()
 
@@ -79,11 +84,12 @@ cdef class Decompressor:
             fw_give(self._pool.pool, self._scratch, self._scratch_class)
 
     cdef uint32_t crc32c(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
+        if size <= FW_CRC_SMALL and self._crc_here:
+            return fw_crc32c(data, size)
         self._input.at = <uint8_t*>data
         self._input.size = size
-        # Winning the interpreter lock back costs more than any entry's CRC. The package keeps it below 32 KiB anyway,
-        # and for a small entry the two further arguments that ask for it cost a third of the call.
-        return _crc32c(self._input) if size < LOCK_KEPT else _crc32c(self._input, 0, 0)
+        # 0: keep the interpreter lock. Winning it back costs more than any entry's CRC.
+        return _crc32c(self._input, 0, 0)
 
     cdef int reserve(self, int64_t size) except -1:
         """Make the scratch hold ``size`` bytes; its content is lost."""

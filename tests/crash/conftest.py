@@ -9,6 +9,7 @@ import pytest
 from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from tests.crash.nursery import Nursery
+from tests.crash.preload import library
 from tests.crash.scene import Scene
 
 TOPIC = "persistent://public/default/numbers"
@@ -26,6 +27,13 @@ def dev_broker() -> Iterator[PulsarDevBroker]:
 def nursery() -> Iterator[Nursery]:
     """Where daemons are forked from."""
     with Nursery() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def tampered_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Where daemons are forked from that obey ``tests.crash.preload``."""
+    with Nursery(library(tmp_path_factory.mktemp("preload"))) as process:
         yield process
 
 

@@ -70,14 +70,16 @@ class Forked:
 
 
 class Nursery:
-    """Starts the process; ``fork`` asks it for a child. Use as a context manager."""
+    """Starts the process, with the library ``preload`` if given; ``fork`` asks it for a child. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, preload: Path | None = None) -> None:
+        env = {} if preload is None else {"LD_PRELOAD": str(preload)}
         self._folder = tempfile.TemporaryDirectory(prefix="fw-nursery-")
         self._address = f"{self._folder.name}/socket"
         self._process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.crash.nursery", self._address],
             cwd=ROOT,
+            env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
@@ -95,11 +97,12 @@ class Nursery:
         self._process.communicate()
         self._folder.cleanup()
 
-    def fork(self, arguments: tuple[str, ...], script: dict[str, Any] | None, log: Path) -> Forked:
+    def fork(self, arguments: tuple[str, ...], script: dict[str, Any] | None, log: Path, env: dict[str, str]) -> Forked:
         """A child that runs the command line, with the accident of ``script`` (see ``tests.crash.child``) built in."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self._address)
-        connection.send(json.dumps({"arguments": arguments, "script": script, "log": str(log)}).encode())
+        request = {"arguments": arguments, "script": script, "log": str(log), "env": env}
+        connection.send(json.dumps(request).encode())
         return Forked(connection, int(connection.recv(64)))
 
 
@@ -144,6 +147,7 @@ def become(request: dict[str, Any]) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    os.environ.update(request["env"])
     sys.argv = ["fastwire-consume", *request["arguments"]]
     if request["script"] is not None:
         install(request["script"])

@@ -1,6 +1,7 @@
 """A library that is loaded before libc: fsync that fails once, and a wall clock that jumps.
 
-Compiled by the test with gcc. Controlled through the environment of the child, so the product knows nothing of it.
+Compiled by the test with gcc and loaded by LD_PRELOAD. Controlled through the environment of the child, so the product
+knows nothing of it.
 """
 
 import mmap
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Clock", "failing_fsync"]
+__all__ = ["Clock", "failing_fsync", "library"]
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -94,24 +95,21 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 """
 
 
-def _library(folder: Path) -> Path:
+def library(folder: Path) -> Path:
+    """The library, built in ``folder``; skips the test where there is no compiler."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("no compiler for the library that makes fsync fail: apt-get install gcc")
-    source, library = folder / "preload.c", folder / "preload.so"
-    if not library.exists():
+    source, built = folder / "preload.c", folder / "preload.so"
+    if not built.exists():
         source.write_text(SOURCE)
-        subprocess.run([gcc, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    return library
+        subprocess.run([gcc, "-shared", "-fPIC", "-O1", "-o", built, source, "-ldl"], check=True)
+    return built
 
 
-def failing_fsync(folder: Path, under: Path, nth: int) -> dict[str, str]:
-    """The environment in which the ``nth`` fsync of something in ``under`` fails."""
-    return {
-        "LD_PRELOAD": str(_library(folder)),
-        "FAIL_FSYNC_UNDER": str(under),
-        "FAIL_FSYNC_NTH": str(nth),
-    }
+def failing_fsync(under: Path, nth: int) -> dict[str, str]:
+    """The environment in which the ``nth`` fsync of something in ``under`` fails, once."""
+    return {"FAIL_FSYNC_UNDER": str(under), "FAIL_FSYNC_NTH": str(nth)}
 
 
 class Clock:
@@ -120,7 +118,7 @@ class Clock:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"
         self._file.write_bytes(bytes(8))
-        self.env = {"LD_PRELOAD": str(_library(folder)), "CLOCK_OFFSET_FILE": str(self._file)}
+        self.env = {"CLOCK_OFFSET_FILE": str(self._file)}
 
     def set_ahead(self, seconds: int) -> None:
         """From now on the children's clock is ``seconds`` ahead (or behind, if negative)."""

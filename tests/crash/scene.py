@@ -1,5 +1,6 @@
 """A topic that is fed, a dataset that it lands in, and everything to judge the result by."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,13 @@ class Scene:
             assert_in_order(self.path)
         left = self.unacknowledged()
         assert not left, f"not acknowledged: {left}"
+
+    def wait_until_acknowledged(self, limit: float = 30.0) -> None:
+        """Wait until everything that was fed has landed and is acknowledged."""
+        deadline = time.monotonic() + limit
+        while left := self.unacknowledged():
+            assert time.monotonic() < deadline, f"still not acknowledged after {limit:.0f} s: {left}"
+            time.sleep(0.05)
 
     def unacknowledged(self) -> object:
         """What the subscription still has to acknowledge: a number, or the cursors that are behind; falsy if none."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.audit import assert_each_once, assert_in_order, numbered
-from tests.crash.preload import Clock, failing_fsync
+from tests.crash.preload import Clock, failing_fsync, library
 from tests.crash.readers import Watch, misordered
 from tests.crash.space import SmallDisk
 
@@ -80,7 +80,7 @@ def test_fsync_fails_once_and_only_there(tmp_path: Path) -> None:
     )
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
-    env = {**os.environ, **failing_fsync(tmp_path, inside, 2)}
+    env = {**os.environ, "LD_PRELOAD": str(library(tmp_path)), **failing_fsync(inside, 2)}
     names = [str(inside / "a"), str(outside), str(inside / "b"), str(inside / "c")]
     said = subprocess.run([sys.executable, "-c", code, *names], env=env, check=True, capture_output=True, text=True)
     assert said.stdout == "[0, 0, 5, 0]\n"
@@ -91,7 +91,7 @@ def test_clock_jumps_in_the_child_alone(tmp_path: Path) -> None:
     code = "import time\nwhile input():\n    print(int(time.time()), int(time.monotonic()), flush=True)\n"
     child = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, **clock.env},
+        env={**os.environ, "LD_PRELOAD": str(library(tmp_path)), **clock.env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -24,6 +24,7 @@ class Writer(DatasetWriter):
     """The real one, with checkpoints often enough to matter in a short run."""
 
     checkpoint_every = CHECKPOINT_EVERY
+    read_ahead = 3
 
 
 def log_of(partition: int) -> Log:

@@ -83,7 +83,7 @@ def command(*arguments: str, script: dict[str, Any] | None = None) -> list[str]:
 class Daemon:
     """One run of the command; ends with the test at the latest. Use as a context manager.
 
-    With a ``nursery`` it is forked there, which is quicker, unless ``env`` or ``prefix`` ask for a process of its own.
+    With a ``nursery`` it is forked there, which is quicker, unless a ``prefix`` asks for a process of its own.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Daemon:
     ) -> None:
         self.log = log
         self.process: subprocess.Popen[bytes] | Forked
-        if nursery is not None and not (env or prefix):
-            self.process = nursery.fork(arguments, script, log)
+        if nursery is not None and not prefix:
+            self.process = nursery.fork(arguments, script, log, env or {})
             return
         with log.open("ab") as out:
             # The kernel ends the child with its parent, also when that is killed, and also a stopped child.

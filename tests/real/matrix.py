@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import os
 import random
 import time
 from collections import defaultdict
@@ -79,8 +80,8 @@ class SentRecord:
 
 
 def quiet_client(url: str, **options: Any) -> pulsar.Client:
-    """An official client that prints errors only."""
-    return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
+    """An official client that logs nothing: it stumbles over messages that it has stored itself, line after line."""
+    return pulsar.Client(url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull), **options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def flow(connection: PulsarConnection, request: pb.CommandFlow, body: bytes) -> 
     consumer.granted += request.messagePermits
     if not consumer.window:
         consumer.window = connection.broker.options.window or request.messagePermits
-    if False and connection.broker.options.enforce_window:
+    if consumer.permits > consumer.window and connection.broker.options.enforce_window:
         text = (
             f"FLOW of {request.messagePermits} gives consumer {consumer.consumer_id} {consumer.permits} permits, "
             f"its window is {consumer.window}"

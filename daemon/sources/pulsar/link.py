@@ -91,6 +91,7 @@ class Link:
         self.address = address
         self.tenants: dict[int, Tenant] = {}
         self.server = ""
+        self.counted = (0, 0, 0)  # permits, acks and receipts that the metrics have
         self.diverts = settings.on_corrupt == "divert"
         self._physical = physical
         self._settings = settings

@@ -161,7 +161,9 @@ class Reader:
 
     def on_lost(self, link: Link, reason: Exception | None) -> None:
         """Looking at a topic is not worth a reconnect: say so and end."""
-        self.fail(reason if isinstance(reason, FastwireError) else FastwireError(f"the connection to {link.address} is lost"))
+        self.fail(
+            reason if isinstance(reason, FastwireError) else FastwireError(f"the connection to {link.address} is lost")
+        )
 
     def after_read(self, link: Link) -> None:
         """Grant what was used up, as long as somebody takes the chunks."""
@@ -185,4 +187,3 @@ class _Tenant:
         self._reader.fail(FastwireError(f"the broker has closed {self._topic}"))
 
     def on_link_lost(self, reason: str) -> None: ...
-

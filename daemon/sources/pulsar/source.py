@@ -231,6 +231,7 @@ class PulsarSource:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        links = tuple(self.cluster.links.values())
         try:
             async with asyncio.timeout(timeout):
                 await self._say_goodbye()
@@ -239,6 +240,8 @@ class PulsarSource:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            for link in links:
+                self._count(link)
             await self.cluster.close()
 
     # --- what partitions ask for
@@ -356,6 +359,7 @@ class PulsarSource:
             return
         if not self.cluster.ready and self._unreachable_since is None:
             self._unreachable_since = self._loop.time()
+        self._count(link)
         log.warning("connection lost", broker=str(link.address), reason=str(reason or "closed by the broker"))
         word = link.why(reason)
         self._reconnects[word] += 1
@@ -403,10 +407,23 @@ class PulsarSource:
         self._look_after_consumers(now)
         if self._watch.due(now):
             self._watch.look(now)
+            for link in tuple(self.cluster.links.values()):
+                self._count(link)
             self._poll(now)
         for link in tuple(self.cluster.links.values()):
             if link.connection.has_outbound:
                 link.flush()
+
+    def _count(self, link: Link) -> None:
+        if self._metrics is None:
+            return
+        connection = link.connection
+        now = connection.permits_granted, connection.acks_sent, connection.acks_confirmed
+        permits, acks, receipts = (new - old for new, old in zip(now, link.counted, strict=True))
+        link.counted = now
+        self._metrics.granted(permits)
+        self._metrics.acks_sent(acks)
+        self._metrics.ack_receipts(receipts)
 
     def _look_after_consumers(self, now: float) -> None:
         touched, self._touched = self._touched, set()

@@ -1,0 +1,122 @@
+"""What the benches share: the replaying server and a consumer as child processes, with what they used; results as rows."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Case", "Child", "cases", "machine", "run", "serving", "show", "table"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = ("pulsar-client", "pyarrow", "uvloop", "cython", "crc32c", "cramjam", "zstandard", "protobuf")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the messages of one measurement are like; ``batch`` 1 means entries without a batch around them."""
+
+    size: int
+    batch: int
+    codec: str
+
+    def __str__(self) -> str:
+        return f"{self.size} B x {self.batch} {self.codec}"
+
+    def fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cases() -> list[Case]:
+    """All of them: 100 B and 1 KiB, batches of 1,000 and of one, three codecs."""
+    return [
+        Case(size, batch, codec) for batch in (1000, 1) for size in (100, 1024) for codec in ("none", "lz4", "zstd")
+    ]
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that has ended: what it printed and what it used."""
+
+    code: int
+    out: str
+    error: str
+    cpu_s: float
+    peak_rss_mib: float
+
+    def last(self, key: str) -> dict[str, Any]:
+        """The last line of JSON with ``key`` in it, on either stream."""
+        for line in reversed((self.out + self.error).splitlines()):
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                if key in found:
+                    return found
+        raise SystemExit(f"no line with {key!r} came from a child that ended with {self.code}:\n{self.error[-2000:]}")
+
+
+def run(command: Sequence[str], folder: Path) -> Child:
+    """Run a command to its end; what it prints goes through files in ``folder``, so that it never waits for us."""
+    out, error = folder / "out.txt", folder / "error.txt"
+    with out.open("wb") as out_file, error.open("wb") as error_file:
+        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=out_file, stderr=error_file)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return Child(
+        process.returncode,
+        out.read_text(),
+        error.read_text(),
+        used.ru_utime + used.ru_stime,
+        round(used.ru_maxrss / 1024, 1),
+    )
+
+
+@contextmanager
+def serving(case: Case, messages: int, partitions: int = 4) -> Iterator[Mapping[str, Any]]:
+    """The replaying server with ``messages`` of a kind, in a process of its own; gives what it says of itself."""
+    batch = 0 if case.batch == 1 else case.batch
+    command = [sys.executable, "-m", "bench.varied_server"]
+    for name, value in (("messages", messages), ("size", case.size), ("batch", batch), ("partitions", partitions)):
+        command += [f"--{name}", str(value)]
+    server = subprocess.Popen([*command, "--codec", case.codec], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield json.loads(server.stdout.readline())
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what this was measured."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    return {
+        "cpu": cpu[1] if cpu else platform.processor(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in PEERS},
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of figures as aligned text."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows as JSON lines if the command line says --json, else as a table."""
+    if "--json" not in sys.argv:
+        print(table(rows))
+        return
+    for row in rows:
+        print(json.dumps(row), flush=True)

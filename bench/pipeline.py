@@ -1,0 +1,89 @@
+"""A pipeline of the daemon and pulsar-client, each as a child process over the replaying server: one row of figures each."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .child import Case, run, serving
+
+__all__ = ["consume", "ours", "theirs"]
+
+CONFIG = """
+[daemon]
+memory = "512MiB"
+http = ""
+
+[pipelines.bench.source]
+url = "{url}"
+topics = ["{topic}"]
+subscription = "bench"
+subscription_type = "exclusive"
+start = "earliest"
+
+[pipelines.bench.sink]
+{sink}
+"""
+
+
+def ours(told: Mapping[str, Any], sink: str, folder: Path) -> dict[str, Any]:
+    """What the daemon says of its work, with the memory that the kernel saw."""
+    config = folder / "bench.toml"
+    config.write_text(CONFIG.format(url=told["url"], topic=told["topic"], sink=sink))
+    child = run(["-m", "fastwire_daemon.cli", "run", str(config), "--until-end"], folder)
+    if child.code:
+        raise SystemExit(f"the daemon ended with {child.code}:\n{child.error[-2000:]}")
+    figures = child.last("cpu_us_per_row")
+    assert figures["rows"] == told["messages"], figures
+    return {**figures, "peak_rss_mib": child.peak_rss_mib}
+
+
+def theirs(told: Mapping[str, Any], how: str, where: str, folder: Path) -> dict[str, Any]:
+    """The same for pulsar-client."""
+    child = run(["-m", "bench.peer", told["url"], told["topic"], str(told["messages"]), how, where], folder)
+    if child.code:
+        raise SystemExit(f"pulsar-client ended with {child.code}:\n{child.error[-2000:]}")
+    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
+
+
+def consume(
+    bench: str, case: Case, messages: int, their_messages: int, ways: Sequence[str], sink: str, *, rounds: int = 1
+) -> list[dict[str, Any]]:
+    """One case by the daemon (the best of ``rounds``) and by pulsar-client, with the ratio of CPU a message.
+
+    In ``sink`` and for pulsar-client, {folder} is a temporary folder.
+    """
+    rows: list[dict[str, Any]] = []
+
+    def add(who: str, figures: Mapping[str, Any]) -> None:
+        cpu = figures["cpu_us_per_row"]
+        rows.append(
+            {
+                "bench": bench,
+                **case.fields(),
+                "who": who,
+                "cpu_us_per_message": round(cpu, 3),
+                "messages_per_s": figures["rows_per_s"],
+                "payload_mb_per_s": round(figures["rows_per_s"] * case.size / 1e6),
+                "peak_rss_mib": figures["peak_rss_mib"],
+                "messages": figures["rows"],
+                "times_our_cpu": round(cpu / rows[0]["cpu_us_per_message"], 1) if rows else 1.0,
+            }
+        )
+        if "file_bytes" in figures and figures["file_bytes"]:
+            rows[-1]["file_bytes_per_message"] = round(figures["file_bytes"] / figures["rows"], 1)
+
+    with serving(case, messages) as told:
+        best: dict[str, Any] = {}
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+                figures = ours(told, sink.format(folder=folder), Path(folder))
+            if not best or figures["cpu_us_per_row"] < best["cpu_us_per_row"]:
+                best = figures
+        add("fastwire", best)
+    with serving(case, their_messages) as told:
+        for how in ways:
+            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+                where = "discard" if bench == "discard" else f"{folder}/out.parquet"
+                add(f"pulsar-client {how}", theirs(told, how, where, Path(folder)))
+    return rows
