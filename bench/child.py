@@ -1,4 +1,4 @@
-"""What the benches share: the replaying server and a consumer as child processes, with what they used; results as rows."""
+"""What the benches share: server and consumer as child processes, with what they used; results as rows."""
 
 import json
 import os

@@ -105,7 +105,9 @@ def write(path: str, stream: Iterator["pulsar.Message"]) -> None:
         rows: list[tuple[Any, ...]] = []
 
         def flush() -> None:
-            columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+            columns = [
+                pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
+            ]
             writer.write_table(pa.table(columns, schema=SCHEMA))
             rows.clear()
 

@@ -1,4 +1,4 @@
-"""A pipeline of the daemon and pulsar-client, each as a child process over the replaying server: one row of figures each."""
+"""A pipeline of the daemon, and pulsar-client, as child processes over the replaying server: a row of figures each."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -38,20 +38,21 @@ def ours(told: Mapping[str, Any], sink: str, folder: Path) -> dict[str, Any]:
     return {**figures, "peak_rss_mib": child.peak_rss_mib}
 
 
-def theirs(told: Mapping[str, Any], how: str, where: str, folder: Path) -> dict[str, Any]:
-    """The same for pulsar-client."""
-    child = run(["-m", "bench.peer", told["url"], told["topic"], str(told["messages"]), how, where], folder)
+def theirs(told: Mapping[str, Any], messages: int, how: str, where: str, folder: Path) -> dict[str, Any]:
+    """The same for pulsar-client, which stops after ``messages``."""
+    child = run(["-m", "bench.peer", told["url"], told["topic"], str(messages), how, where], folder)
     if child.code:
         raise SystemExit(f"pulsar-client ended with {child.code}:\n{child.error[-2000:]}")
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
 def consume(
-    bench: str, case: Case, messages: int, their_messages: int, ways: Sequence[str], sink: str, *, rounds: int = 1
+    bench: str, case: Case, messages: int, their_messages: int, ways: Sequence[str], sink: str, *, alone: bool = False
 ) -> list[dict[str, Any]]:
-    """One case by the daemon (the best of ``rounds``) and by pulsar-client, with the ratio of CPU a message.
+    """One case by the daemon and by pulsar-client, with the ratio of CPU a message.
 
-    In ``sink`` and for pulsar-client, {folder} is a temporary folder.
+    ``ways`` are pulsar-client's; in ``sink``, {folder} is a temporary folder. ``alone`` adds pyarrow writing the very
+    rows of the daemon's files.
     """
     rows: list[dict[str, Any]] = []
 
@@ -70,20 +71,17 @@ def consume(
                 "times_our_cpu": round(cpu / rows[0]["cpu_us_per_message"], 1) if rows else 1.0,
             }
         )
-        if "file_bytes" in figures and figures["file_bytes"]:
+        if figures.get("file_bytes"):
             rows[-1]["file_bytes_per_message"] = round(figures["file_bytes"] / figures["rows"], 1)
 
     with serving(case, messages) as told:
-        best: dict[str, Any] = {}
-        for _ in range(rounds):
-            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-                figures = ours(told, sink.format(folder=folder), Path(folder))
-            if not best or figures["cpu_us_per_row"] < best["cpu_us_per_row"]:
-                best = figures
-        add("fastwire", best)
-    with serving(case, their_messages) as told:
+        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+            add("fastwire", ours(told, sink.format(folder=folder), Path(folder)))
+            if alone:
+                child = run(["-m", "bench.parquet_alone", f"{folder}/dataset"], Path(folder))
+                add("pyarrow alone", {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib})
         for how in ways:
             with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
                 where = "discard" if bench == "discard" else f"{folder}/out.parquet"
-                add(f"pulsar-client {how}", theirs(told, how, where, Path(folder)))
+                add(f"pulsar-client {how}", theirs(told, min(their_messages, messages), how, where, Path(folder)))
     return rows

@@ -160,14 +160,14 @@ def _read_address(process: "subprocess.Popen[str]", kind: str) -> str:
 
 def _create_topic(admin: str, topic: str) -> None:
     name = topic.removeprefix("persistent://")
-    request = urllib.request.Request(  # noqa: S310 - the scheme is that of the broker that we have started
+    request = urllib.request.Request(
         f"{admin}/admin/v2/persistent/{name}/partitions",
         data=str(PARTITIONS).encode(),
         method="PUT",
         headers={"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=30):
             pass
     except (urllib.error.URLError, OSError) as exc:
         raise DemoFailed(f"the topic cannot be created: {exc}") from exc

@@ -83,7 +83,9 @@ class _Families:
         self.bytes = counter("fastwire_source_received_bytes_total", "Payload bytes of these records, decompressed.")
         self.chunks = counter("fastwire_source_chunks_total", "Chunks handed on.")
         self.cut = counter(
-            "fastwire_source_cut_rows_total", "Records that came again and were dropped, by why they could be.", "why"
+            "fastwire_source_cut_entries_total",
+            "Entries that came again and were dropped, by why they could be.",
+            "why",
         )
         self.redelivered = counter("fastwire_source_redelivered_entries_total", "Entries delivered before.")
         self.diverted = counter("fastwire_source_diverted_entries_total", "Entries that could not be decoded.")
@@ -92,8 +94,6 @@ class _Families:
         self.receipts = counter("fastwire_source_ack_receipts_total", "Acks the broker has confirmed.")
         self.reconnects = counter("fastwire_source_reconnects_total", "Connections made again, by reason.", "reason")
         self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
-        self.lag_rows = gauge("fastwire_source_lag_rows", "Records between what has landed and the head, where known.")
-        self.lag_seconds = gauge("fastwire_source_lag_seconds", "Age of the newest record received, where known.")
         self.roll_rows = gauge("fastwire_roll_open_rows", "Records in files that are not committed yet.")
         self.roll_bytes = gauge("fastwire_roll_open_bytes", "Bytes of files that are not committed yet.")
         self.commits = counter("fastwire_sink_commits_total", "Commits.")
@@ -130,8 +130,6 @@ class PipelineMetrics:
             reason: families.reconnects.labels(pipeline, reason) for reason in get_args(ReconnectReason)
         }
         self._connections = families.connections.labels(pipeline)
-        self._lag = (families.lag_rows, families.lag_seconds)
-        self._pipeline = pipeline
         self._roll_rows = families.roll_rows.labels(pipeline)
         self._roll_bytes = families.roll_bytes.labels(pipeline)
         self._commits = families.commits.labels(pipeline)
@@ -151,9 +149,9 @@ class PipelineMetrics:
         self._bytes.inc(payload_bytes)
         self._chunks.inc(chunks)
 
-    def cut(self, rows: int, why: Literal["landed", "staged"]) -> None:
-        """Records came again and were dropped, because they are in a commit already or in the open roll."""
-        self._cut[why].inc(rows)
+    def cut(self, entries: int, why: Literal["landed", "staged"]) -> None:
+        """Entries came again and were dropped, because they are in a commit already or in the open roll."""
+        self._cut[why].inc(entries)
 
     def redelivered(self, entries: int) -> None:
         """The broker marked entries as delivered before."""
@@ -182,12 +180,6 @@ class PipelineMetrics:
     def reconnected(self, reason: ReconnectReason | str) -> None:
         """A connection has to be made again. A reason that is not on the list counts as ``other``."""
         self._reconnects.get(reason, self._reconnects["other"]).inc()
-
-    def lag(self, *, rows: int | None = None, seconds: float | None = None) -> None:
-        """So far behind the head is what has landed; what is not known is not shown at all."""
-        for gauge, value in zip(self._lag, (rows, seconds), strict=True):
-            if value is not None:
-                gauge.labels(self._pipeline).set(value)
 
     def roll(self, rows: int, file_bytes: int) -> None:
         """The open roll holds so much now."""

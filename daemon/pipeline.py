@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Position, Span
+from fastwire.position import Coverage, Position, Span, format_position
 
 from .backoff import Backoff
 from .budget import Budget
@@ -157,7 +157,7 @@ class Pipeline:
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         self._roll.limit_unacked(unacked)
         log.warning(
-            "the broker delivers no more until records are acknowledged; committing early, and rolling earlier from now",
+            "the broker delivers no more until records are acknowledged: committing now, and earlier from here on",
             pipeline=self.name,
             topic=self._source.logs[index].topic,
             partition=self._source.logs[index].partition,
@@ -385,10 +385,10 @@ class Pipeline:
         moved = [a for a in assignments if a.progress and self.coverage.start(a.log) is None]
         if moved:
             raise SourceFailed(
-                f"the dataset does not exist, but the subscription has already confirmed records of {moved[0].log.topic}"
-                f" (partition {moved[0].log.partition}, up to {moved[0].cursor}). If the folder should be there, look why"
-                " it is not (a file system that is not mounted?). To begin a new dataset behind what was confirmed, set"
-                " sink.create = true",
+                f"the dataset does not exist, but the subscription has already confirmed records of {moved[0].log}"
+                f" up to {format_position(self._source.system, moved[0].cursor or Position(-1, -1))}. If the folder"
+                " should be there, look why it is not (a file system that is not mounted?). To begin a new dataset"
+                " behind what was confirmed, set sink.create = true",
                 configuration=True,
             )
 

@@ -20,8 +20,6 @@ class ProgressFacts(NamedTuple):
     rows: int
     payload_bytes: int
     files: int
-    lag: str = ""
-    """In words of the source (``1,204 records``, ``3 s``); empty where it is not known."""
     memory_bytes: int = 0
     memory_limit: int = 0
     note: str = ""
@@ -75,8 +73,6 @@ def progress_line(facts: ProgressFacts, rows_per_s: float) -> str:
         format_bytes(facts.payload_bytes),
         f"{facts.files:,} file{'' if facts.files == 1 else 's'}",
     ]
-    if facts.lag:
-        parts.append(f"lag {facts.lag}")
     if facts.memory_limit:
         parts.append(f"memory {format_bytes(facts.memory_bytes)} of {format_bytes(facts.memory_limit)}")
     if facts.note:

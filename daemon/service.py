@@ -18,7 +18,7 @@ from fastwire import __version__
 from fastwire.errors import FastwireError
 from fastwire.wire.pool import Pool
 
-from .budget import Budget
+from .budget import Budget, Level
 from .config import Config, ConfigError, PipelineConfig, load_config
 from .http import HttpServer
 from .logs import console, get_logger
@@ -61,6 +61,19 @@ class _Running:
         self.pipeline = pipeline
         self.config = config
         self.task = task
+        self._waiting: str | None = None
+
+    def tell_waiting(self, name: str, metrics: DaemonMetrics) -> None:
+        """Say once that the sink waits, and once that it goes on; count the time. Called every PROGRESS_INTERVAL_S."""
+        waiting = self.pipeline.waiting
+        if waiting is not None:
+            metrics.pipeline(name).disk_full(PROGRESS_INTERVAL_S)
+        if (waiting is None) != (self._waiting is None):
+            if waiting is None:
+                log.info("the sink goes on", pipeline=name)
+            else:
+                log.error("the sink waits; nothing is lost, and nothing is acknowledged", pipeline=name, why=waiting)
+        self._waiting = waiting
 
 
 class Service:
@@ -89,6 +102,11 @@ class Service:
         self._exit_code = 0
         self._signals = 0
         self._reloading: asyncio.Task[None] | None = None
+        self._budget.watch(self._on_level)
+
+    def _on_level(self, level: Level) -> None:
+        if level is Level.STOP:
+            self._metrics.reading_paused()
 
     # --- what operators ask
 
@@ -248,9 +266,9 @@ class Service:
             return
         if config.daemon != self._config.daemon:
             log.warning("changes of [daemon] take a restart")
-        changed = [
-            name for name, running in self._running.items() if config.pipelines.get(name) != running.config
-        ] + [name for name in self._ended if name in wanted]
+        changed = [name for name, running in self._running.items() if config.pipelines.get(name) != running.config] + [
+            name for name in self._ended if name in wanted
+        ]
         stopping = [self._running[name] for name in changed if name in self._running]
         for running in stopping:
             running.pipeline.drain("reload")
@@ -296,6 +314,8 @@ class Service:
         try:
             while True:
                 progress.show(self._facts())
+                for name, running in self._running.items():
+                    running.tell_waiting(name, self._metrics)
                 await asyncio.sleep(PROGRESS_INTERVAL_S)
         finally:
             progress.close()
@@ -324,7 +344,9 @@ def _figures(pipeline: Pipeline) -> dict[str, int | float]:
         "file_bytes": pipeline.published[1],
     }
     if pipeline.first_row_at is not None and pipeline.last_commit_at is not None:
-        seconds, cpu_s = (last - first for first, last in zip(pipeline.first_row_at, pipeline.last_commit_at, strict=True))
+        seconds, cpu_s = (
+            last - first for first, last in zip(pipeline.first_row_at, pipeline.last_commit_at, strict=True)
+        )
         figures["seconds"] = round(seconds, 3)
         if seconds > 0 and pipeline.rows_committed:
             figures["rows_per_s"] = round(pipeline.rows_committed / seconds)

@@ -1,6 +1,8 @@
 """The commit on a real file system: what is where after each step, and who wins when two writers meet."""
 
 import os
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.log import entry_name
+from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import STEPS, DatasetWriter
 from fastwire_daemon.errors import (
     DatasetDamagedError,
@@ -740,6 +743,42 @@ def test_another_device_is_refused_before_anything_is_committed(tmp_path: Path) 
     with pytest.raises(DatasetError, match="dt=2026-01-01 is on another device than"):
         writer.commit([staged], [rolls.span(-1, 0)])
     assert rolls.entries(tmp_path) == 0
+
+
+def test_encoders_may_stage_while_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are opened by several threads; a checkpoint that is due, or what is to be synced, is one thread's."""
+    monkeypatch.setattr(DatasetWriter, "checkpoint_every", 1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    first, second = pair(tmp_path)
+    failures: list[BaseException] = []
+    staged: list[StagedFile] = []
+
+    def encode() -> None:
+        try:
+            for _ in range(40):
+                staged.append(rolls.stage(first, [0]))
+        except BaseException as exc:
+            failures.append(exc)
+
+    try:
+        threads = [threading.Thread(target=encode) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        number = -1
+        while any(thread.is_alive() for thread in threads) and not failures:
+            rolls.land(second, number, number + 1, 1)
+            first.refresh()
+            number += 1
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failures == []
+    assert len({file.index for file in staged}) == len(staged) == 160
+    first.commit(staged, [rolls.span(-1, 159)])
+    first.close()
+    second.close()
 
 
 # --- stopped anywhere

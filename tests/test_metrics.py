@@ -38,7 +38,6 @@ def filled() -> DaemonMetrics:
     orders.connected(2)
     orders.reconnected("lost")
     orders.reconnected("something new")
-    orders.lag(rows=12, seconds=0.5)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
     orders.superseded()
@@ -59,8 +58,8 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_source_received_rows_total{p}": 150,
         f"fastwire_source_received_bytes_total{p}": 7500,
         f"fastwire_source_chunks_total{p}": 3,
-        'fastwire_source_cut_rows_total{pipeline="orders",why="landed"}': 7,
-        'fastwire_source_cut_rows_total{pipeline="orders",why="staged"}': 3,
+        'fastwire_source_cut_entries_total{pipeline="orders",why="landed"}': 7,
+        'fastwire_source_cut_entries_total{pipeline="orders",why="staged"}': 3,
         f"fastwire_source_redelivered_entries_total{p}": 4,
         f"fastwire_source_diverted_entries_total{p}": 1,
         f"fastwire_source_granted_permits_total{p}": 1000,
@@ -69,8 +68,6 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_source_connections{p}": 2,
         'fastwire_source_reconnects_total{pipeline="orders",reason="lost"}': 1,
         'fastwire_source_reconnects_total{pipeline="orders",reason="other"}': 1,
-        f"fastwire_source_lag_rows{p}": 12,
-        f"fastwire_source_lag_seconds{p}": 0.5,
         f"fastwire_roll_open_rows{p}": 10,
         f"fastwire_roll_open_bytes{p}": 20,
         f"fastwire_sink_commits_total{p}": 1,
@@ -109,14 +106,6 @@ def test_counters_are_there_before_anything_happens() -> None:
     assert found['fastwire_sink_commits_total{pipeline="orders"}'] == 0
     assert found['fastwire_source_reconnects_total{pipeline="orders",reason="lost"}'] == 0
     assert found['fastwire_pipeline_state{pipeline="orders",state="starting"}'] == 1
-
-
-def test_unknown_lag_is_not_zero() -> None:
-    metrics = DaemonMetrics("1")
-    orders = metrics.pipeline("orders")
-    assert not any("lag" in name for name in samples(metrics))
-    orders.lag(seconds=3)
-    assert [name for name in samples(metrics) if "lag" in name] == ['fastwire_source_lag_seconds{pipeline="orders"}']
 
 
 def test_one_state_at_a_time() -> None:

@@ -5,12 +5,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import Any
 
 import pytest
-from fastwire_daemon.budget import Budget
-from fastwire_daemon.errors import DatasetMismatchError, SinkDoneError, SinkFailedError, Superseded
-from fastwire_daemon.metrics import DaemonMetrics
-from fastwire_daemon.pipeline import Pipeline, PipelineFailed
-from fastwire_daemon.roll import Roll, RollPolicy
-from fastwire_daemon.sources.base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 
 from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
@@ -19,6 +13,12 @@ from fastwire.pulsar.pulsar_pb2 import BaseCommand, CommandMessage, MessageIdDat
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
+from fastwire_daemon.budget import Budget
+from fastwire_daemon.errors import DatasetMismatchError, SinkDoneError, SinkFailedError, Superseded
+from fastwire_daemon.metrics import DaemonMetrics
+from fastwire_daemon.pipeline import Pipeline, PipelineFailed
+from fastwire_daemon.roll import Roll, RollPolicy
+from fastwire_daemon.sources.base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 
 LOG = Log("pulsar", "c", "persistent://public/default/t", "0", "0")
 
@@ -466,9 +466,10 @@ def test_max_records_drains() -> None:
         bed = Bed(max_records=15)
         await bed.running()
         bed.pipeline.on_chunk(bed.chunks.next())
-        assert bed.pipeline.state == "running"
+        states = [bed.pipeline.state]
         bed.pipeline.on_chunk(bed.chunks.next())
-        assert bed.pipeline.state == "draining"
+        states.append(bed.pipeline.state)
+        assert states == ["running", "draining"]
         late = bed.chunks.next()
         assert not bed.pipeline.on_chunk(late) and late.nbytes == 0
         assert bed.task is not None

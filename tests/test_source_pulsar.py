@@ -434,6 +434,32 @@ def test_who_loses_the_role_is_told_and_holds_no_permits() -> None:
     run(main)
 
 
+def test_a_role_that_is_lost_before_the_grant_and_won_again() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", entries(0, 5))
+            one, other = await two(broker, "failover")
+            other.auto = False
+            await other.start()
+            await until(lambda: len(other.assigned) == 1, "an assignment")
+            await one.start()
+            await one.got(50)
+            # What was assigned is not in force any more.
+            await other.take(other.assigned)
+            assert not other.source.partitions[0].granted
+            one.commit()
+            await one.close()
+            await until(lambda: len(other.assigned) == 2, "another assignment")
+            await other.take(other.assigned)
+            broker.append("t", entries(5, 5))
+            await other.got(50)
+            await other.drained()
+            assert not set(one.values) & set(other.values)
+            await other.close()
+
+    run(main)
+
+
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
 def test_peers_share_and_nothing_comes_twice(kind: str) -> None:
     async def main() -> None:
@@ -676,7 +702,10 @@ def test_metrics_count_permits_acks_and_connections() -> None:
             broker.append("t", entries(0, 5))
             async with reading(broker, most_permits=100, metrics=metrics.pipeline("m")) as pipe:
                 await pipe.got(50)
+                await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
+                pipe.eager = True
                 broker.drop_connections()
+                await until(lambda: pipe.count("revoked") == 1, "a revocation")
                 await pipe.granted()
                 await pipe.drained()
             counts = metrics.render().decode()

@@ -407,6 +407,29 @@ def test_a_seek_that_stays_unanswered_is_tried_again() -> None:
     run(main)
 
 
+def test_a_subscribe_after_a_seek_that_stays_unanswered() -> None:
+    """Whoever subscribes again closes first, also here; the embedded broker insists on it."""
+
+    class SilentAfterSeek(hostile.NeverAnswers):
+        class connection(hostile.NeverAnswers.connection):  # noqa: N801
+            def handle(self, command: pb.BaseCommand, body: bytes) -> None:
+                if command.type == C.SEEK:
+                    self.broker.kinds = (C.SUBSCRIBE, C.GET_LAST_MESSAGE_ID)
+                super().handle(command, body)
+
+    async def main() -> None:
+        async with serving(SilentAfterSeek(times=2)) as broker:
+            broker.append("t", entries(0, 5))
+            async with reading(broker, start="latest", operation_timeout_s=0.2) as pipe:
+                await pipe.granted()
+                broker.append("t", entries(5, 2))
+                await pipe.got(20)
+                assert pipe.rows == 20
+                await pipe.drained()
+
+    run(main)
+
+
 def test_a_silent_broker_is_left() -> None:
     async def main() -> None:
         async with serving() as broker:

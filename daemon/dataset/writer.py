@@ -86,7 +86,7 @@ class DatasetWriter:
         self._options = options
         self._reached = reached
         self._storage = Storage(os.fspath(path), self._disk, Patience(self._disk, on_full, stop))
-        self._enter_guard = threading.Lock()
+        self._guard = threading.RLock()  # encoders stage on their threads
         self._description: Description | None = None
         self._staging: Staging | None = None
         self._broken = True  # until open
@@ -128,24 +128,27 @@ class DatasetWriter:
         A dataset that does not exist is left alone: the first staged file or commit creates it. Raises
         DatasetMismatchError if it was created with other settings.
         """
-        self.close()
-        self._forget()
-        self._description = None
-        self._broken = False
-        with self._failing("open"):
-            if self._look():
-                self._enter()
-        return self.coverage
+        with self._guard:
+            self.close()
+            self._forget()
+            self._description = None
+            self._broken = False
+            with self._failing("open"):
+                if self._look():
+                    self._enter()
+            return self.coverage
 
     def close(self) -> None:
         """Drop what is not committed and let go of the dataset. Never raises for a disk's sake."""
-        staging, self._staging = self._staging, None
-        if staging is None:
-            return
+        with self._guard:
+            staging = self._staging
+            if staging is not None:
+                self._leave(staging)
+
+    def _leave(self, staging: Staging) -> None:
         try:
             if not self._broken:
                 # Only what is certainly void is deleted: after a failure the next open finds out.
-                self._staging = staging
                 self._checkpoint()
                 # A rename out of the folder must not be lost together with the folder.
                 self._sync_published()
@@ -163,7 +166,7 @@ class DatasetWriter:
         """Open a new file of the roll; it will be published into ``directory`` (see :func:`level_directory`)."""
         check_directory(directory, self._options.split, self._options.partition_by)
         with self._failing("stage a file"):
-            with self._enter_guard:
+            with self._guard:
                 staging = self._entered()
             return staging.open_file(directory)
 
@@ -187,7 +190,7 @@ class DatasetWriter:
         """
         if not (files or spans or diverted or filtered or floors):
             return self.refresh()
-        with self._failing("commit"):
+        with self._guard, self._failing("commit"):
             staging = self._entered()
             if not staging.owns(files):
                 raise ValueError("a staged file belongs to another roll")
@@ -195,20 +198,20 @@ class DatasetWriter:
             if given != kept + filtered:
                 raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
             self._land(staging, files, spans, diverted, filtered, floors or {})
-        return self.coverage
+            return self.coverage
 
     def refresh(self) -> Coverage:
         """Read what others have committed since; return what has landed.
 
         To be called before the first fetch of a partition that was just assigned, so that little is read in vain.
         """
-        with self._failing("refresh"):
+        with self._guard, self._failing("refresh"):
             if self._staging is not None:
                 self._checkpoint()
                 self._follow()
             elif self._look():
                 self._enter()
-        return self.coverage
+            return self.coverage
 
     # --- entering
 

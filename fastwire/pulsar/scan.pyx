@@ -161,6 +161,7 @@ cdef class Scanner:
     cdef readonly int64_t cut_landed
     cdef readonly int64_t cut_staged
     cdef readonly int64_t dropped_frames
+    cdef readonly int64_t redelivered
     cdef readonly int64_t unknown_commands
     cdef readonly int64_t leftover_bytes
 
@@ -364,6 +365,8 @@ cdef class Scanner:
             self.dropped_frames += 1
             self.debit(slot, head, permits)
             return GO_ON
+        if head.redelivery_count:
+            self.redelivered += 1
         state = slot_state(slot, head.ledger, head.entry)
         if state != 0:
             self.debit(slot, head, permits)

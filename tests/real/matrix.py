@@ -256,7 +256,6 @@ def _sent(
         batch_index=message_id.batch_index(),
         key=None if message.key is None else message.key.encode(),
         value=message.value,
-        # The C++ client keeps properties in a sorted map.
         headers=tuple((k, v.encode()) for k, v in sorted(message.properties.items())) if message.properties else None,
         producer=producer,
         sequence_id=message.sequence_id,

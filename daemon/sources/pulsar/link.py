@@ -91,7 +91,7 @@ class Link:
         self.address = address
         self.tenants: dict[int, Tenant] = {}
         self.server = ""
-        self.counted = (0, 0, 0)  # permits, acks and receipts that the metrics have
+        self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self.diverts = settings.on_corrupt == "divert"
         self._physical = physical
         self._settings = settings
@@ -179,6 +179,18 @@ class Link:
         finally:
             self._waiting.pop(request_id, None)
             del future  # it holds its exception, which holds this frame, which holds the receive buffer
+
+    def counters(self) -> tuple[int, int, int, int, int, int]:
+        """Permits granted, acks sent and confirmed; entries that came again: landed, staged, marked as redelivered."""
+        connection, scanner = self.connection, self.scanner
+        return (
+            connection.permits_granted,
+            connection.acks_sent,
+            connection.acks_confirmed,
+            scanner.cut_landed,
+            scanner.cut_staged,
+            scanner.redelivered,
+        )
 
     def flush(self) -> None:
         """Send what is queued."""

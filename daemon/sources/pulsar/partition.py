@@ -289,7 +289,7 @@ class Partition:
             raise OvertakenError("the broker has closed the consumer meanwhile")
 
     async def _withdraw(self) -> None:
-        """After a failed attempt: make sure that the broker holds nothing of it (pulsar 7.1)."""
+        """Before another attempt: make sure that the broker holds nothing of the last one (pulsar 7.1)."""
         link = self.link
         if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
             await self._close_consumer(link)
@@ -325,8 +325,9 @@ class Partition:
             return
         self.assignment = None
         self.granted = False
-        # What still arrives of it is nobody's, even before the broker knows.
-        self._host.slots.detach(self.consumer.consumer_id)
+        if granted:
+            # What still arrives of it is nobody's, even before the broker knows. A stand-by has nothing under way.
+            self._host.slots.detach(self.consumer.consumer_id)
         self._host.revoke(self, assignment, granted, reason)
 
     # --- roles
@@ -375,10 +376,7 @@ class Partition:
             self._spawn(self._rejoin())
 
     async def _rejoin(self, delay: float = 0.0) -> None:
-        link = self.link
-        if link is not None and link.ready and self.consumer.phase is Phase.READY:
-            await self._close_consumer(link)
-        self._detached("")
+        await self._withdraw()
         await self._establish(delay)
 
     def reestablish(self, reason: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
@@ -74,7 +75,8 @@ class Reader:
                     return
             getting = asyncio.ensure_future(self._queue.get())
             try:
-                await asyncio.wait([getting, self._failed], timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+                either: list[asyncio.Future[Any]] = [getting, self._failed]
+                await asyncio.wait(either, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 if not getting.done():
                     getting.cancel()

@@ -417,13 +417,17 @@ class PulsarSource:
     def _count(self, link: Link) -> None:
         if self._metrics is None:
             return
-        connection = link.connection
-        now = connection.permits_granted, connection.acks_sent, connection.acks_confirmed
-        permits, acks, receipts = (new - old for new, old in zip(now, link.counted, strict=True))
+        now = link.counters()
+        permits, acks, receipts, landed, staged, redelivered = (
+            new - old for new, old in zip(now, link.counted, strict=True)
+        )
         link.counted = now
         self._metrics.granted(permits)
         self._metrics.acks_sent(acks)
         self._metrics.ack_receipts(receipts)
+        self._metrics.cut(landed, "landed")
+        self._metrics.cut(staged, "staged")
+        self._metrics.redelivered(redelivered)
 
     def _look_after_consumers(self, now: float) -> None:
         touched, self._touched = self._touched, set()

@@ -1,0 +1,39 @@
+"""From the socket of a replaying server in another process to Parquet files, committed exactly once.
+
+    python -m bench.to_parquet [--json]
+
+The daemon with its defaults (all columns, zstd:1); beside it, in the same run, pyarrow writing the very same rows with
+the same settings and nothing else, and pulsar-client filling columns for pyarrow in a loop as people write it.
+"""
+
+from .child import Case, cases, show
+from .pipeline import consume
+
+SINK = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true'
+
+
+def how_many(case: Case) -> tuple[int, int]:
+    """Messages for us and for pulsar-client."""
+    if case.batch > 1:
+        return (3_000_000, 200_000) if case.size == 100 else (600_000, 100_000)
+    return (1_000_000, 100_000) if case.size == 100 else (300_000, 100_000)
+
+
+def ways(case: Case) -> tuple[str, ...]:
+    """How pulsar-client does it, in the cases that people have."""
+    return ("batch_receive",) if case.codec == "none" or case == Case(100, 1000, "lz4") else ()
+
+
+def main() -> None:
+    """Measure and print."""
+    show(
+        [
+            row
+            for case in cases()
+            for row in consume("to_parquet", case, *how_many(case), ways(case), SINK, alone=case.codec == "none")
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""From a configuration to a sink, built in or of somebody else's."""
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.encoders.jsonl import JsonlEncoder
+from fastwire_daemon.encoders.parquet import ParquetEncoder
+from fastwire_daemon.sinks import registry
+from fastwire_daemon.sinks.base import Sink
+from fastwire_daemon.sinks.dataset import DatasetSink, file_extension
+from fastwire_daemon.sinks.discard import DiscardSink
+from fastwire_daemon.sinks.registry import build_sink, load_encoder
+from fastwire_daemon.sinks.stdout import StdoutSink
+
+
+def pipeline(sink: str, subscription: str = "failover") -> Any:
+    text = f"""
+        [pipelines.p.source]
+        url = "pulsar://127.0.0.1:6650"
+        topics = ["persistent://public/default/orders"]
+        subscription = "s"
+        subscription_type = "{subscription}"
+        start = "earliest"
+        [pipelines.p.sink]
+        {sink}
+    """
+    return parse_config(text).pipelines["p"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "extension"),
+    [("parquet", "parquet"), ("arrow", "arrow"), ("jsonl", "jsonl"), ('jsonl"\ncompression = "zstd', "jsonl.zst")],
+)
+def test_a_dataset_from_a_configuration(kind: str, extension: str, tmp_path: Path) -> None:
+    table = f'type = "{kind}"\npath = "{tmp_path}/d"\ncolumns = ["offset", "value"]\nsplit = "topic"\nwriters = 2'
+    sink = build_sink(pipeline(table), memory=1 << 28)
+    assert isinstance(sink, DatasetSink)
+    sink.open()
+    sink.create_dataset()
+    sink.close()
+    description = json.loads((tmp_path / "d" / "_fastwire" / "dataset.json").read_text())
+    assert description["extension"] == extension
+    assert description["columns"] == ["value", "offset"]
+    assert description["split"] == "topic"
+    assert description["cluster"] == "127.0.0.1:6650"
+
+
+def test_plain_sinks_from_a_configuration() -> None:
+    assert isinstance(build_sink(pipeline('type = "stdout"'), memory=1 << 28), StdoutSink)
+    assert isinstance(build_sink(pipeline('type = "discard"'), memory=1 << 28), DiscardSink)
+
+
+class PluginSink(DiscardSink):
+    """As somebody else might write it."""
+
+    def __init__(self, *, bucket: str, writers: int = 1) -> None:
+        super().__init__()
+        self.bucket = bucket
+        self.writers = writers
+
+
+def not_a_sink() -> object:
+    return object()
+
+
+class FancyEncoder(ParquetEncoder):
+    """Of somebody else's."""
+
+
+class NotAnEncoder:
+    extension = "csv"
+
+
+PLUGINS = {
+    "fastwire.sinks": {"mine": "PluginSink", "odd": "not_a_sink", "gone": "Missing"},
+    "fastwire.encoders": {"fancy": "FancyEncoder", "csv": "NotAnEncoder"},
+}
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*, group: str) -> list[EntryPoint]:
+        return [EntryPoint(name, f"{__name__}:{target}", group) for name, target in PLUGINS.get(group, {}).items()]
+
+    monkeypatch.setattr("fastwire_daemon.config.fields.entry_points", found)
+    monkeypatch.setattr(registry, "entry_points", found)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_plug_in_gets_the_keys_of_its_table() -> None:
+    sink = build_sink(pipeline('type = "mine"\nbucket = "b"\nwriters = 3'), memory=1 << 28)
+    assert isinstance(sink, Sink)
+    assert type(sink).__name__ == "PluginSink"
+    assert (sink.bucket, sink.writers) == ("b", 3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("plugins")
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            'type = "mine"',
+            "sink: the sink mine cannot be made of what its table holds: missing a required argument: 'bucket'",
+        ),
+        (
+            'type = "mine"\nbucket = "b"\nbuckets = 2',
+            "sink: the sink mine cannot be made of what its table holds: got an unexpected keyword argument 'buckets'",
+        ),
+        ('type = "odd"', "sink.type: odd gives object, which is not a sink (open, write, commit, close)"),
+        (
+            'type = "gone"',
+            (
+                f"sink.type: the plug-in gone ({__name__}:Missing) cannot be loaded: "
+                f"module '{__name__}' has no attribute 'Missing'"
+            ),
+        ),
+        (
+            'type = "csv"\npath = "/tmp/x"',
+            "sink.type: the encoder csv is none: it has no compressions, no write, no flush, no finish",
+        ),
+        (
+            'type = "fancy"\npath = "/tmp/x"\ncompression = "rar"',
+            "sink.compression: unknown compression 'rar'; this encoder takes zstd, lz4, snappy, gzip, none",
+        ),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_explained(table: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_sink(pipeline(table), memory=1 << 28)
+    assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("plugins")
+def test_an_encoder_of_somebody_else_s_makes_a_dataset(tmp_path: Path) -> None:
+    assert load_encoder("fancy").__name__ == "FancyEncoder"
+    sink = build_sink(pipeline(f'type = "fancy"\npath = "{tmp_path}/d"'), memory=1 << 28)
+    assert isinstance(sink, DatasetSink)
+    sink.close()
+
+
+def test_extensions() -> None:
+    assert file_extension(ParquetEncoder, None) == "parquet"
+    assert file_extension(JsonlEncoder, "gzip:9") == "jsonl.gz"
+    with pytest.raises(ValueError, match="unknown compression 'lz4'"):
+        file_extension(JsonlEncoder, "lz4")
