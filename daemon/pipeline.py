@@ -331,7 +331,7 @@ class Pipeline:
             del chunk
         self._roll.wrote(rows, diverted, self._clock())
         self._metrics.roll(self._roll.rows, self._staged_bytes())
-        self._budget.check()
+        self._weigh()
         if len(self._chunks) < QUEUED_CHUNKS:
             self._source.resume()
 
@@ -348,7 +348,7 @@ class Pipeline:
         self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
         self.published = published
         self._metrics.roll(0, 0)
-        self._budget.check()
+        self._weigh()
         log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
         self._source.landed(self.coverage)
 
@@ -476,6 +476,7 @@ class Pipeline:
                 await self._source.close(self._drain_timeout_s)
         finally:
             self._drop_chunks()
+            self._budget.charge(self, 0)
             if self._sink_open:
                 await self._sink.run(self._sink.sink.close)
             self._sink.shutdown()
@@ -568,6 +569,13 @@ class Pipeline:
     def _staged_bytes(self) -> int:
         sink = self._sink.sink
         return sink.staged_bytes if isinstance(sink, LoggedSink) else 0
+
+    def _weigh(self) -> None:
+        """The sink has let go of something, or has taken something: look at the budget."""
+        sink = self._sink.sink
+        if isinstance(sink, LoggedSink):
+            self._budget.charge(self, sink.unpooled_bytes)
+        self._budget.check()
 
     def _published(self) -> tuple[int, int]:
         sink = self._sink.sink

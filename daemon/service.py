@@ -6,6 +6,7 @@ what was not committed was not acknowledged.
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ PROGRESS_INTERVAL_S = 0.25
 # A sink's call may take long (a slow disk) but not for ever; waits with a known reason do not count.
 HUNG_AFTER_S = 120.0
 ABORT_GRACE_S = 5.0
+OPEN_FILES = 65_536
 
 log = get_logger("service")
 
@@ -49,9 +51,18 @@ def run_service(
 ) -> int:
     """Run the pipelines of ``config`` (or those named) until they end; return the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         service = Service(config, pipelines=pipelines, until_end=until_end, max_records=max_records)
         return runner.run(service.run())
+
+
+def _allow_open_files() -> None:
+    """A dataset with many folders has many files open: take what the system lets us have without asking."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Running:

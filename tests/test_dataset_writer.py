@@ -1,7 +1,6 @@
 """The commit on a real file system: what is where after each step, and who wins when two writers meet."""
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -745,40 +744,32 @@ def test_another_device_is_refused_before_anything_is_committed(tmp_path: Path) 
     assert rolls.entries(tmp_path) == 0
 
 
-def test_encoders_may_stage_while_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are opened by several threads; a checkpoint that is due, or what is to be synced, is one thread's."""
-    monkeypatch.setattr(DatasetWriter, "checkpoint_every", 1)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    first, second = pair(tmp_path)
-    failures: list[BaseException] = []
+def test_encoders_stage_on_their_threads_one_at_a_time_with_the_rest(tmp_path: Path) -> None:
+    """A checkpoint that is due, and what is to be synced before it, are one thread's business."""
+    waited: list[bool] = []
+    refreshing = threading.Thread(target=lambda: writer.refresh())
+
+    def reached(step: str) -> None:
+        if step == "checkpoint-linked":
+            refreshing.start()
+            refreshing.join(0.05)
+            waited.append(refreshing.is_alive())
+
+    writer = rolls.writer(tmp_path, reached=reached)
+    writer.checkpoint_every = 2
+    writer.open()
+    rolls.land(writer, -1, 0)
+    rolls.land(writer, 0, 1)
     staged: list[StagedFile] = []
-
-    def encode() -> None:
-        try:
-            for _ in range(40):
-                staged.append(rolls.stage(first, [0]))
-        except BaseException as exc:
-            failures.append(exc)
-
-    try:
-        threads = [threading.Thread(target=encode) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        number = -1
-        while any(thread.is_alive() for thread in threads) and not failures:
-            rolls.land(second, number, number + 1, 1)
-            first.refresh()
-            number += 1
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert failures == []
-    assert len({file.index for file in staged}) == len(staged) == 160
-    first.commit(staged, [rolls.span(-1, 159)])
-    first.close()
-    second.close()
+    encoders = [threading.Thread(target=lambda: staged.append(rolls.stage(writer, [2]))) for _ in range(4)]
+    for thread in encoders:
+        thread.start()
+    for thread in (*encoders, refreshing):
+        thread.join()
+    assert waited == [True]
+    assert sorted(file.index for file in staged) == [0, 1, 2, 3]
+    writer.commit(staged, [rolls.span(1, 5)])
+    writer.close()
 
 
 # --- stopped anywhere

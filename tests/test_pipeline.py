@@ -128,6 +128,7 @@ class NotingSink:
     cluster = "c"
     needed_columns = frozenset[str]()
     staged_bytes = 0
+    unpooled_bytes = 0
     too_many_files = False
     committed_files = 0
     committed_bytes = 0

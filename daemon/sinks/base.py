@@ -63,6 +63,10 @@ class LoggedSink(Sink, Protocol):
         """Bytes on disk that are not committed yet."""
 
     @property
+    def unpooled_bytes(self) -> int:
+        """About how much memory it holds outside of the pool: what encoders have gathered."""
+
+    @property
     def too_many_files(self) -> bool:
         """Whether the roll should end early because it has so many files open."""
 
