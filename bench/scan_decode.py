@@ -3,10 +3,9 @@
     python -m bench.scan_decode [--json] [--seconds N]
 
 CPU time of the thread for the calls of ``scan`` and ``take_chunk``; the best of many rounds over about a MiB that lies
-in the receive buffer, as it does behind a socket that is read in time. Keys of 12 bytes, half of a value is random hex.
+in the receive buffer, as it does behind a socket that is read in time.
 """
 
-import random
 import sys
 import time
 from typing import Any
@@ -19,27 +18,22 @@ from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 
 from .child import Case, cases, show
+from .message import Messages
 
 CONSUMER = 1
 TIME = 1_700_000_000_000
 BYTES = 1 << 20
 
 
-def value(number: int, size: int, rng: random.Random) -> bytes:
-    """A JSON document of ``size`` bytes, half of it random hex."""
-    text = rng.randbytes(size // 4).hex()
-    return f'{{"id":{number:09},"trace":"{text}","note":"'.ljust(size - 2, ".").encode() + b'"}'
-
-
 def stream(case: Case) -> tuple[bytes, int, int]:
     """About a MiB of frames; with the number of entries and of messages."""
-    rng, header, codec = random.Random(1), MessageHeader(CONSUMER, 0), Compression[case.codec.upper()]
+    messages, header, codec = Messages(case.size), MessageHeader(CONSUMER, 0), Compression[case.codec.upper()]
     frames: list[bytes] = []
     entries = size = 0
     while size < BYTES:
         numbers = range(entries * case.batch, (entries + 1) * case.batch)
-        values = [value(number, case.size, rng) for number in numbers]
-        keys = [b"key-%08d" % (number % 100_000) for number in numbers]
+        values = [messages.value(number) for number in numbers]
+        keys = [messages.key(number) for number in numbers]
         if case.batch == 1:
             record = Record(value=values[0], key=keys[0].decode())
             entry = encode_single_entry(

@@ -15,7 +15,7 @@ SINK = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true'
 def how_many(case: Case) -> tuple[int, int]:
     """Messages for us and for pulsar-client."""
     if case.batch > 1:
-        return (3_000_000, 200_000) if case.size == 100 else (600_000, 100_000)
+        return (3_000_000, 150_000) if case.size == 100 else (1_000_000, 100_000)
     return (1_000_000, 100_000) if case.size == 100 else (300_000, 100_000)
 
 

@@ -6,9 +6,9 @@ memory as they send.
 
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_block_entry, encode_single_entry, encode_values
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
-from fastwire_daemon.load import Load
 
 from . import replay_server as replay
+from .message import Messages
 
 VARIETY = 64
 SINGLE_VARIETY = 8192
@@ -23,12 +23,12 @@ class Varied(replay.Plan):
 
 def make_plan(messages: int, size: int, batch: int, codec: Compression, partitions: int) -> Varied:
     """Build the entries that are sent in turn; the first stands for all where only one is asked."""
-    load = Load(record_bytes=size)
+    source = Messages(size)
 
     def entry(number: int) -> Entry:
         if not batch:
             return encode_single_entry(
-                Record(value=load.record(number), key=f"key-{number:08}"),
+                Record(value=source.value(number), key=source.key(number).decode()),
                 producer_name="replay",
                 sequence_id=number,
                 publish_time=TIME + number,
@@ -36,7 +36,7 @@ def make_plan(messages: int, size: int, batch: int, codec: Compression, partitio
             )
         numbers = range(number * batch, (number + 1) * batch)
         block = encode_values(
-            [load.record(each) for each in numbers], numbers[0], [b"key-%08d" % (each % 100_000) for each in numbers]
+            [source.value(each) for each in numbers], numbers[0], [source.key(each) for each in numbers]
         )
         return encode_block_entry(
             block, batch, producer_name="replay", sequence_id=numbers[0], publish_time=TIME + number, compression=codec

@@ -5,8 +5,9 @@ over a whole test, whatever the topic or partition.
 """
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ import pyarrow.parquet as pq
 __all__ = ["DIGITS", "assert_each_once", "assert_in_order", "numbered", "numbers_of", "visible_files"]
 
 DIGITS = 9
+
+# Ledger, entry, index in the batch.
+Place = tuple[int, int, int]
+NOWHERE: Place = (-1, -1, -1)
 
 
 def numbered(number: int, size: int = 100) -> bytes:
@@ -33,7 +38,8 @@ def numbers_of(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array
 def visible_files(path: Path) -> list[Path]:
     """What a plain reader finds: data files outside the folder of the log, in log order."""
     found = [file for file in path.rglob("*") if file.suffix in (".parquet", ".arrow", ".jsonl")]
-    return sorted(file for file in found if "_fastwire" not in file.relative_to(path).parts)
+    visible = (file for file in found if "_fastwire" not in file.relative_to(path).parts)
+    return sorted(visible, key=lambda file: (file.name, file))
 
 
 def assert_each_once(path: Path, produced: int | Iterable[int]) -> None:
@@ -52,15 +58,27 @@ def assert_each_once(path: Path, produced: int | Iterable[int]) -> None:
 
 
 def assert_in_order(path: Path) -> None:
-    """Within a partition, rows stand in broker order through the files in log order (ordered subscriptions)."""
-    last: dict[tuple[Any, ...], tuple[int, int, int]] = defaultdict(lambda: (-1, -1, -1))
-    for file in visible_files(path):
-        table = pq.read_table(file, columns=["topic", "partition", "ledger", "offset", "batchIndex"], partitioning=None)
-        for topic, partition, *place in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            here = (place[0], place[1], place[2])
-            before = last[topic, partition]
-            assert here > before, f"{file.name}: {here} of partition {partition} stands behind {before}"
-            last[topic, partition] = here
+    """Rows of a partition stand in broker order within each file, and from one log entry to the next.
+
+    The files of one log entry may interleave: several writers take chunks in turn. For ordered subscriptions only.
+    """
+    landed: dict[tuple[Any, ...], Place] = {}
+    for _, files in groupby(visible_files(path), key=lambda file: file.name.partition("-")[0]):
+        furthest = dict(landed)
+        for file in files:
+            last = dict(landed)
+            for log, here in _places_in(file):
+                before = last.get(log, NOWHERE)
+                assert here > before, f"{file.name}: {here} of partition {log[1]} stands behind {before}"
+                last[log] = here
+            furthest = {log: max(last.get(log, NOWHERE), furthest.get(log, NOWHERE)) for log in last | furthest}
+        landed = furthest
+
+
+def _places_in(file: Path) -> Iterator[tuple[tuple[Any, ...], Place]]:
+    table = pq.read_table(file, columns=["topic", "partition", "ledger", "offset", "batchIndex"], partitioning=None)
+    for topic, partition, *place in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        yield (topic, partition), (place[0], place[1], place[2])
 
 
 def _numbers_in(file: Path) -> list[int]:

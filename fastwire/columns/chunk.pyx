@@ -22,7 +22,7 @@ __all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An entry that could not be decoded: ``payload`` is what the broker sent behind the command, ``rows`` its claim."""
+    """An entry that could not be decoded: ``payload`` is all that stood behind the command, ``rows`` its claim."""
 
     log: Log
     position: Position

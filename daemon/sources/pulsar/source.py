@@ -62,7 +62,6 @@ class PulsarSource:
         self._pool = pool
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._by_consumer: dict[int, Partition] = {}
         self._by_log: dict[Log, Partition] = {}
         self._counts: dict[Topic, int] = {}  # partitions of each configured topic
         self._watch = Watch(self)
@@ -391,7 +390,7 @@ class PulsarSource:
         dirty = self.slots.take_dirty()
         if dirty:
             self._touched.update(dirty)
-            partitions = self._by_consumer
+            partitions = self.partitions  # consumer ids are their places in this list
             for consumer_id in dirty:
                 partitions[consumer_id].consumer.pump()
 
@@ -433,15 +432,15 @@ class PulsarSource:
         touched, self._touched = self._touched, set()
         self._watch.touched(touched)
         for consumer_id in touched:
-            partition = self._by_consumer[consumer_id]
+            partition = self.partitions[consumer_id]
             partition.consumer.acknowledge_again(now)
             self._note_acks(partition)
         # Whoever got nothing since the last look has drained what the broker had: make up the window.
         for consumer_id in self._unsettled - touched:
-            self._by_consumer[consumer_id].consumer.settle()
+            self.partitions[consumer_id].consumer.settle()
         self._unsettled = touched
         for consumer_id in tuple(self._acking):
-            consumer = self._by_consumer[consumer_id].consumer
+            consumer = self.partitions[consumer_id].consumer
             if consumer.acks.due(now):
                 consumer.send_acks(now)
                 if not consumer.acks.waiting:
@@ -505,17 +504,12 @@ class PulsarSource:
         partition = Partition(self, log_index, log_, consumer, service or settings.url, first=first, late=late)
         self.logs.append(log_)
         self.partitions.append(partition)
-        self._by_consumer[consumer_id] = partition
         self._by_log[log_] = partition
         return partition
 
     def partition_of(self, log_: Log) -> Partition | None:
         """The partition that reads ``log_``."""
         return self._by_log.get(log_)
-
-    def partition_by_consumer(self, consumer_id: int) -> Partition:
-        """The partition whose consumer has this id."""
-        return self._by_consumer[consumer_id]
 
     @property
     def memory_limit(self) -> int:

@@ -94,7 +94,7 @@ class Watch:
         largest = source.slots.largest_entry(consumer_id)
         if largest:
             permit_bytes = int(largest / seen.messages_per_entry) + 1
-            partition = source.partition_by_consumer(consumer_id)
+            partition = source.partitions[consumer_id]
             reading = len(source.partitions)
             window = permit_window(source.memory_limit, reading, permit_bytes, source.most_permits)
             partition.consumer.permits.window = window

@@ -1,0 +1,99 @@
+"""Instructions a message of the scan loop, counted by valgrind: a figure that a busy machine does not change.
+
+    python -m bench.instructions [--json] [--check | --save]
+
+``--check`` compares with ``results/instructions.json`` and fails above 3 %; ``--save`` writes that file. Counts belong
+to a compiler: with another one than the file's there is nothing to compare, which is said and is no failure.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .child import ROOT, Case, show
+from .scan_decode import CONSUMER, Bench
+
+CASES = (Case(100, 1000, "none"), Case(100, 1, "none"), Case(100, 1000, "lz4"))
+BASELINE = Path(__file__).parent / "results" / "instructions.json"
+TOLERANCE = 0.03
+FEW, MANY = 4, 12  # rounds: the difference leaves out what is done once
+
+
+def count(case: Case, rounds: int) -> int:
+    """Instructions inside ``Scanner.scan`` for so many rounds."""
+    with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+        command = [
+            "valgrind",
+            "--tool=callgrind",
+            "--toggle-collect=*Scanner_*scan*",
+            f"--callgrind-out-file={folder}/out",
+            sys.executable,
+            *("-m", "bench.instructions", "--child", str(case.size), str(case.batch), case.codec, str(rounds)),
+        ]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode or not found:
+        raise SystemExit(f"valgrind ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return int(found[1])
+
+
+def child(size: str, batch: str, codec: str, rounds: str) -> None:
+    """What runs under valgrind."""
+    bench = Bench(Case(int(size), int(batch), codec))
+    for _ in range(int(rounds)):
+        bench.slots.void_staged(CONSUMER)
+        bench.fill()
+        bench.work()
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Instructions a message, without what is done once."""
+    messages = Bench(case).messages * (MANY - FEW)
+    each = (count(case, MANY) - count(case, FEW)) / messages
+    return {"bench": "instructions", **case.fields(), "instructions_per_message": round(each, 1)}
+
+
+def compiler() -> str:
+    """The compiler's own name and version; modules are believed to come from it."""
+    return subprocess.run(["cc", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def check(rows: list[dict[str, Any]]) -> int:
+    """Compare with the baseline; the exit code."""
+    kept = json.loads(BASELINE.read_text(encoding="utf-8"))
+    if kept["compiler"] != compiler():
+        print(f"nothing to compare: the baseline is of {kept['compiler']}")
+        return 0
+    slower = [
+        f"{Case(row['size'], row['batch'], row['codec'])}: {row['instructions_per_message']}, was {was}"
+        for row, was in zip(rows, kept["instructions_per_message"], strict=True)
+        if row["instructions_per_message"] > was * (1 + TOLERANCE)
+    ]
+    print("\n".join(slower) or f"within {TOLERANCE:.0%} of the baseline")
+    return 1 if slower else 0
+
+
+def main() -> int:
+    """Measure and print."""
+    if "--child" in sys.argv:
+        child(*sys.argv[sys.argv.index("--child") + 1 :])
+        return 0
+    if not shutil.which("valgrind"):
+        print("valgrind is not installed: apt-get install valgrind")
+        return 0
+    rows = [measure(case) for case in CASES]
+    show(rows)
+    if "--save" in sys.argv:
+        counts = [row["instructions_per_message"] for row in rows]
+        BASELINE.parent.mkdir(exist_ok=True)
+        BASELINE.write_text(json.dumps({"compiler": compiler(), "instructions_per_message": counts}, indent=1) + "\n")
+    return check(rows) if "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
