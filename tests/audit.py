@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["DIGITS", "assert_each_once", "assert_in_order", "numbered", "numbers_of", "visible_files"]
+__all__ = ["DIGITS", "assert_each_once", "assert_in_order", "landed_numbers", "numbered", "numbers_of", "visible_files"]
 
 DIGITS = 9
 
@@ -45,9 +45,7 @@ def visible_files(path: Path) -> list[Path]:
 def assert_each_once(path: Path, produced: int | Iterable[int]) -> None:
     """The files hold every produced number once and nothing else; a failure says which are missing or twice."""
     wanted = set(range(produced)) if isinstance(produced, int) else set(produced)
-    landed: Counter[int] = Counter()
-    for file in visible_files(path):
-        landed.update(_numbers_in(file))
+    landed = landed_numbers(path)
     missing = sorted(wanted - landed.keys())
     strange = sorted(landed.keys() - wanted)
     twice = sorted(number for number, times in landed.items() if times > 1)
@@ -55,6 +53,14 @@ def assert_each_once(path: Path, produced: int | Iterable[int]) -> None:
         f"of {len(wanted)} records {len(missing)} are missing ({_first(missing)}), {len(twice)} landed more than once "
         f"({_first(twice)}), {len(strange)} were never produced ({_first(strange)})"
     )
+
+
+def landed_numbers(path: Path) -> Counter[int]:
+    """How often each number is in the files."""
+    landed: Counter[int] = Counter()
+    for file in visible_files(path):
+        landed.update(_numbers_in(file))
+    return landed
 
 
 def assert_in_order(path: Path) -> None:

@@ -62,7 +62,7 @@ def load_encoder(name: str) -> "type[Encoder]":
 def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
     # These bring pyarrow with them, which a daemon that only prints can do without.
     from ..dataset.description import DatasetOptions
-    from .dataset import DatasetSink, file_extension
+    from .dataset import DatasetSink, file_extension, take_memory_from_system
 
     source, sink = config.source, config.sink
     system = source.url.system
@@ -74,6 +74,7 @@ def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
     except ValueError as exc:
         raise _error("compression", str(exc)) from None
     assert sink.path is not None, "the configuration was checked"
+    take_memory_from_system()
     return DatasetSink(
         sink.path,
         DatasetOptions(

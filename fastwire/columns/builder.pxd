@@ -144,8 +144,8 @@ cdef inline int cells_put(
 ) noexcept nogil:
     """Set the cell of ``row`` (rows only ever grow) to a copy of ``data``; up to ``edge`` reading is harmless."""
     cdef Cells* v = &c.cells[which]
-    if v.capacity - v.size < size + FW_STEP:
-        if cells_grow(c, which, size + FW_STEP):
+    if v.capacity - v.size < size:
+        if cells_grow(c, which, size):
             return -1
     if v.filled < row:
         cells_fill(v, row)
@@ -154,9 +154,9 @@ cdef inline int cells_put(
     if v.holes:
         set_bit(v.validity, row)
     v.present += 1
-    if size <= SMALL_CELL and edge - data >= size + FW_STEP:
+    if size <= SMALL_CELL and edge - data >= size + FW_STEP and v.capacity - v.size >= size + FW_STEP:
         fw_copy_steps(v.data + v.size, data, size)
-    else:
+    elif size:                   # an empty cell may come before there is any data to point at
         memcpy(v.data + v.size, data, <size_t>size)
     v.size += size
     return 0
