@@ -8,7 +8,6 @@ everything else happens on the event loop.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from time import process_time
 from typing import Any, TypeVar
 
@@ -18,14 +17,22 @@ from fastwire.position import Coverage, Position, Span, format_position
 
 from .backoff import Backoff
 from .budget import Budget
-from .errors import DatasetError, DatasetMismatchError, SinkDoneError, SinkFailedError, Superseded
+from .errors import (
+    DatasetError,
+    DatasetMismatchError,
+    FencedError,
+    SinkDoneError,
+    SinkFailedError,
+    Superseded,
+)
 from .logs import get_logger
 from .metrics import PipelineMetrics, PipelineState
 from .roll import Roll, RollPolicy
 from .sinks.base import LoggedSink, Sink
+from .sinks.thread import SinkThread
 from .sources.base import Assignment, First, LogStopped, Source, SourceEvents, SourceFailed
 
-__all__ = ["Pipeline", "PipelineFailed", "SinkThread"]
+__all__ = ["Pipeline", "PipelineFailed"]
 
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 END_POLL_S = 0.25
@@ -45,29 +52,6 @@ class PipelineFailed(FastwireError):  # noqa: N818 - what happened to the pipeli
     def __init__(self, message: str, exit_code: int = 1) -> None:
         self.exit_code = exit_code
         super().__init__(message)
-
-
-class SinkThread:
-    """Runs the blocking calls of one sink, one at a time, on a thread of its own."""
-
-    def __init__(self, sink: Sink, name: str) -> None:
-        self.sink = sink
-        self.busy_since: float | None = None
-        """Loop time since when a call runs; None while none does."""
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"sink-{name}")
-
-    async def run(self, call: Callable[..., _T], *args: object) -> _T:
-        """Return what ``call`` returns; it runs after all calls that were made before."""
-        loop = asyncio.get_running_loop()
-        self.busy_since = loop.time()
-        try:
-            return await loop.run_in_executor(self._thread, call, *args)
-        finally:
-            self.busy_since = None
-
-    def shutdown(self) -> None:
-        """No call may follow; one that is running goes on."""
-        self._thread.shutdown(wait=False)
 
 
 class Pipeline:
@@ -281,6 +265,8 @@ class Pipeline:
                     self.drain(str(exc))
                 else:
                     self._tell_void(exc)
+                    if self._is_hopeless(exc):
+                        raise PipelineFailed(f"the sink does not work: {exc}") from exc
                 if self._draining:
                     # Nothing is lost: it was not acknowledged either.
                     self._drop_chunks()
@@ -419,13 +405,12 @@ class Pipeline:
             try:
                 self.coverage = await self._sink.run(self._sink.sink.open)
             except (SinkFailedError, Superseded, OSError) as exc:
-                if not self._sink_open and isinstance(exc, OSError):
+                if self._draining or self._is_hopeless(exc):
                     raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
                 delay = backoff.next()
                 log.error("the sink cannot be opened", pipeline=self.name, why=str(exc), retry_in_s=round(delay, 1))
-                await asyncio.sleep(delay)
-                if self._draining and self._sink_open:
-                    raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
+                self._wake.clear()
+                await self._sleep(delay)  # a drain ends it early
                 continue
             self._sink_open = True
             sink = self._sink.sink
@@ -438,6 +423,13 @@ class Pipeline:
                     )
                 self._cluster = sink.cluster
             return
+
+    def _is_hopeless(self, exc: Exception) -> bool:
+        """Before the first record was asked for, a sink that fails is one that was set up wrong: say so and end.
+
+        Later it is tried for ever, because what has worked may work again. Other writers are no failure at any time.
+        """
+        return self.state == "starting" and not isinstance(exc, Superseded | FencedError)
 
     async def _start_over(self) -> None:
         """The roll is void: forget it, learn what is durable, and let the broker send the rest again."""

@@ -14,7 +14,7 @@ from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.budget import Budget
-from fastwire_daemon.errors import DatasetMismatchError, SinkDoneError, SinkFailedError, Superseded
+from fastwire_daemon.errors import DatasetMismatchError, FencedError, SinkDoneError, SinkFailedError, Superseded
 from fastwire_daemon.metrics import DaemonMetrics
 from fastwire_daemon.pipeline import Pipeline, PipelineFailed
 from fastwire_daemon.roll import Roll, RollPolicy
@@ -381,6 +381,30 @@ def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error() -> No
         assert bed.task is not None
         await bed.task
         assert bed.pipeline.state == "stopped"
+
+    run(go())
+
+
+@pytest.mark.parametrize("method", ["open", "commit"])
+def test_a_sink_that_never_worked_ends_the_pipeline(method: str) -> None:
+    async def go() -> None:
+        bed = Bed()
+        bed.sink.fail[method] = [SinkFailedError("read-only file system")] * 9
+        with pytest.raises(PipelineFailed, match="read-only file system") as caught:
+            await bed.pipeline.run()
+        assert caught.value.exit_code == 1
+        assert "grant 1" not in bed.notes
+
+    run(go())
+
+
+def test_a_writer_that_was_fenced_opens_anew_at_any_time() -> None:
+    async def go() -> None:
+        bed = Bed()
+        bed.sink.fail["open"] = [FencedError("taken for dead")]
+        await bed.running()
+        assert bed.notes[:2] == ["open", "open"]
+        await bed.end()
 
     run(go())
 
