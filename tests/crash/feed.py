@@ -11,7 +11,7 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """Adds records to a topic, numbered from 0, in turn to its partitions; ``count`` is how many there are."""
+    """Adds records to a topic, numbered from 0; ``count`` is how many there are, ``size`` the bytes of the next ones."""
 
     def __init__(
         self, url: str, topic: str, partitions: int = 0, *, token: str | None = None, batch: int = 50, size: int = 100
@@ -21,7 +21,7 @@ class Feed:
         self._names = partition_names(topic, partitions)
         self._token = token
         self._batch = batch
-        self._size = size
+        self.size = size
 
     def add(self, entries: int) -> None:
         """Store ``entries`` entries in every partition. A connection of its own each time: brokers drop silent ones."""
@@ -33,7 +33,7 @@ class Feed:
     def _send(self, producer: RawProducer) -> None:
         element = pb.SingleMessageMetadata
         numbers = range(self.count, self.count + self._batch)
-        plain = batch_payload([(element(), numbered(number, self._size)) for number in numbers])
+        plain = batch_payload([(element(), numbered(number, self.size)) for number in numbers])
         metadata = pb.MessageMetadata(
             sequence_id=self.count,
             publish_time=int(time.time() * 1000),

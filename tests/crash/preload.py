@@ -1,4 +1,4 @@
-"""A library that is loaded before libc: fsync that fails once, and a wall clock that jumps.
+"""A library that is loaded before libc: fsync that fails once, a disk that is full for a moment, a clock that jumps.
 
 Compiled by the test with gcc and loaded by LD_PRELOAD. Controlled through the environment of the child, so the product
 knows nothing of it.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Clock", "failing_fsync", "library"]
+__all__ = ["Clock", "failing_fsync", "full_disk", "library"]
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -63,6 +63,36 @@ static int flushed(const char *name, int fd)
 int fsync(int fd) { return flushed("fsync", fd); }
 int fdatasync(int fd) { return flushed("fdatasync", fd); }
 
+/* FULL_IN: part of a path; the first write to such a file takes half, the next two find no space. */
+static atomic_int written;
+
+ssize_t write(int fd, const void *data, size_t size)
+{
+    static ssize_t (*real)(int, const void *, size_t);
+    const char *name = getenv("FULL_IN");
+    char link[64], path[4096];
+    ssize_t length;
+    int before;
+
+    if (!real)
+        real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    if (!name)
+        return real(fd, data, size);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof path - 1);
+    path[length < 0 ? 0 : length] = 0;
+    if (!strstr(path, name))
+        return real(fd, data, size);
+    before = atomic_fetch_add(&written, 1);
+    if (before == 0)
+        return real(fd, data, size / 2);
+    if (before <= 2) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd, data, size);
+}
+
 /* CLOCK_OFFSET_FILE: eight bytes, the seconds that the wall clock is ahead. */
 static int64_t offset(void)
 {
@@ -110,6 +140,11 @@ def library(folder: Path) -> Path:
 def failing_fsync(under: Path, nth: int) -> dict[str, str]:
     """The environment in which the ``nth`` fsync of something in ``under`` fails, once."""
     return {"FAIL_FSYNC_UNDER": str(under), "FAIL_FSYNC_NTH": str(nth)}
+
+
+def full_disk(within: str) -> dict[str, str]:
+    """The environment in which space runs out in the middle of the first file with ``within`` in its path."""
+    return {"FULL_IN": within}
 
 
 class Clock:

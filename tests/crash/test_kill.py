@@ -20,15 +20,16 @@ KILLED = -9
 # Reached in every commit; the rest once a start, or now and then.
 OF_A_COMMIT = STEPS[STEPS.index("files-finished") : STEPS.index("committed") + 1]
 EVERY_STEP = [(step, 1) for step in STEPS]
-LATER = [(step, 3) for step in OF_A_COMMIT]
+# With several files a commit, and several commits a run.
+LATER = [("published:1", 1), ("published:1", 2), ("files-synced", 2), ("entry-linked", 2), ("committed", 2)]
 CHECKPOINT_EVERY = 3
 
 
-def kill_at(scene: Scene, plan: list[tuple[str, int]]) -> Counter[str]:
+def kill_at(scene: Scene, plan: list[tuple[str, int]], entries: int = 6) -> Counter[str]:
     """One run for each step of the plan; how often a run was killed at which."""
     killed: Counter[str] = Counter()
     for step, nth in plan:
-        scene.feed.add(6)
+        scene.feed.add(entries)
         script = {"at": step, "nth": nth, "do": "kill", "checkpoint_every": CHECKPOINT_EVERY}
         with scene.run(script=script) as daemon:
             code = daemon.wait()
@@ -56,12 +57,16 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
     with Watch(scene.path, tmp_path / "seen.json") as watch:
-        killed = kill_at(scene, [*EVERY_STEP, *LATER, ("published:1", 1), ("published:1", 2)])
+        killed = kill_at(scene, EVERY_STEP)
+        # Large records make several chunks of one run's, so that both encoders get some.
+        scene.feed.size = 8_000
+        later = kill_at(scene, LATER, entries=20)
         scene.settle()
         wrong = watch.finish()
     assert wrong == []
     assert watch.looks > 20
     assert [step for step in STEPS if not killed[step]] == []
+    assert [step for step, _ in LATER if not later[step]] == []
     scene.judge()
 
 
@@ -72,7 +77,7 @@ def test_killed_at_random(dev_scene: Callable[..., Scene], tmp_path: Path) -> No
         scene.settle()
         wrong = watch.finish()
     assert wrong == []
-    assert killed >= 20
+    assert killed >= 25
     scene.judge()
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.audit import assert_each_once, assert_in_order, numbered
-from tests.crash.preload import Clock, failing_fsync, library
+from tests.crash.preload import Clock, failing_fsync, full_disk, library
 from tests.crash.readers import Watch, misordered
 from tests.crash.space import SmallDisk
 
@@ -84,6 +84,20 @@ def test_fsync_fails_once_and_only_there(tmp_path: Path) -> None:
     names = [str(inside / "a"), str(outside), str(inside / "b"), str(inside / "c")]
     said = subprocess.run([sys.executable, "-c", code, *names], env=env, check=True, capture_output=True, text=True)
     assert said.stdout == "[0, 0, 5, 0]\n"
+
+
+def test_disk_is_full_for_a_moment(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
+        "for _ in range(4):\n"
+        "    try: print(os.write(file, b'12345678'))\n"
+        "    except OSError as error: print(error.errno)\n"
+    )
+    env = {**os.environ, "LD_PRELOAD": str(library(tmp_path)), **full_disk("-entry.part")}
+    command = [sys.executable, "-c", code, str(tmp_path / "1-entry.part")]
+    said = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["4", "28", "28", "8"]
 
 
 def test_clock_jumps_in_the_child_alone(tmp_path: Path) -> None:

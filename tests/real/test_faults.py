@@ -125,12 +125,12 @@ def test_connection_cut_in_the_middle_of_a_frame(
 def test_slow_sink_keeps_its_connection(
     guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The disk stands still for four keep-alive intervals: two minutes at a broker's defaults."""
+    """The disk stands still for three keep-alive intervals; two minutes are four at a broker's defaults."""
     topic = fresh_name("slow")
     scene = Scene.on(guarded_pulsar, topic, tmp_path, partitions=1)
     scene.feed.add(40)
     with Proxy(guarded_pulsar.port) as proxy:
-        script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 20}
+        script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 16}
         job = {"url": proxy.url, "source": {**scene.job.source, "cluster": "guarded"}, "daemon": {"memory": "64MiB"}}
         scene.job.source["cluster"] = "guarded"
         with scene.run(script=script, job=job) as daemon:
