@@ -99,6 +99,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": cpu[1] if cpu else platform.processor(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),  # of others, before we begin
         "kernel": platform.release(),
         "python": platform.python_version(),
         **{name: version(name) for name in PEERS},

@@ -91,6 +91,8 @@ class Pipeline:
         self._made_source: Source | None = None
         self._cluster: str | None = None
         self._sink = SinkThread(sink, name)
+        # Asked once: such a check of a protocol costs more than a chunk's decoding.
+        self._logged: LoggedSink | None = sink if isinstance(sink, LoggedSink) else None
         self._budget = budget
         self._metrics = metrics
         self._roll = Roll(policy)
@@ -182,8 +184,8 @@ class Pipeline:
     @property
     def waiting(self) -> str | None:
         """What holds the sink up, in words; None if nothing does."""
-        sink = self._sink.sink
-        return sink.waiting if isinstance(sink, LoggedSink) else None
+        sink = self._logged
+        return sink.waiting if sink is not None else None
 
     def hung_s(self, now: float) -> float:
         """How long the sink's running call has taken without a reason that is known, in seconds."""
@@ -340,16 +342,16 @@ class Pipeline:
 
     async def _settle(self) -> None:
         settled, self._settled = self._settled, {}
-        sink = self._sink.sink
-        if isinstance(sink, LoggedSink):
+        sink = self._logged
+        if sink is not None:
             floors = {self._source.logs[index]: floor for index, floor in settled.items()}
             await self._sink.run(sink.settle, floors)
 
     async def _assign(self) -> None:
         """Logs became ours: learn what others have landed, fix where new ones begin, and ask for records."""
         assignments, self._assigned = self._assigned, []
-        sink = self._sink.sink
-        if isinstance(sink, LoggedSink):
+        sink = self._logged
+        if sink is not None:
             self.coverage = await self._sink.run(sink.refresh)
             if not self._existed:
                 self._refuse_lost_dataset(assignments)
@@ -413,8 +415,8 @@ class Pipeline:
                 await self._sleep(delay)  # a drain ends it early
                 continue
             self._sink_open = True
-            sink = self._sink.sink
-            if isinstance(sink, LoggedSink):
+            sink = self._logged
+            if sink is not None:
                 self._existed = sink.exists
                 if self._cluster not in (None, sink.cluster):
                     raise PipelineFailed(
@@ -541,8 +543,8 @@ class Pipeline:
 
     def interrupt(self) -> None:
         """End a wait of the sink, for room on its disk say; what is not committed stays the broker's."""
-        sink = self._sink.sink
-        if isinstance(sink, LoggedSink):
+        sink = self._logged
+        if sink is not None:
             sink.interrupt()
 
     def _fail(self, error: BaseException) -> None:
@@ -559,23 +561,23 @@ class Pipeline:
             self._chunks.popleft().release()
 
     def _staged_bytes(self) -> int:
-        sink = self._sink.sink
-        return sink.staged_bytes if isinstance(sink, LoggedSink) else 0
+        sink = self._logged
+        return sink.staged_bytes if sink is not None else 0
 
     def _weigh(self) -> None:
         """The sink has let go of something, or has taken something: look at the budget."""
-        sink = self._sink.sink
-        if isinstance(sink, LoggedSink):
+        sink = self._logged
+        if sink is not None:
             self._budget.charge(self, sink.unpooled_bytes)
         self._budget.check()
 
     def _published(self) -> tuple[int, int]:
-        sink = self._sink.sink
-        return (sink.committed_files, sink.committed_bytes) if isinstance(sink, LoggedSink) else (0, 0)
+        sink = self._logged
+        return (sink.committed_files, sink.committed_bytes) if sink is not None else (0, 0)
 
     def _out_of_files(self) -> str | None:
-        sink = self._sink.sink
-        return "open files" if isinstance(sink, LoggedSink) and sink.too_many_files else None
+        sink = self._logged
+        return "open files" if sink is not None and sink.too_many_files else None
 
     def _state(self, state: PipelineState) -> None:
         self.state = state

@@ -11,7 +11,7 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """Adds records to a topic, numbered from 0; ``count`` is how many there are, ``size`` the bytes of the next ones."""
+    """Adds records to a topic, numbered from 0; ``count`` of them so far, ``size`` is the bytes of the next ones."""
 
     def __init__(
         self, url: str, topic: str, partitions: int = 0, *, token: str | None = None, batch: int = 50, size: int = 100
