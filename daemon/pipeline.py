@@ -350,6 +350,13 @@ class Pipeline:
     async def _assign(self) -> None:
         """Logs became ours: learn what others have landed, fix where new ones begin, and ask for records."""
         assignments, self._assigned = self._assigned, []
+        try:
+            await self._take_on(assignments)
+        except (Superseded, SinkFailedError):
+            self._assigned = assignments + self._assigned  # still offered, and nobody offers them again
+            raise
+
+    async def _take_on(self, assignments: list[Assignment]) -> None:
         sink = self._logged
         if sink is not None:
             self.coverage = await self._sink.run(sink.refresh)

@@ -490,6 +490,8 @@ class Connection:
             initialPosition=pb.CommandSubscribe.Earliest,
             consumer_epoch=want.epoch,
         )
+        if not want.create:
+            ask.force_topic_creation = False
         if want.reader_from is not None:
             ask.durable = False
             # Unsigned on the wire, signed in meaning.

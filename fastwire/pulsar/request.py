@@ -52,6 +52,7 @@ class SubscribeRequest:
     consumer_name: str
     priority_level: int = 0
     epoch: int = 0
+    create: bool = True  # whether the broker may create a topic that is missing
     reader_from: Position | None = None
     rollback_s: int = 0
 

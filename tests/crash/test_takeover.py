@@ -49,3 +49,19 @@ def test_stopped_at_every_step_while_another_takes_over(
     assert wrong == []
     assert [step for step in ORDER if step not in stopped] == []
     scene.judge(ordered=False)
+
+
+def test_two_first_starts_of_a_dataset(dev_scene: Callable[..., Scene]) -> None:
+    """Both are about to create it; one is slower, and goes on from what the other has landed."""
+    scene = dev_scene()
+    scene.feed.add(10)
+    with scene.run(script={"at": "staging-made", "do": "stop"}, until_end=False) as slow:
+        assert slow.wait_stopped()
+        with scene.run(job={"subscription": "another"}) as quick:
+            quick.wait_done()
+        scene.feed.add(10)
+        slow.signal(signal.SIGCONT)
+        scene.wait_until_acknowledged()
+        slow.process.terminate()
+        slow.wait_done()
+    scene.judge()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
@@ -223,6 +224,8 @@ class Partition:
             await self._subscribe()
             await self._ask_last()
         self._first = False
+        # Should it be deleted from here on, coming back must not make it again, empty and without its partitions.
+        self.consumer.want = replace(self.consumer.want, create=False)
         self.error = ""
         self._backoff.reset()
         if not self.informed.done():

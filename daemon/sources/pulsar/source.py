@@ -468,7 +468,7 @@ class PulsarSource:
         # A partition's own name is a topic like any other, and must not be asked about.
         if topic.partition >= 0:
             return 0
-        return await self.cluster.partitions(str(topic), self.settings.url)
+        return await self.cluster.partitions(str(topic), self.settings.url, create=False)
 
     def _give_up_if_refused(self, exc: FastwireError) -> None:
         if isinstance(exc, SourceFailed):
