@@ -12,6 +12,7 @@ import psutil
 import pulsar
 import pytest
 
+from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.pulsar import PulsarBroker
 from tests.proxy import Proxy
 from tests.real.matrix import quiet_client
@@ -101,6 +102,16 @@ def test_proxy_stands_in_for_the_broker_and_cuts_inside_a_frame(
         assert proxy.cuts == 1
         assert proxy.connections > connections
         client.close()
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BrokerUnavailableError, match="apt-get install openjdk-17-jre-headless"):
+        PulsarBroker(tmp_path / "broker").start()
+    (tmp_path / "java").touch(0o755)
+    with pytest.raises(BrokerUnavailableError, match="apt-get install maven"):
+        PulsarBroker(tmp_path / "broker").start()
 
 
 def starter() -> subprocess.Popen[bytes]:

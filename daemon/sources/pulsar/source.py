@@ -8,6 +8,7 @@ from typing import Any
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError, UnsupportedError
 from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.connection import State
 from fastwire.pulsar.consumer import Consumer, Phase
 from fastwire.pulsar.request import BrokerError, SubscribeRequest
@@ -468,7 +469,12 @@ class PulsarSource:
         # A partition's own name is a topic like any other, and must not be asked about.
         if topic.partition >= 0:
             return 0
-        return await self.cluster.partitions(str(topic), self.settings.url, create=False)
+        try:
+            return await self.cluster.partitions(str(topic), self.settings.url, create=False)
+        except BrokerError as exc:
+            if exc.code == pb.TopicNotFound:
+                raise BrokerError(exc.code, f"{topic} does not exist; fastwire reads topics and creates none") from None
+            raise
 
     def _give_up_if_refused(self, exc: FastwireError) -> None:
         if isinstance(exc, SourceFailed):
