@@ -82,6 +82,31 @@ def test_killed_at_random(dev_scene: Callable[..., Scene], tmp_path: Path) -> No
     scene.judge()
 
 
+def die_unacknowledged(scene: Scene) -> None:
+    """Land everything and die before the broker hears of it, then run again with nothing new to land."""
+    scene.feed.add(10)
+    # The first commit is that of the first positions.
+    script = {"at": "committed", "nth": 2, "do": "kill"}
+    with scene.run(script=script, job={"roll": {"rows": 100_000, "idle": "200ms"}}) as daemon:
+        assert daemon.wait() == KILLED, daemon.tail()
+    assert scene.unacknowledged()
+    scene.settle()
+    scene.judge()
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_what_has_landed_is_acknowledged_by_the_next_run(dev_scene: Callable[..., Scene], kind: str) -> None:
+    die_unacknowledged(dev_scene(kind=kind))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_what_has_landed_is_acknowledged_to_a_real_broker(
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, kind: str
+) -> None:
+    die_unacknowledged(Scene.on(plain_pulsar, fresh_name("landed"), tmp_path, partitions=2, kind=kind, nursery=nursery))
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
 def test_killed_on_a_real_broker(

@@ -64,6 +64,31 @@ def test_two_daemons_with_a_subscription_each(dev_scene: Callable[..., Scene], t
     assert not scene.unacknowledged()
 
 
+def land_then_follow(scene: Scene) -> None:
+    """All has landed by one subscription; another one, at the beginning, only has it to acknowledge."""
+    scene.feed.add(15)
+    scene.settle()
+    scene.job = replace(scene.job, subscription="another")
+    scene.settle()
+    scene.judge()
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_new_subscription_of_what_has_landed(dev_scene: Callable[..., Scene], kind: str) -> None:
+    land_then_follow(dev_scene(kind=kind))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_new_subscription_of_what_has_landed_on_a_real_broker(
+    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, kind: str
+) -> None:
+    topic = fresh_name("followed")
+    scene = Scene.on(plain_pulsar, topic, tmp_path, partitions=2, kind=kind, nursery=nursery)
+    plain_pulsar.admin.create_subscription(topic, "another")
+    land_then_follow(scene)
+
+
 def test_wall_clock_that_jumps(dev_scene: Callable[..., Scene], tmp_path: Path, tampered_nursery: Nursery) -> None:
     scene = dev_scene(partitions=2, sink={"partition_by": "day"})
     clock = Clock(tmp_path)
