@@ -37,6 +37,7 @@ __all__ = ["Pipeline", "PipelineFailed"]
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 END_POLL_S = 0.25
 PEER_POLL_S = 1.0  # how often the broker is asked about logs that a peer reads
+CONFIRM_LIMIT_S = 10.0  # --until-end: for acks that a broker does not, or cannot, tell us about
 UNREACHABLE_LIMIT_S = 30.0  # --until-end gives up after this long without a broker
 
 log = get_logger("pipeline")
@@ -486,7 +487,7 @@ class Pipeline:
         """``--until-end``: drain when everything up to the heads seen at the start has landed."""
         loop = asyncio.get_running_loop()
         heads = await self._patiently(self._find_heads(starting))
-        asked, seen = 0.0, -1
+        asked, seen, landed_at = 0.0, -1, 0.0
         while not self._draining:
             self._give_up_without_broker(loop.time())
             behind = [index for index, head in heads.items() if self._is_behind(index, head)]
@@ -498,8 +499,12 @@ class Pipeline:
             if (not behind and settled) or loop.time() - asked >= PEER_POLL_S:
                 asked = loop.time()
                 if not await self._source.unfinished(heads, self.coverage):
-                    self.drain("end")
-                    return
+                    landed_at = landed_at or loop.time()
+                    # What has landed before we came wants its ack as well: wait until the broker's cursor says so.
+                    confirmed = not await self._source.unfinished(heads, Coverage())
+                    if confirmed or loop.time() - landed_at > CONFIRM_LIMIT_S:
+                        self.drain("end")
+                        return
                 if behind and not self._chunks and not self._roll.empty:
                     self._ask_commit("end")
             await asyncio.sleep(END_POLL_S)

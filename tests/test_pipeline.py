@@ -111,7 +111,7 @@ class NotingSource:
         return {} if self.head is None else {0: self.head}
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
-        end = coverage.end(LOG)
+        end = coverage.end(LOG) or self.landed_at
         return [index for index, head in heads.items() if (end is None or end < head) and not self.peer_is_done]
 
     def status(self) -> dict[str, Any]:
