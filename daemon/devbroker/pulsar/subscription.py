@@ -130,7 +130,7 @@ class Subscription:
         """Acknowledge everything up to an entry or an element of it; the text of the broken rule if it may not be."""
         if self.shared:
             return f"cumulative ACK on the {Type.SubType.Name(self.kind)} subscription {self.name!r}"
-        index, broken = self._acked_index(message)
+        index, broken = self._acked_index(message, ahead=True)
         if broken or index is None:
             return broken
         if message.ack_set:
@@ -196,8 +196,11 @@ class Subscription:
                     end = pb.CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
                     consumer.connection.send(pb.BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=end)
 
-    def _acked_index(self, message: pb.MessageIdData) -> tuple[int | None, str | None]:
-        """Return the entry that an ack names, or why it may not name it; neither if it is past and gone."""
+    def _acked_index(self, message: pb.MessageIdData, *, ahead: bool = False) -> tuple[int | None, str | None]:
+        """Return the entry that an ack names, or why it may not name it; neither if it is past and gone.
+
+        ``ahead``: it need not have been delivered, as a real broker accepts of cumulative acks.
+        """
         ledger, entry = message.ledgerId, _signed(message.entryId)
         index = self.topic.ledgers.index(ledger, entry)
         if index is None or index >= self.topic.log.end:
@@ -206,7 +209,7 @@ class Subscription:
             return None, f"ACK of {_text(message)}, which {self.topic.name} does not have"
         if entry == -1:  # "the entry before this one", said of the first one of a ledger: nothing new
             return None, None
-        if index >= self.cursor.mark and index not in self.cursor.delivered:
+        if not ahead and index >= self.cursor.mark and index not in self.cursor.delivered:
             return None, f"ACK of {_text(message)}, which was never delivered on {self.name!r}"
         return index, None
 
