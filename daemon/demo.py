@@ -49,7 +49,7 @@ path = "{path}"
 """
 
 
-class DemoFailed(FastwireError):  # noqa: N818
+class DemoFailed(FastwireError):  # noqa: N818 - what has happened, as SourceFailed
     """A part of the demo did not do its work; the text says which."""
 
 

@@ -219,11 +219,11 @@ class Pipeline:
             self._made_source = self._make_source(self, self._cluster)
             self._budget.watch(self._source.on_budget)
             starting = asyncio.ensure_future(self._source.start(self.coverage))
-            starting.add_done_callback(self._started)
+            starting.add_done_callback(self._background_ended)
             try:
                 if self._until_end:
                     watch = asyncio.create_task(self._watch_end(starting))
-                    watch.add_done_callback(self._watched)
+                    watch.add_done_callback(self._background_ended)
                 await self._work()
             finally:
                 starting.cancel()
@@ -537,11 +537,7 @@ class Pipeline:
 
     # --- small change
 
-    def _started(self, task: "asyncio.Future[None]") -> None:
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            self._fail(exc)
-
-    def _watched(self, task: "asyncio.Task[None]") -> None:
+    def _background_ended(self, task: "asyncio.Future[None]") -> None:
         if not task.cancelled() and (exc := task.exception()) is not None:
             self._fail(exc)
 

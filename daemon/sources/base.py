@@ -57,7 +57,7 @@ class SourceFailed(FastwireError):  # noqa: N818 - a fact about the source, as S
         super().__init__(message)
 
 
-class LogStopped(FastwireError):  # noqa: N818
+class LogStopped(FastwireError):  # noqa: N818 - a fact about the log
     """One log cannot go on; the others do. The message names what an operator has to change."""
 
 

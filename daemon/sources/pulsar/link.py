@@ -44,7 +44,7 @@ class LinkLost(FastwireError):  # noqa: N818 - what has happened, not what went 
     """The connection is gone: cut, silent, or closed because of what came on it."""
 
 
-class RequestTimeout(FastwireError):  # noqa: N818
+class RequestTimeout(FastwireError):  # noqa: N818 - what has happened, as LinkLost
     """The broker has not answered a request in time."""
 
 
