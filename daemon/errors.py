@@ -1,8 +1,9 @@
-"""What can go wrong with things durable. Each class is one decision of whoever catches it."""
+"""What can go wrong with things durable, or configured. Each class is one decision of whoever catches it."""
 
 from fastwire.errors import FastwireError
 
 __all__ = [
+    "ConfigurationRefused",
     "DatasetDamagedError",
     "DatasetError",
     "DatasetMismatchError",
@@ -12,6 +13,12 @@ __all__ = [
     "SinkFailedError",
     "Superseded",
 ]
+
+
+class ConfigurationRefused(FastwireError):  # noqa: N818 - what the peer did, named as its answer
+    """The other side cannot serve what is configured, and trying again will not help (exit code 78)."""
+
+    configuration = True
 
 
 class Superseded(FastwireError):  # noqa: N818 - a fact about the roll, named as the contract names it

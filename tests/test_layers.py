@@ -41,6 +41,7 @@ DAEMON = (
     {"pipeline"},
     {"roll", "load"},
     {"sources", "sinks"},
+    {"pulsar"},
     {"dataset", "encoders"},
     {"budget", "transport"},
     {"auth", "backoff", "tls", "http", "progress"},

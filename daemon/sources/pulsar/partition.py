@@ -19,11 +19,12 @@ from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 
 from ...auth import AuthError
 from ...backoff import Backoff
+from ...errors import ConfigurationRefused
 from ...logs import get_logger
+from ...pulsar.cluster import Cluster
+from ...pulsar.link import Link
 from ..base import Assignment, First, LogStopped, SourceFailed
-from .cluster import Cluster
 from .coverage import Landed, declared_gap, landed_of, newly_landed
-from .link import Link
 
 __all__ = ["Host", "Partition", "Stage", "StartAt"]
 
@@ -239,8 +240,8 @@ class Partition:
     def _fatal(self, exc: FastwireError) -> bool:
         if not self._first:
             return False
-        if isinstance(exc, SourceFailed):
-            self._host.refused(exc)
+        if isinstance(exc, ConfigurationRefused):
+            self._host.refused(SourceFailed(str(exc), configuration=True))
             return True
         refused = isinstance(exc, BrokerError) and exc.code in REFUSED_FOR_GOOD
         if refused or isinstance(exc, UnsupportedError | AuthError):

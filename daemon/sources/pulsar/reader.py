@@ -18,8 +18,8 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Topic
 from fastwire.wire.pool import Pool
 
-from .cluster import Cluster
-from .link import Link
+from ...pulsar.cluster import Cluster
+from ...pulsar.link import Link
 from .settings import PulsarSettings
 
 __all__ = ["Reader"]

@@ -1,17 +1,15 @@
 """What a Pulsar source has to be told."""
 
 import secrets
-import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.topic import ServiceUrl, Topic, parse_service_url, parse_topic
+from fastwire.pulsar.topic import Topic, parse_topic
 
-from ...auth import Credentials, NoCredentials, credentials
 from ...config import SourceConfig, Start
-from ...tls import client_context
+from ...pulsar.settings import ClientSettings, client_fields
 
 __all__ = ["PulsarSettings", "SubscriptionType", "settings_from"]
 
@@ -30,27 +28,17 @@ _TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PulsarSettings:
+class PulsarSettings(ClientSettings):
     """Everything about one Pulsar source; ``settings_from`` makes it of a configuration."""
 
-    url: ServiceUrl
     topics: tuple[Topic, ...]
     subscription: str
     subscription_type: SubscriptionType
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
     incarnation: int = 0
-    credentials: Credentials = field(default_factory=NoCredentials)
-    tls: ssl.SSLContext | None = None
-    server_name: str = ""
-    columns: frozenset[str] | None = None
-    on_corrupt: Literal["divert", "stop"] = "divert"
     consumer_name: str = field(default_factory=lambda: secrets.token_hex(5))
-    listener: str = ""  # name of the broker's advertised listener
     most_permits: int = MOST_PERMITS
-    keep_alive_s: float = 30.0
-    operation_timeout_s: float = 30.0
-    connect_timeout_s: float = 10.0
     partition_poll_s: float = 60.0
 
     @property
@@ -70,20 +58,14 @@ def settings_from(
 
     ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
     """
-    url = parse_service_url(str(source.url))
-    tls = client_context(source.tls) if url.tls else None
     return PulsarSettings(
-        url=url,
+        **client_fields(source),
         topics=tuple(parse_topic(str(topic)) for topic in source.topics),
         subscription=source.subscription,
         subscription_type=source.subscription_type,
         start=source.start,
         cluster=cluster or source.cluster_name,
         incarnation=source.incarnation,
-        credentials=credentials(source.auth, client_certificate=source.tls.cert is not None),
-        tls=tls,
-        server_name=source.tls.server_name or "",
         columns=None if columns is None else frozenset(columns),
-        on_corrupt=source.on_corrupt,
         consumer_name=consumer_name or secrets.token_hex(5),
     )

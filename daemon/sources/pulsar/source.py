@@ -19,13 +19,14 @@ from fastwire.wire.pool import Pool
 from ...auth import AuthError
 from ...backoff import Backoff
 from ...budget import Level
+from ...errors import ConfigurationRefused
 from ...logs import get_logger
 from ...metrics import PipelineMetrics
+from ...pulsar.cluster import Cluster
+from ...pulsar.link import Link
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
-from .cluster import Cluster
 from .coverage import MOST_INTERVALS
-from .link import Link
 from .partition import REFUSED_FOR_GOOD, Partition, Stage, StartAt
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .watch import Watch
@@ -477,8 +478,8 @@ class PulsarSource:
             raise
 
     def _give_up_if_refused(self, exc: FastwireError) -> None:
-        if isinstance(exc, SourceFailed):
-            raise exc
+        if isinstance(exc, ConfigurationRefused):
+            raise SourceFailed(str(exc), configuration=True) from None
         refused = isinstance(exc, BrokerError) and exc.code in REFUSED_FOR_GOOD
         if refused or isinstance(exc, UnsupportedError | AuthError):
             raise SourceFailed(f"{self.settings.url}: {exc}") from None

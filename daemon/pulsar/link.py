@@ -30,9 +30,9 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
-from ...auth import AuthError
-from ...transport import Transport, open_transport
-from .settings import PulsarSettings
+from ..auth import AuthError
+from ..transport import Transport, open_transport
+from .settings import ClientSettings
 
 __all__ = ["Link", "LinkLost", "LinkOwner", "RequestTimeout", "Tenant"]
 
@@ -81,7 +81,7 @@ class Link:
         link_id: int,
         address: Address,
         physical: Address,
-        settings: PulsarSettings,
+        settings: ClientSettings,
         slots: SlotTable,
         pool: Pool,
         request_ids: Iterator[int],

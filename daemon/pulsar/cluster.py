@@ -1,4 +1,4 @@
-"""The connections of one pipeline to a cluster: one a broker, found by lookup (pulsar 2.4, 4.2, 5, 6.1)."""
+"""The connections to one cluster: one a broker, found by lookup (pulsar 2.4, 4.2, 5, 6.1)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -11,9 +11,9 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 from fastwire.wire.pool import Pool
 
-from ..base import SourceFailed
+from ..errors import ConfigurationRefused
 from .link import Link, LinkOwner
-from .settings import PulsarSettings
+from .settings import ClientSettings
 
 __all__ = ["Cluster"]
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Cluster:
     """Finds the owners of topics and keeps the connections to them."""
 
-    def __init__(self, settings: PulsarSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
+    def __init__(self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
         self.links: dict[tuple[Address, Address], Link] = {}
         self._settings = settings
         self._slots = slots
@@ -190,8 +190,8 @@ def _broker(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:
     text = found.brokerServiceUrlTls if tls else found.brokerServiceUrl
     if not text:
         what = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
-        raise SourceFailed(
-            f"the broker names no {what}: it {'has no TLS port' if tls else 'has a TLS port only'}", configuration=True
+        raise ConfigurationRefused(
+            f"the broker names no {what}: it {'has no TLS port' if tls else 'has a TLS port only'}"
         )
     try:
         return parse_address(text)
