@@ -24,7 +24,12 @@ from fastwire.pulsar.event import (
     Lost,
     More,
     Notice,
+    ProducerClosed,
+    ProducerMigrated,
+    ProducerQueued,
     Reply,
+    SendConfirmed,
+    SendRefused,
     TimedOut,
     TopicMigrated,
 )
@@ -489,10 +494,72 @@ def test_notices_become_events() -> None:
         resource_id=3, resource_type=pb.CommandTopicMigrated.Consumer, brokerServiceUrlTls="pulsar+ssl://n"
     )
     assert wire.say(C.TOPIC_MIGRATED, topicMigrated=moved) == [TopicMigrated(3, "", "pulsar+ssl://n")]
-    receipt = pb.CommandSendReceipt(producer_id=1, sequence_id=2)
-    (event,) = wire.say(C.SEND_RECEIPT, send_receipt=receipt)
+    changed = pb.CommandWatchTopicUpdate(watcher_id=1, topics_hash="h")
+    (event,) = wire.say(C.WATCH_TOPIC_UPDATE, watchTopicUpdate=changed)
     assert isinstance(event, Notice)
-    assert event.command.send_receipt.sequence_id == 2
+    assert event.command.watchTopicUpdate.topics_hash == "h"
+
+
+def test_what_brokers_say_to_producers() -> None:
+    wire = Wire()
+    wire.ready()
+    place = pb.MessageIdData(ledgerId=7, entryId=8)
+    receipt = pb.CommandSendReceipt(producer_id=1, sequence_id=2, message_id=place)
+    assert wire.say(C.SEND_RECEIPT, send_receipt=receipt) == [SendConfirmed(1, 2, Position(7, 8))]
+    nowhere = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
+    receipt = pb.CommandSendReceipt(producer_id=1, sequence_id=3, message_id=nowhere)
+    assert wire.say(C.SEND_RECEIPT, send_receipt=receipt) == [SendConfirmed(1, 3, Position(-1, -1))]
+    receipt = pb.CommandSendReceipt(producer_id=1, sequence_id=4)
+    assert wire.say(C.SEND_RECEIPT, send_receipt=receipt) == [SendConfirmed(1, 4, Position(-1, -1))]
+    refusal = pb.CommandSendError(producer_id=1, sequence_id=5, error=pb.ChecksumError, message="no")
+    (event,) = wire.say(C.SEND_ERROR, send_error=refusal)
+    assert isinstance(event, SendRefused)
+    assert (event.producer_id, event.sequence_id, str(event.error)) == (1, 5, "ChecksumError: no")
+    closed = pb.CommandCloseProducer(producer_id=1, request_id=0, assignedBrokerServiceUrlTls="pulsar+ssl://n")
+    assert wire.say(C.CLOSE_PRODUCER, close_producer=closed) == [ProducerClosed(1, "", "pulsar+ssl://n")]
+    moved = pb.CommandTopicMigrated(
+        resource_id=1, resource_type=pb.CommandTopicMigrated.Producer, brokerServiceUrl="pulsar://n"
+    )
+    assert wire.say(C.TOPIC_MIGRATED, topicMigrated=moved) == [ProducerMigrated(1, "pulsar://n", "")]
+
+
+def ask_for_a_producer(wire: Wire) -> int:
+    def command(request_id: int) -> pb.BaseCommand:
+        ask = pb.CommandProducer(topic=TOPIC, producer_id=1, request_id=request_id)
+        return C(type=C.PRODUCER, producer=ask)
+
+    request_id = wire.connection.request(Kind.PRODUCER, command, wire.now)
+    (said,) = wire.heard()
+    assert said.producer.request_id == request_id
+    return request_id
+
+
+def test_a_producer_may_have_to_wait_its_turn() -> None:
+    """The first answer says only that; the second one is the answer, however late it comes."""
+    wire = Wire()
+    wire.ready()
+    request_id = ask_for_a_producer(wire)
+    assert wire.connection.awaiting
+    success = pb.CommandProducerSuccess(request_id=request_id, producer_name="p", producer_ready=False)
+    assert wire.say(C.PRODUCER_SUCCESS, producer_success=success) == [ProducerQueued(request_id)]
+    assert not wire.connection.awaiting
+    wire.now += 29
+    wire.say(C.PONG, pong=pb.CommandPong())
+    wire.now += 2
+    assert wire.connection.tick(wire.now) == ()
+    success.producer_ready = True
+    (event,) = wire.say(C.PRODUCER_SUCCESS, producer_success=success)
+    assert isinstance(event, Reply)
+    assert (event.request_id, event.kind, event.error) == (request_id, Kind.PRODUCER, None)
+    assert wire.say(C.PRODUCER_SUCCESS, producer_success=success) == []  # it is answered
+    assert wire.connection.unmatched_replies == 1
+    request_id = ask_for_a_producer(wire)
+    success = pb.CommandProducerSuccess(request_id=request_id, producer_name="p", producer_ready=False)
+    wire.say(C.PRODUCER_SUCCESS, producer_success=success)
+    error = pb.CommandError(request_id=request_id, error=pb.ProducerFenced, message="")
+    (event,) = wire.say(C.ERROR, error=error)
+    assert isinstance(event, Reply)
+    assert event.error is not None
 
 
 def test_a_ping_is_answered_at_once() -> None:

@@ -8,8 +8,7 @@ Time is an argument, in seconds of any clock that never steps back. Whoever driv
 * closes the socket when ``ProtocolError`` or ``UnsupportedError`` comes out, or a ``Lost`` or ``ConnectRefused`` event.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -32,12 +31,18 @@ from fastwire.pulsar.event import (
     Lost,
     More,
     Notice,
+    ProducerClosed,
+    ProducerMigrated,
+    ProducerQueued,
     Reply,
+    SendConfirmed,
+    SendRefused,
     TimedOut,
     TopicMigrated,
 )
 from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, refusal, reply_id
 from fastwire.pulsar.scan import ColdEntry, Stop
+from fastwire.pulsar.state import LEGAL, NOTICES, State
 
 __all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
 
@@ -52,15 +57,6 @@ LARGEST_MESSAGE_SIZE = 1 << 28
 
 _PONG = encode_command(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 _PING = encode_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
-
-
-class State(Enum):
-    """Where a connection is in its life."""
-
-    NEW = auto()
-    HANDSHAKE = auto()  # CONNECT was sent
-    READY = auto()
-    CLOSED = auto()
 
 
 class ScannerLike(Protocol):
@@ -90,45 +86,7 @@ _NOTHING: tuple[Event, ...] = ()
 _MORE = More()
 
 _C = pb.BaseCommand
-
-# Every command that a broker may send in a state; one that we know and that is missing here is a protocol error.
-_NOTICES = frozenset(
-    {
-        _C.SEND_RECEIPT,
-        _C.SEND_ERROR,
-        _C.CLOSE_PRODUCER,
-        _C.PRODUCER_SUCCESS,
-        _C.WATCH_TOPIC_LIST_SUCCESS,
-        _C.WATCH_TOPIC_UPDATE,
-        _C.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-        _C.GET_SCHEMA_RESPONSE,
-        _C.GET_OR_CREATE_SCHEMA_RESPONSE,
-        _C.NEW_TXN_RESPONSE,
-        _C.ADD_PARTITION_TO_TXN_RESPONSE,
-        _C.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
-        _C.END_TXN_RESPONSE,
-        _C.TC_CLIENT_CONNECT_RESPONSE,
-    }
-)
-LEGAL = {
-    State.NEW: frozenset[int](),
-    State.HANDSHAKE: frozenset[int]({_C.CONNECTED, _C.ERROR, _C.AUTH_CHALLENGE}),
-    State.READY: frozenset[int](
-        {
-            *REPLIES.values(),
-            *_NOTICES,
-            _C.ERROR,
-            _C.PING,
-            _C.PONG,
-            _C.AUTH_CHALLENGE,
-            _C.CLOSE_CONSUMER,
-            _C.ACTIVE_CONSUMER_CHANGE,
-            _C.REACHED_END_OF_TOPIC,
-            _C.TOPIC_MIGRATED,
-        }
-    ),
-    State.CLOSED: frozenset[int](),
-}
+_NOWHERE = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 
 
 class Connection:
@@ -167,6 +125,7 @@ class Connection:
         self._keep_alive_s = keep_alive_s
         self._operation_timeout_s = operation_timeout_s
         self._pending: dict[int, tuple[Kind, float]] = {}  # all wait equally long, so in order of their deadlines
+        self._queued: dict[int, Kind] = {}  # answered with "wait your turn", for as long as that takes
         self._receipts = 0  # of the pending ones: acks, for which nobody waits
         self._out: list[bytes] = []
         self._received_at = 0.0
@@ -336,6 +295,7 @@ class Connection:
         self.state = State.CLOSED
         self._out.clear()
         self._pending.clear()
+        self._queued.clear()
         self._receipts = 0
 
     # --- commands in
@@ -372,13 +332,26 @@ class Connection:
             if moved.resource_type == pb.CommandTopicMigrated.Consumer:
                 events.append(TopicMigrated(moved.resource_id, moved.brokerServiceUrl, moved.brokerServiceUrlTls))
             else:
-                events.append(Notice(command))
-        elif kind in _NOTICES:
+                events.append(ProducerMigrated(moved.resource_id, moved.brokerServiceUrl, moved.brokerServiceUrlTls))
+        elif kind == _C.SEND_RECEIPT:
+            receipt = command.send_receipt
+            place = receipt.message_id if receipt.HasField("message_id") else _NOWHERE
+            at = Position(_signed(place.ledgerId), _signed(place.entryId))
+            events.append(SendConfirmed(receipt.producer_id, receipt.sequence_id, at))
+        elif kind == _C.SEND_ERROR:
+            refused = command.send_error
+            error = BrokerError(refused.error, refused.message)
+            events.append(SendRefused(refused.producer_id, refused.sequence_id, error))
+        elif kind == _C.CLOSE_PRODUCER:
+            shut = command.close_producer
+            urls = shut.assignedBrokerServiceUrl, shut.assignedBrokerServiceUrlTls
+            events.append(ProducerClosed(shut.producer_id, *urls))
+        elif kind in NOTICES:
             events.append(Notice(command))
         elif self.state is State.HANDSHAKE:
-            error = command.error
+            no = command.error
             self.close()
-            events.append(ConnectRefused(BrokerError(error.error, error.message)))
+            events.append(ConnectRefused(BrokerError(no.error, no.message)))
         else:
             self._reply(command, events)
 
@@ -399,19 +372,25 @@ class Connection:
 
     def _reply(self, command: pb.BaseCommand, events: list[Event]) -> None:
         request_id = reply_id(command)
-        if request_id is None or request_id not in self._pending:
+        if request_id is None or (request_id not in self._pending and request_id not in self._queued):
             self.unmatched_replies += 1  # it timed out, or nobody asked
             return
         kind = self._forget(request_id)
         if command.type not in (REPLIES[kind], _C.ERROR):
             got = _C.Type.Name(command.type)
             raise ProtocolError("BaseCommand", 8, detail=f"{got} answers request {request_id}, a {kind.name}")
+        if kind is Kind.PRODUCER and command.type != _C.ERROR and not command.producer_success.producer_ready:
+            self._queued[request_id] = kind
+            events.append(ProducerQueued(request_id))
+            return
         reply = Reply(request_id, kind, command, refusal(command))
         if kind is Kind.ACK and reply.error is None:
             self.acks_confirmed += 1
         events.append(reply)
 
     def _forget(self, request_id: int) -> Kind:
+        if request_id in self._queued:
+            return self._queued.pop(request_id)
         kind, _ = self._pending.pop(request_id)
         if kind is Kind.ACK:
             self._receipts -= 1
@@ -582,6 +561,17 @@ class Connection:
         self._out.append(encode_ack_cumulative(consumer_id, position.a, position.b, request_id))
         return request_id
 
+    def request(self, kind: Kind, command: Callable[[int], pb.BaseCommand], now: float) -> int:
+        """Make a request that has no method of its own here; ``command`` builds it around its id, which is returned."""
+        request_id = self._request(kind, now)
+        self._out.append(encode_command(command(request_id)))
+        return request_id
+
+    def say(self, frame: bytes) -> None:
+        """Send a whole frame that nobody answers by a request id."""
+        self._need_ready("say")
+        self._out.append(frame)
+
     def ping(self, now: float) -> None:
         """Ask for a sign of life out of turn."""
         self._need_ready("ping")
@@ -598,3 +588,8 @@ class Connection:
     def _need_ready(self, what: str) -> None:
         if self.state is not State.READY:
             raise ValueError(f"{what} in state {self.state.name}")
+
+
+def _signed(number: int) -> int:
+    """Ids are unsigned on the wire and signed in meaning."""
+    return number - (1 << 64) if number >> 63 else number

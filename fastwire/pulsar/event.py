@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fastwire.columns.chunk import Chunk
+from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.request import BrokerError, Kind
 from fastwire.pulsar.scan import ColdEntry
@@ -20,7 +21,12 @@ __all__ = [
     "Lost",
     "More",
     "Notice",
+    "ProducerClosed",
+    "ProducerMigrated",
+    "ProducerQueued",
     "Reply",
+    "SendConfirmed",
+    "SendRefused",
     "TimedOut",
     "TopicMigrated",
 ]
@@ -102,6 +108,49 @@ class TopicMigrated:
 
 
 @dataclass(frozen=True, slots=True)
+class SendConfirmed:
+    """An entry of a producer is stored; -1:-1 is the place of one that was there before and is not stored again."""
+
+    producer_id: int
+    sequence_id: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SendRefused:
+    """An entry of a producer was not stored."""
+
+    producer_id: int
+    sequence_id: int
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerQueued:
+    """Others write to the topic: the request to open a producer has to wait its turn, for as long as that takes."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerClosed:
+    """The broker has closed a producer; the topic's new owner, where it is known already."""
+
+    producer_id: int
+    assigned_url: str
+    assigned_url_tls: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMigrated:
+    """The producer's topic has moved to another cluster."""
+
+    producer_id: int
+    url: str
+    url_tls: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkReady:
     """A chunk is full; its records come before whatever the next events say."""
 
@@ -120,7 +169,7 @@ class EntryRejected:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A command about producers or topic lists; whoever uses such things understands it."""
+    """A command about topic lists, schemas or transactions; whoever uses such things understands it."""
 
     command: pb.BaseCommand
 
@@ -152,6 +201,11 @@ Event = (
     | TopicMigrated
     | ChunkReady
     | EntryRejected
+    | SendConfirmed
+    | SendRefused
+    | ProducerQueued
+    | ProducerClosed
+    | ProducerMigrated
     | Notice
     | More
     | Lost

@@ -25,6 +25,8 @@ class Kind(Enum):
     UNSUBSCRIBE = auto()
     CONSUMER_STATS = auto()
     ACK = auto()
+    PRODUCER = auto()
+    CLOSE_PRODUCER = auto()
 
 
 class BrokerError(FastwireError):
@@ -68,6 +70,8 @@ REPLIES = {
     Kind.UNSUBSCRIBE: _C.SUCCESS,
     Kind.CONSUMER_STATS: _C.CONSUMER_STATS_RESPONSE,
     Kind.ACK: _C.ACK_RESPONSE,
+    Kind.PRODUCER: _C.PRODUCER_SUCCESS,
+    Kind.CLOSE_PRODUCER: _C.SUCCESS,
 }
 
 
@@ -85,6 +89,8 @@ def reply_id(command: pb.BaseCommand) -> int | None:
         return command.getLastMessageIdResponse.request_id
     if kind == _C.CONSUMER_STATS_RESPONSE:
         return command.consumerStatsResponse.request_id
+    if kind == _C.PRODUCER_SUCCESS:
+        return command.producer_success.request_id
     receipt = command.ackResponse
     return receipt.request_id if receipt.HasField("request_id") else None
 

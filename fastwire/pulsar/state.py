@@ -1,0 +1,58 @@
+"""Where a connection is in its life, and what a broker may say then (pulsar 2.4)."""
+
+from enum import Enum, auto
+
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.request import REPLIES
+
+__all__ = ["LEGAL", "NOTICES", "State"]
+
+_C = pb.BaseCommand
+
+
+class State(Enum):
+    """Where a connection is in its life."""
+
+    NEW = auto()
+    HANDSHAKE = auto()  # CONNECT was sent
+    READY = auto()
+    CLOSED = auto()
+
+
+# Every command that a broker may send in a state; one that we know and that is missing here is a protocol error.
+NOTICES = frozenset(
+    {
+        _C.WATCH_TOPIC_LIST_SUCCESS,
+        _C.WATCH_TOPIC_UPDATE,
+        _C.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        _C.GET_SCHEMA_RESPONSE,
+        _C.GET_OR_CREATE_SCHEMA_RESPONSE,
+        _C.NEW_TXN_RESPONSE,
+        _C.ADD_PARTITION_TO_TXN_RESPONSE,
+        _C.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+        _C.END_TXN_RESPONSE,
+        _C.TC_CLIENT_CONNECT_RESPONSE,
+    }
+)
+LEGAL = {
+    State.NEW: frozenset[int](),
+    State.HANDSHAKE: frozenset[int]({_C.CONNECTED, _C.ERROR, _C.AUTH_CHALLENGE}),
+    State.READY: frozenset[int](
+        {
+            *REPLIES.values(),
+            *NOTICES,
+            _C.ERROR,
+            _C.PING,
+            _C.PONG,
+            _C.AUTH_CHALLENGE,
+            _C.SEND_RECEIPT,
+            _C.SEND_ERROR,
+            _C.CLOSE_PRODUCER,
+            _C.CLOSE_CONSUMER,
+            _C.ACTIVE_CONSUMER_CHANGE,
+            _C.REACHED_END_OF_TOPIC,
+            _C.TOPIC_MIGRATED,
+        }
+    ),
+    State.CLOSED: frozenset[int](),
+}
