@@ -32,8 +32,8 @@ from fastwire_daemon.errors import DatasetMismatchError, SinkFailedError
 from fastwire_daemon.sinks.base import LoggedSink
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.discard import DiscardSink
-from fastwire_daemon.sinks.progress import Progress
 from fastwire_daemon.sinks.stdout import ReaderGoneError, StdoutSink
+from fastwire_daemon.sinks.unlogged import UnloggedSink
 from fastwire_daemon.testing import Feed
 
 
@@ -526,11 +526,11 @@ def test_damaged_entries_are_said_not_printed(tmp_path: Path, caplog: pytest.Log
 
 def test_progress_forgets_old_intervals_but_never_claims_a_hole() -> None:
     log = Log("pulsar", "c", "t", "0")
-    progress = Progress()
+    sink = UnloggedSink()
     coverage = Coverage()
     for entry in range(0, 1_000, 2):
-        progress.add(marker_chunk([Span(log, Position(1, entry), Position(1, entry + 1), 0)]))
-        coverage = progress.commit()
+        sink.written(marker_chunk([Span(log, Position(1, entry), Position(1, entry + 1), 0)]))
+        coverage = sink.commit()
     assert len(coverage.intervals(log)) <= 64
     assert coverage.end(log) == Position(1, 999)
     assert coverage.covers(log, Position(1, 999))

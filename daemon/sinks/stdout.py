@@ -6,11 +6,10 @@ import sys
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
-from fastwire.position import Coverage
 
 from ..errors import SinkDoneError, SinkFailedError
 from ..logs import get_logger
-from .progress import Progress
+from .unlogged import UnloggedSink
 
 __all__ = ["ReaderGoneError", "StdoutSink"]
 
@@ -23,7 +22,7 @@ class ReaderGoneError(SinkDoneError):
     """Whoever read our output has had enough (``| head``): a reason to end, and no failure. ``open`` will not help."""
 
 
-class StdoutSink:
+class StdoutSink(UnloggedSink):
     """Writes lines to a file descriptor, by default that of standard output.
 
     A committed row has been handed to the operating system; whether its reader has done anything with it, nobody knows.
@@ -32,18 +31,8 @@ class StdoutSink:
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
+        super().__init__()
         self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
-        self._progress = Progress()
-
-    @property
-    def rows(self) -> int:
-        """Rows printed so far."""
-        return self._progress.rows
-
-    def open(self) -> Coverage:
-        """Start from nothing: there is no telling what an earlier process has printed."""
-        self._progress = Progress()
-        return Coverage()
 
     def write(self, chunk: Chunk) -> None:
         """Print the rows of ``chunk``; waits for a slow reader. Raises ReaderGoneError when there is none any more."""
@@ -54,14 +43,7 @@ class StdoutSink:
                 self._print(text)
         for letter in chunk.diverted:
             _log.warning("an entry cannot be decoded and was not printed", log=str(letter.log), reason=letter.reason)
-        self._progress.add(chunk)
-
-    def commit(self) -> Coverage:
-        """Say that everything printed has landed."""
-        return self._progress.commit()
-
-    def close(self) -> None:
-        """The descriptor is not ours to close."""
+        self.written(chunk)
 
     def _print(self, text: bytes) -> None:
         rest = memoryview(text)
