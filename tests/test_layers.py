@@ -91,7 +91,7 @@ PURE = {
     "struct", "types", "typing", "typing_extensions", "urllib.parse", "uuid", "weakref", "zlib",
 }  # fmt: skip
 PURE_C = {"cython", "cpython", "libc.stdint", "libc.string", "libc.stdlib", "libc.limits", "libc.math", "libc.stddef"}
-PURE_PACKAGES = {"cramjam", "crc32c", "google.protobuf", "lz4", "snappy", "zstandard"}
+PURE_PACKAGES = {"cramjam", "crc32c", "cryptography", "google.protobuf", "lz4", "snappy", "zstandard"}
 IMPURE_CALLS = {"open", "input", "print", "now", "utcnow", "today", "uuid1", "uuid4"}
 IMPURE_HEADERS = re.compile(r"<(sys/|stdio|time|unistd|fcntl|pthread|threads|signal|poll|errno|netinet/|arpa/)")
 
