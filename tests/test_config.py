@@ -12,11 +12,11 @@ import pytest
 
 from fastwire.columns.schema import column_names
 from fastwire.position import Position
+from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.config import (
     Config,
     ConfigError,
     HttpAddress,
-    ServiceUrl,
     available_memory,
     cores,
     json_schema,
@@ -84,7 +84,7 @@ def test_a_minimal_file_and_its_defaults() -> None:
     assert config.daemon.drain_timeout == 30.0
     assert list(config.pipelines) == ["orders"]
     orders = config.pipelines["orders"]
-    assert orders.source.url == ServiceUrl("pulsar", (("127.0.0.1", 6650),), tls=False)
+    assert orders.source.url == parse_service_url("pulsar://127.0.0.1:6650")
     assert orders.source.topics == ("persistent://public/default/orders",)
     assert orders.source.subscription == "fastwire-orders"
     assert orders.source.subscription_type == "failover"
@@ -147,7 +147,7 @@ def test_every_key() -> None:
     assert config.daemon.http == HttpAddress(path="/run/fastwire/http.sock")
     assert config.daemon.drain_timeout == 90.0
     got = config.pipelines["orders"].source
-    assert got.url == ServiceUrl("pulsar+ssl", (("a", 6651), ("b", 7000), ("::1", 6651)), tls=True)
+    assert got.url == parse_service_url("pulsar+ssl://a:6651,b:7000,[::1]:6651")
     assert got.topics == ("persistent://public/default/orders", "persistent://t/n/refunds")
     assert (got.subscription, got.subscription_type) == ("g", "key_shared")
     assert got.start.kind == "positions"

@@ -12,10 +12,9 @@ from fastwire_daemon.config import (
     format_duration,
     format_size,
     parse_duration,
-    parse_service_url,
     parse_size,
 )
-from fastwire_daemon.config.address import parse_http_address
+from fastwire_daemon.config.address import parse_http_address, parse_url
 from fastwire_daemon.config.text import interpolate, key_lines
 
 
@@ -107,10 +106,9 @@ def test_bad_times(text: object, message: str) -> None:
     ],
 )
 def test_service_urls(text: str, shown: str) -> None:
-    url = parse_service_url(text)
+    url = parse_url(text)
     assert str(url) == shown
-    assert parse_service_url(str(url)) == url
-    assert url.system == "pulsar"
+    assert parse_url(str(url)) == url
     assert url.tls == ("+ssl" in shown)
 
 
@@ -144,7 +142,7 @@ def test_service_urls(text: str, shown: str) -> None:
 )
 def test_bad_service_urls(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        parse_service_url(text)
+        parse_url(text)
     assert str(caught.value) == message
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from fastwire_daemon.devbroker.pulsar.cursor import Cursor
 from fastwire_daemon.devbroker.pulsar.keyhash import key_slot, murmur3_32
 from fastwire_daemon.devbroker.pulsar.ledgers import Ledgers
-from fastwire_daemon.devbroker.pulsar.lookup import topics_hash
 from fastwire_daemon.devbroker.ranges import Ranges
 from fastwire_daemon.devbroker.topiclog import TopicLog
 
@@ -114,5 +113,3 @@ def test_hashes_of_the_specification() -> None:
     wanted = {"order-17": 63080384, "aaaaaaa": 1497565372, "device/é": 1623418359, "日本": 1155135810, "": 0}
     assert {key: murmur3_32(key.encode()) & 0x7FFFFFFF for key in wanted} == wanted
     assert 0 <= key_slot(b"order-17") < 65536
-    assert topics_hash(["persistent://public/default/b", "persistent://public/default/a"]) == "c7559e98"
-    assert topics_hash([]) == "00000000"

@@ -32,6 +32,7 @@ from fastwire.pulsar.event import (
     SendRefused,
     TimedOut,
     TopicMigrated,
+    TopicsChanged,
 )
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry, encode_chunks, encode_single_entry
 from fastwire.pulsar.request import Kind, SubscribeRequest
@@ -494,10 +495,12 @@ def test_notices_become_events() -> None:
         resource_id=3, resource_type=pb.CommandTopicMigrated.Consumer, brokerServiceUrlTls="pulsar+ssl://n"
     )
     assert wire.say(C.TOPIC_MIGRATED, topicMigrated=moved) == [TopicMigrated(3, "", "pulsar+ssl://n")]
-    changed = pb.CommandWatchTopicUpdate(watcher_id=1, topics_hash="h")
+    changed = pb.CommandWatchTopicUpdate(watcher_id=1, new_topics=["a", "b"], deleted_topics=["c"], topics_hash="h")
     (event,) = wire.say(C.WATCH_TOPIC_UPDATE, watchTopicUpdate=changed)
+    assert event == TopicsChanged(1, ("a", "b"), ("c",), "h")
+    (event,) = wire.say(C.END_TXN_RESPONSE, endTxnResponse=pb.CommandEndTxnResponse(request_id=1))
     assert isinstance(event, Notice)
-    assert event.command.watchTopicUpdate.topics_hash == "h"
+    assert event.command.type == C.END_TXN_RESPONSE
 
 
 def test_what_brokers_say_to_producers() -> None:

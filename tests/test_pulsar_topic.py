@@ -85,29 +85,30 @@ def test_service_urls() -> None:
     ]
     assert str(url) == "pulsar://a:6650,b:1,[::1]:7,[fe80::1%eth0]:6650"
     assert parse_service_url("pulsar+ssl://a").addresses == (Address("a", 6651, True),)
-    assert parse_service_url("pulsar://a,a:6650").addresses == (Address("a", 6650),)
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("a:6650", "begins with pulsar://"),
-        ("kafka://a", "begins with pulsar://"),
-        ("http://a:8080", "lookup over HTTP"),
-        ("pulsar://", "is no host and port"),
-        ("pulsar://a,,b", "is no host and port"),
-        ("pulsar://a:0", "'0' is no port"),
-        ("pulsar://a:65536", "is no port"),
-        ("pulsar://a:+1", "is no port"),
-        ("pulsar://a:", "'' is no port"),
-        ("pulsar://::1:5", "is no host and port"),
-        ("pulsar://[::1", "is no host and port"),
-        ("pulsar://[::1]x", "is no host and port"),
-        ("pulsar://u@h", "is no host and port"),
+        ("a:6650", "must be a URL such as"),
+        ("kafka://a", "is not a known kind of broker"),
+        ("http://a:8080", 'lookup by http:// is not supported: use .*"pulsar://host:6650"'),
+        ("https://a", 'lookup by https:// is not supported: use .*"pulsar[+]ssl://host:6651"'),
+        ("pulsar://", "has no host"),
+        ("pulsar://a,,b", "has no host"),
+        ("pulsar://a:0", '"0" is not a port'),
+        ("pulsar://a:65536", "is not a port"),
+        ("pulsar://a:+1", "is not a port"),
+        ("pulsar://a:", '"" is not a port'),
+        ("pulsar://::1:5", "put an IPv6 address into brackets"),
+        ("pulsar://[::1", "is not an IPv6 address in brackets"),
+        ("pulsar://[::1]x", "is not an IPv6 address in brackets"),
+        ("pulsar://u@h", "a user or password does not belong"),
+        ("pulsar://a,a:6650", "names the same host twice"),
     ],
 )
 def test_bad_urls_say_what_is_wrong(text: str, what: str) -> None:
-    with pytest.raises(ValueError, match=what.replace("[", r"\[")):
+    with pytest.raises(ValueError, match=what):
         parse_service_url(text)
 
 

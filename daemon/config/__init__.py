@@ -3,7 +3,7 @@
 :func:`load_config` reads a file, :func:`parse_config` a text; both raise :class:`ConfigError`, which exits with 78.
 """
 
-from .address import HttpAddress, ServiceUrl, parse_service_url
+from .address import HttpAddress, parse_url
 from .fields import Start, parse_start
 from .machine import available_memory, cores
 from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig, TlsConfig
@@ -20,7 +20,6 @@ __all__ = [
     "PipelineConfig",
     "Problem",
     "RollConfig",
-    "ServiceUrl",
     "SinkConfig",
     "SourceConfig",
     "Start",
@@ -33,8 +32,8 @@ __all__ = [
     "load_config",
     "parse_config",
     "parse_duration",
-    "parse_service_url",
     "parse_size",
     "parse_source",
     "parse_start",
+    "parse_url",
 ]

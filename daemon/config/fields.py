@@ -12,9 +12,9 @@ from pydantic import PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
 from fastwire.columns.schema import COLUMNS
 from fastwire.position import Position, parse_position
-from fastwire.pulsar.topic import parse_topic
+from fastwire.pulsar.topic import ServiceUrl, parse_topic
 
-from .address import HttpAddress, ServiceUrl, parse_http_address, parse_service_url
+from .address import HttpAddress, parse_http_address, parse_url
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
 
 __all__ = [
@@ -151,7 +151,7 @@ Column = Annotated[
 ]
 Url = Annotated[
     ServiceUrl,
-    PlainValidator(lambda value: parse_service_url(_text(value))),
+    PlainValidator(lambda value: parse_url(_text(value))),
     _as_text,
     _schema("string", "pulsar://127.0.0.1:6650"),
 ]

@@ -124,9 +124,14 @@ class SourceConfig(_Table):
     """What to do with an entry that cannot be decoded: keep it raw beside the data and go on, or stop."""
 
     @property
+    def system(self) -> str:
+        """The message system that ``url`` leads to; there is one so far."""
+        return "pulsar"
+
+    @property
     def cluster_name(self) -> str:
         """The cluster that a new dataset's log is about."""
-        return self.cluster or self.url.host_list
+        return self.cluster or self.url.hosts
 
 
 class RollConfig(_Table):

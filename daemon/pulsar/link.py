@@ -23,6 +23,7 @@ from fastwire.pulsar.event import (
     Reply,
     TimedOut,
     TopicMigrated,
+    TopicsChanged,
 )
 from fastwire.pulsar.request import Kind
 from fastwire.pulsar.scan import ColdEntry, Scanner
@@ -70,11 +71,12 @@ class LinkOwner(Protocol):
 
 
 Callback = Callable[[Reply], None]
+Watcher = Callable[[TopicsChanged], None]
 Request = Callable[[Connection, float], int]
 
 
 class Link:
-    """A connection to one broker. ``tenants`` are the consumers on it, by their id."""
+    """A connection to one broker. ``tenants`` are the consumers on it, ``watchers`` the watched lists, by their ids."""
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class Link:
         self.link_id = link_id
         self.address = address
         self.tenants: dict[int, Tenant] = {}
+        self.watchers: dict[int, Watcher] = {}
         self.server = ""
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self.diverts = settings.on_corrupt == "divert"
@@ -268,6 +271,9 @@ class Link:
                 case TopicMigrated(consumer_id):
                     if tenant := self.tenants.get(consumer_id):
                         tenant.on_migrated(event)
+                case TopicsChanged(watcher_id):
+                    if watcher := self.watchers.get(watcher_id):
+                        watcher(event)
                 case TimedOut(request_id, kind):
                     self._on_timeout(request_id, kind)
                 case AuthChallenged(method):

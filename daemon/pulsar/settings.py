@@ -4,7 +4,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastwire.pulsar.topic import ServiceUrl, parse_service_url
+from fastwire.pulsar.topic import ServiceUrl
 
 from ..auth import Credentials, NoCredentials, credentials
 from ..config import SourceConfig
@@ -31,11 +31,10 @@ class ClientSettings:
 
 def client_fields(source: SourceConfig) -> dict[str, Any]:
     """The fields of ``ClientSettings`` that a source's configuration gives. Raises ConfigError for unusable files."""
-    url = parse_service_url(str(source.url))
     return {
-        "url": url,
+        "url": source.url,
         "credentials": credentials(source.auth, client_certificate=source.tls.cert is not None),
-        "tls": client_context(source.tls) if url.tls else None,
+        "tls": client_context(source.tls) if source.url.tls else None,
         "server_name": source.tls.server_name or "",
         "on_corrupt": source.on_corrupt,
     }

@@ -65,7 +65,7 @@ def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
     from .dataset import DatasetSink, file_extension, take_memory_from_system
 
     source, sink = config.source, config.sink
-    system = source.url.system
+    system = source.system
     encoder = load_encoder(sink.type)
     known = column_names(system)
     wanted = known if sink.columns is None else sink.columns

@@ -39,6 +39,7 @@ from fastwire.pulsar.event import (
     SendRefused,
     TimedOut,
     TopicMigrated,
+    TopicsChanged,
 )
 from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, refusal, reply_id
 from fastwire.pulsar.scan import ColdEntry, Stop
@@ -346,6 +347,10 @@ class Connection:
             shut = command.close_producer
             urls = shut.assignedBrokerServiceUrl, shut.assignedBrokerServiceUrlTls
             events.append(ProducerClosed(shut.producer_id, *urls))
+        elif kind == _C.WATCH_TOPIC_UPDATE:
+            news = command.watchTopicUpdate
+            gone = tuple(news.deleted_topics)
+            events.append(TopicsChanged(news.watcher_id, tuple(news.new_topics), gone, news.topics_hash))
         elif kind in NOTICES:
             events.append(Notice(command))
         elif self.state is State.HANDSHAKE:

@@ -29,6 +29,7 @@ __all__ = [
     "SendRefused",
     "TimedOut",
     "TopicMigrated",
+    "TopicsChanged",
 ]
 
 
@@ -151,6 +152,16 @@ class ProducerMigrated:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """Topics that a watcher of ours asked about have come into being or gone away, by their full names."""
+
+    watcher_id: int
+    new: tuple[str, ...]
+    deleted: tuple[str, ...]
+    topics_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkReady:
     """A chunk is full; its records come before whatever the next events say."""
 
@@ -169,7 +180,7 @@ class EntryRejected:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A command about topic lists, schemas or transactions; whoever uses such things understands it."""
+    """A command about schemas or transactions; whoever uses such things understands it."""
 
     command: pb.BaseCommand
 
@@ -199,6 +210,7 @@ Event = (
     | ActiveChanged
     | EndOfTopic
     | TopicMigrated
+    | TopicsChanged
     | ChunkReady
     | EntryRejected
     | SendConfirmed

@@ -7,6 +7,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import server_error_name
+from fastwire.pulsar.server_error import Remedy, remedy
 
 __all__ = ["REPLIES", "BrokerError", "Kind", "SubscribeRequest", "refusal", "reply_id"]
 
@@ -27,6 +28,9 @@ class Kind(Enum):
     ACK = auto()
     PRODUCER = auto()
     CLOSE_PRODUCER = auto()
+    LIST_TOPICS = auto()
+    WATCH_TOPICS = auto()
+    UNWATCH_TOPICS = auto()
 
 
 class BrokerError(FastwireError):
@@ -37,6 +41,11 @@ class BrokerError(FastwireError):
         self.name = server_error_name(code)
         self.message = message
         super().__init__(f"{self.name}: {message}" if message else self.name)
+
+    @property
+    def remedy(self) -> Remedy:
+        """What helps against it."""
+        return remedy(self.code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,9 @@ REPLIES = {
     Kind.ACK: _C.ACK_RESPONSE,
     Kind.PRODUCER: _C.PRODUCER_SUCCESS,
     Kind.CLOSE_PRODUCER: _C.SUCCESS,
+    Kind.LIST_TOPICS: _C.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    Kind.WATCH_TOPICS: _C.WATCH_TOPIC_LIST_SUCCESS,
+    Kind.UNWATCH_TOPICS: _C.SUCCESS,
 }
 
 
@@ -91,6 +103,10 @@ def reply_id(command: pb.BaseCommand) -> int | None:
         return command.consumerStatsResponse.request_id
     if kind == _C.PRODUCER_SUCCESS:
         return command.producer_success.request_id
+    if kind == _C.GET_TOPICS_OF_NAMESPACE_RESPONSE:
+        return command.getTopicsOfNamespaceResponse.request_id
+    if kind == _C.WATCH_TOPIC_LIST_SUCCESS:
+        return command.watchTopicListSuccess.request_id
     receipt = command.ackResponse
     return receipt.request_id if receipt.HasField("request_id") else None
 

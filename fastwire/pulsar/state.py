@@ -22,9 +22,6 @@ class State(Enum):
 # Every command that a broker may send in a state; one that we know and that is missing here is a protocol error.
 NOTICES = frozenset(
     {
-        _C.WATCH_TOPIC_LIST_SUCCESS,
-        _C.WATCH_TOPIC_UPDATE,
-        _C.GET_TOPICS_OF_NAMESPACE_RESPONSE,
         _C.GET_SCHEMA_RESPONSE,
         _C.GET_OR_CREATE_SCHEMA_RESPONSE,
         _C.NEW_TXN_RESPONSE,
@@ -52,6 +49,7 @@ LEGAL = {
             _C.ACTIVE_CONSUMER_CHANGE,
             _C.REACHED_END_OF_TOPIC,
             _C.TOPIC_MIGRATED,
+            _C.WATCH_TOPIC_UPDATE,
         }
     ),
     State.CLOSED: frozenset[int](),

@@ -3,16 +3,24 @@
 import re
 from dataclasses import dataclass
 
-__all__ = ["Address", "ServiceUrl", "Topic", "parse_address", "parse_service_url", "parse_topic", "partition_index"]
+from fastwire.address import format_host, parse_host
+
+__all__ = [
+    "SCHEMES",
+    "Address",
+    "ServiceUrl",
+    "Topic",
+    "parse_address",
+    "parse_service_url",
+    "parse_topic",
+    "partition_index",
+]
 
 DOMAINS = ("persistent", "non-persistent")
-PLAIN_PORT = 6650
-TLS_PORT = 6651
+SCHEMES = {"pulsar": 6650, "pulsar+ssl": 6651}  # with the port that each has by default
 
 _NAME = re.compile(r"[A-Za-z0-9_\-=:.]+")
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)", re.DOTALL)
-_HOST = re.compile(r"[A-Za-z0-9_.\-]+")
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.\-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,7 @@ class Address:
     @property
     def netloc(self) -> str:
         """``host:port`` as a proxy wants it in CONNECT."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return format_host(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +126,34 @@ class ServiceUrl:
 
 
 def parse_service_url(text: str) -> ServiceUrl:
-    """Understand ``pulsar://h1:p1,h2`` and ``pulsar+ssl://…``; ValueError says what is wrong with it."""
-    scheme, separator, rest = text.partition("://")
+    """Read ``pulsar://host[:port][,host…]`` or ``pulsar+ssl://…``; a path behind it is ignored.
+
+    Raises ValueError with a text for the person who wrote the URL. It never repeats what may be a password.
+    """
+    scheme, mark, rest = text.strip().partition("://")
+    scheme = scheme.lower()
+    if not mark:
+        shown = "" if "@" in text else f', not "{text}"'
+        raise ValueError(f'must be a URL such as "pulsar://127.0.0.1:6650"{shown}')
     if scheme in ("http", "https"):
-        raise ValueError(f"{text!r}: lookup over HTTP is not supported, use the broker's pulsar:// URL")
-    if not separator or scheme not in ("pulsar", "pulsar+ssl"):
-        raise ValueError(f"{text!r}: a service URL begins with pulsar:// or pulsar+ssl://")
+        instead = "pulsar+ssl" if scheme == "https" else "pulsar"
+        port = SCHEMES[instead]
+        raise ValueError(
+            f'lookup by {scheme}:// is not supported: use the broker\'s own port, "{instead}://host:{port}"'
+        )
+    if scheme not in SCHEMES:
+        shown = "this" if "@" in scheme else f'"{scheme}://"'
+        raise ValueError(f"{shown} is not a known kind of broker: use pulsar:// or pulsar+ssl://")
+    if "://" in rest:
+        raise ValueError(f'several hosts stand behind one scheme: "{scheme}://host1:6650,host2:6650"')
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        raise ValueError("a user or password does not belong into the URL: use the key auth")
     tls = scheme == "pulsar+ssl"
-    addresses = []
-    for part in re.split("[,;]", rest.split("/", 1)[0]):
-        addresses.append(_host_and_port(part, tls, text))
-    return ServiceUrl(tls, tuple(dict.fromkeys(addresses)))
+    hosts = [parse_host(part.strip(), SCHEMES[scheme]) for part in re.split(r"[,;]", authority)]
+    if len(set(hosts)) < len(hosts):
+        raise ValueError("names the same host twice")
+    return ServiceUrl(tls, tuple(Address(host, port, tls) for host, port in hosts))
 
 
 def parse_address(text: str) -> Address:
@@ -137,21 +162,3 @@ def parse_address(text: str) -> Address:
     if len(url.addresses) != 1:
         raise ValueError(f"{text!r}: one host is expected here")
     return url.addresses[0]
-
-
-def _host_and_port(part: str, tls: bool, url: str) -> Address:
-    if part.startswith("["):
-        host, bracket, tail = part[1:].partition("]")
-        if not bracket or not _IPV6.fullmatch(host) or (tail and not tail.startswith(":")):
-            raise ValueError(f"{url!r}: {part!r} is no host and port")
-        port_text = tail[1:]
-        separator = tail[:1]
-    else:
-        host, separator, port_text = part.partition(":")
-        if not _HOST.fullmatch(host):
-            raise ValueError(f"{url!r}: {part!r} is no host and port")
-    if not separator:
-        return Address(host, TLS_PORT if tls else PLAIN_PORT, tls)
-    if not (port_text.isascii() and port_text.isdigit()) or not 0 < int(port_text) < 65536:
-        raise ValueError(f"{url!r}: {port_text!r} is no port")
-    return Address(host, int(port_text), tls)

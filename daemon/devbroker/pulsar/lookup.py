@@ -1,17 +1,15 @@
 """Requests about topics: who owns them, how many partitions they have, which there are (Pulsar 5, 6, 23)."""
 
 import re
-from collections.abc import Iterable
-
-from crc32c import crc32c
 
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.namespace import topics_hash
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from .connection import PulsarConnection
 from .subscription import RefusedError
 
-__all__ = ["get_schema", "lookup", "partitioned_metadata", "topics_hash", "topics_of_namespace"]
+__all__ = ["get_schema", "lookup", "partitioned_metadata", "topics_of_namespace"]
 
 Partitions = pb.CommandPartitionedTopicMetadataResponse
 Lookup = pb.CommandLookupTopicResponse
@@ -85,11 +83,6 @@ def get_schema(connection: PulsarConnection, request: pb.CommandGetSchema, body:
         request_id=request.request_id, error_code=pb.TopicNotFound, error_message="Topic has no schema"
     )
     connection.send(pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
-
-
-def topics_hash(topics: Iterable[str]) -> str:
-    """Return the hash by which both sides know that a list of topics has not changed."""
-    return crc32c(",".join(sorted(topics)).encode()).to_bytes(4, "little").hex()
 
 
 def _namespace(topic: Topic) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
-from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.errors import FastwireError
 from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Span, format_position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.consumer import Consumer, Phase
@@ -17,12 +17,12 @@ from fastwire.pulsar.scan import ColdEntry
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 
-from ...auth import AuthError
 from ...backoff import Backoff
 from ...errors import ConfigurationRefused
 from ...logs import get_logger
 from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
+from ...pulsar.refusal import is_for_good
 from ..base import Assignment, First, LogStopped, SourceFailed
 from .coverage import Landed, declared_gap, landed_of, newly_landed
 
@@ -30,20 +30,6 @@ __all__ = ["Host", "Partition", "Stage", "StartAt"]
 
 LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)  # both on the wire as they stand
 ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
-
-# What trying again cannot cure at a first subscribe; later everything is tried for ever, because it may be cured.
-REFUSED_FOR_GOOD = frozenset(
-    {
-        pb.AuthenticationError,
-        pb.AuthorizationError,
-        pb.TopicNotFound,
-        pb.SubscriptionNotFound,
-        pb.InvalidTopicName,
-        pb.IncompatibleSchema,
-        pb.ConsumerAssignError,
-        pb.NotAllowedError,
-    }
-)
 
 StartAt = str | datetime | Position  # "earliest", "latest", a time, last consumed
 
@@ -238,16 +224,13 @@ class Partition:
         write("cannot subscribe, trying again", topic=str(self.log), error=str(exc), retry_s=round(delay, 3))
 
     def _fatal(self, exc: FastwireError) -> bool:
-        if not self._first:
+        if not self._first or not is_for_good(exc):
             return False
-        if isinstance(exc, ConfigurationRefused):
-            self._host.refused(SourceFailed(str(exc), configuration=True))
-            return True
-        refused = isinstance(exc, BrokerError) and exc.code in REFUSED_FOR_GOOD
-        if refused or isinstance(exc, UnsupportedError | AuthError):
-            self._host.refused(SourceFailed(f"{self.log}: the subscription is refused: {exc}"))
-            return True
-        return False
+        wrong = isinstance(exc, ConfigurationRefused)
+        self._host.refused(
+            SourceFailed(str(exc) if wrong else f"{self.log}: the subscription is refused: {exc}", configuration=wrong)
+        )
+        return True
 
     async def _subscribe(self) -> None:
         hint, self._hint = self._hint, None

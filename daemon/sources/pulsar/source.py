@@ -6,7 +6,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from fastwire.columns.chunk import Chunk
-from fastwire.errors import FastwireError, UnsupportedError
+from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.connection import State
@@ -16,7 +16,6 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import ServiceUrl, Topic
 from fastwire.wire.pool import Pool
 
-from ...auth import AuthError
 from ...backoff import Backoff
 from ...budget import Level
 from ...errors import ConfigurationRefused
@@ -24,10 +23,11 @@ from ...logs import get_logger
 from ...metrics import PipelineMetrics
 from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
+from ...pulsar.refusal import is_for_good
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from .coverage import MOST_INTERVALS
-from .partition import REFUSED_FOR_GOOD, Partition, Stage, StartAt
+from .partition import Partition, Stage, StartAt
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .watch import Watch
 
@@ -478,11 +478,9 @@ class PulsarSource:
             raise
 
     def _give_up_if_refused(self, exc: FastwireError) -> None:
-        if isinstance(exc, ConfigurationRefused):
-            raise SourceFailed(str(exc), configuration=True) from None
-        refused = isinstance(exc, BrokerError) and exc.code in REFUSED_FOR_GOOD
-        if refused or isinstance(exc, UnsupportedError | AuthError):
-            raise SourceFailed(f"{self.settings.url}: {exc}") from None
+        if is_for_good(exc):
+            wrong = isinstance(exc, ConfigurationRefused)
+            raise SourceFailed(str(exc) if wrong else f"{self.settings.url}: {exc}", configuration=wrong) from None
 
     def _add(
         self,

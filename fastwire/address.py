@@ -1,0 +1,41 @@
+"""Hosts and ports as text, whoever is to be found there."""
+
+import re
+
+__all__ = ["format_host", "parse_host"]
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
+
+
+def format_host(host: str, port: int) -> str:
+    """Return ``host:port``, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_host(text: str, default_port: int | None, lowest_port: int = 1) -> tuple[str, int]:
+    """Read ``host``, ``host:port`` or ``[ipv6]:port``; ValueError says what is wrong, for whoever wrote it.
+
+    Without a ``default_port`` the port must be there.
+    """
+    if text.startswith("["):
+        host, closed, after = text[1:].partition("]")
+        if not closed or not _IPV6.fullmatch(host) or (after and not after.startswith(":")):
+            raise ValueError(f'"{text}" is not an IPv6 address in brackets')
+        port_text = after[1:] if after else None
+    elif text.count(":") > 1:
+        raise ValueError(f'put an IPv6 address into brackets: "[{text}]"')
+    else:
+        host, colon, tail = text.partition(":")
+        port_text = tail if colon else None
+        if not host:
+            raise ValueError("has no host" if not colon else f'"{text}" has no host before the port')
+        if not _HOST.fullmatch(host):
+            raise ValueError(f'"{host}" is not a host name')
+    if port_text is None:
+        if default_port is None:
+            raise ValueError(f'"{text}" has no port')
+        return host, default_port
+    if not (port_text.isascii() and port_text.isdigit()) or not lowest_port <= int(port_text) < 65536:
+        raise ValueError(f'"{port_text}" is not a port: {lowest_port} to 65535')
+    return host, int(port_text)

@@ -1,0 +1,146 @@
+"""The topics of a namespace: patterns, what a broker lists, and its word on what comes and goes (pulsar 6.2, 6.3)."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.topic import Topic, parse_topic
+
+__all__ = ["TopicPattern", "is_system_topic", "list_topics", "parse_pattern", "topics_hash", "unwatch", "watch"]
+
+MOST_WIRE_LENGTH = 50  # what a broker evaluates unless it is told otherwise; a longer watch it refuses
+EVERYTHING = ".*"
+# What Python, Java and RE2 understand alike; of anything else the broker would leave out what we would not.
+_COMMON = re.compile(r"(?:[A-Za-z0-9_=:.*+?|()-]|\\[.-]|\[\^?[A-Za-z0-9_.-]+\])*")
+_UNCOMMON = re.compile(r"\(\?|[*+?][+?]")
+
+_C = pb.BaseCommand
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """Persistent topics of one namespace whose whole local name a regular expression matches."""
+
+    namespace: str  # TENANT/NAMESPACE
+    local: str  # a regular expression
+    _matcher: re.Pattern[str] = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"persistent://{self.namespace}/{self.local}"
+
+    def matches(self, topic: Topic) -> bool:
+        """Whether ``topic``, or the one that it is a partition of, is meant; topics of the broker itself never are."""
+        return (
+            topic.persistent
+            and f"{topic.tenant}/{topic.namespace}" == self.namespace
+            and self._matcher.fullmatch(topic.base.local) is not None
+            and not is_system_topic(topic)
+        )
+
+    def chosen(self, names: Iterable[str]) -> set[Topic]:
+        """The topics of a broker's list that are meant, partitions by their own names."""
+        return {topic for topic in map(_parsed, names) if topic is not None and self.matches(topic)}
+
+    @property
+    def wire(self) -> str:
+        """What the broker is asked for: no less than what is meant, and everything where it might read it otherwise."""
+        local = f"(?:{self.local})" if "|" in self.local else self.local
+        common = _COMMON.fullmatch(self.local) and not _UNCOMMON.search(self.local)
+        whole = f"{self.namespace}/{local}"
+        return whole if common and len(whole) <= MOST_WIRE_LENGTH else f"{self.namespace}/{EVERYTHING}"
+
+
+def parse_pattern(text: str) -> TopicPattern:
+    """Read ``[persistent://]TENANT/NAMESPACE/REGEX`` or a lone ``REGEX``, which is about ``public/default``.
+
+    Raises ValueError that says what is wrong.
+    """
+    shown = f'"{text}"'
+    domain, mark, rest = text.partition("://")
+    if not mark:
+        rest = text
+    elif domain != "persistent":
+        raise ValueError(f"{shown}: only persistent topics keep positions, so a pattern begins with persistent://")
+    parts = rest.split("/")
+    if len(parts) == 1 and not mark:
+        parts = ["public", "default", *parts]
+    if len(parts) != 3:
+        raise ValueError(f"{shown}: a pattern is TENANT/NAMESPACE/REGEX or REGEX, and no name of a topic holds a /")
+    tenant, namespace, local = parts
+    try:
+        parse_topic(f"{tenant}/{namespace}/t")
+    except ValueError:
+        raise ValueError(
+            f"{shown}: tenant and namespace are names and no patterns: letters, digits and _ - = : . only"
+        ) from None
+    if not local:
+        raise ValueError(f'{shown}: the regular expression is empty; "{rest}.*" means all topics')
+    try:
+        matcher = re.compile(local)
+    except re.error as exc:
+        raise ValueError(f"{shown}: not a regular expression: {exc}") from None
+    return TopicPattern(f"{tenant}/{namespace}", local, matcher)
+
+
+def is_system_topic(topic: Topic) -> bool:
+    """Whether a broker keeps its own affairs in ``topic``."""
+    local = topic.base.local
+    return local.startswith(("__change_events", "__transaction_buffer_snapshot", "__transaction_log_")) or (
+        local.endswith("__transaction_pending_ack")
+    )
+
+
+def topics_hash(names: Iterable[str]) -> str:
+    """The hash by which both sides know that a list of names has not changed."""
+    return crc32c(",".join(sorted(names, key=_code_units)).encode()).to_bytes(4, "little").hex()
+
+
+def list_topics(pattern: TopicPattern, have: str) -> Callable[[int], pb.BaseCommand]:
+    """GET_TOPICS_OF_NAMESPACE; ``have`` is the hash of the list that we have, "" for none."""
+
+    def command(request_id: int) -> pb.BaseCommand:
+        ask = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=pattern.namespace)
+        ask.mode = pb.CommandGetTopicsOfNamespace.PERSISTENT
+        ask.topics_pattern = pattern.wire
+        if have:
+            ask.topics_hash = have
+        return _C(type=_C.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=ask)
+
+    return command
+
+
+def watch(pattern: TopicPattern, watcher_id: int, have: str) -> Callable[[int], pb.BaseCommand]:
+    """WATCH_TOPIC_LIST, for brokers with the feature ``supports_topic_watchers``."""
+
+    def command(request_id: int) -> pb.BaseCommand:
+        ask = pb.CommandWatchTopicList(request_id=request_id, watcher_id=watcher_id, namespace=pattern.namespace)
+        ask.topics_pattern = pattern.wire
+        if have:
+            ask.topics_hash = have
+        return _C(type=_C.WATCH_TOPIC_LIST, watchTopicList=ask)
+
+    return command
+
+
+def unwatch(watcher_id: int) -> Callable[[int], pb.BaseCommand]:
+    """WATCH_TOPIC_LIST_CLOSE."""
+
+    def command(request_id: int) -> pb.BaseCommand:
+        ask = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
+        return _C(type=_C.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=ask)
+
+    return command
+
+
+def _code_units(name: str) -> bytes:
+    return name.encode("utf-16-be")
+
+
+def _parsed(name: str) -> Topic | None:
+    try:
+        return parse_topic(name)
+    except ValueError:
+        return None  # a name of Pulsar 1, with a cluster in it: none that we read
