@@ -24,7 +24,7 @@ from fastwire.errors import FastwireError
 from fastwire.pulsar.payload import Compression
 
 from .load import Load
-from .produce import produce
+from .produce import client_settings, produce
 from .progress import format_bytes
 
 __all__ = ["DemoFailed", "demo"]
@@ -182,7 +182,7 @@ def _produce(url: str, topic: str, records: int, show: Console) -> None:
         def progress(done: int) -> None:
             status.update(f"Producing: {done:,} of {records:,} records")
 
-        produced = asyncio.run(produce(url, topic, entries, progress=progress))
+        produced = asyncio.run(produce(client_settings(url), topic, entries, progress=progress))
     seconds = time.monotonic() - started
     show.print(
         f"Produced {produced.records:,} JSON records of about {load.record_bytes} bytes in lz4 batches over"

@@ -17,7 +17,7 @@ import uvloop
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.load import Load, fill
-from fastwire_daemon.produce import produce
+from fastwire_daemon.produce import client_settings, produce
 from tests.brokers.certs import make_certificates
 
 WAIT_MS = 10_000
@@ -427,7 +427,7 @@ def test_load_over_the_wire_and_past_it(broker: PulsarDevBroker, client: pulsar.
     broker.create_topic("wire", 3)
     broker.create_topic("memory", 3)
     progress: list[int] = []
-    done = asyncio.run(produce(broker.url, "wire", load.entries(lambda: 5), progress=progress.append))
+    done = asyncio.run(produce(client_settings(broker.url), "wire", load.entries(lambda: 5), progress=progress.append))
     assert (done.records, progress[-1], broker.messages("wire")) == (2050, 2050, 2050)
     assert fill(broker.append, "memory", load, lambda: 5, progress.append) == done.bytes
     for topic in ("wire", "memory"):
@@ -451,7 +451,7 @@ def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
     load = Load(records=4000, partitions=2, batch=10)
 
     async def run() -> None:
-        writing = asyncio.create_task(produce(broker.url, "t", slowly()))
+        writing = asyncio.create_task(produce(client_settings(broker.url), "t", slowly()))
         await writing
 
     def slowly() -> Iterator[Any]:
@@ -467,6 +467,8 @@ def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
 
 
 def test_load_to_a_topic_without_partitions(broker: PulsarDevBroker) -> None:
-    done = asyncio.run(produce(broker.url, "t", Load(records=25, partitions=0, batch=10).entries(lambda: 5)))
+    done = asyncio.run(
+        produce(client_settings(broker.url), "t", Load(records=25, partitions=0, batch=10).entries(lambda: 5))
+    )
     assert done.entries == 3
     assert [messages for _, _, messages in broker.positions("t")] == [10, 10, 5]

@@ -11,7 +11,7 @@ from fastwire.pulsar.payload import Entry
 from fastwire_daemon.auth import TokenCredentials
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.load import Load
-from fastwire_daemon.produce import ProduceError, open_topic, produce
+from fastwire_daemon.produce import ProduceError, client_settings, open_topic, produce
 from tests.hostile.pulsar import WrongRequestIds
 
 LOAD = Load(records=100, partitions=2, batch=10)
@@ -23,7 +23,7 @@ def entries() -> Iterator[tuple[int, Entry]]:
 
 def failure(url: str, **parts: Any) -> str:
     with pytest.raises(ProduceError) as caught:
-        asyncio.run(produce(url, "t", entries(), **parts))
+        asyncio.run(produce(client_settings(url, **parts), "t", entries()))
     return str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_refusals_have_their_reason() -> None:
         assert failure(broker.url, credentials=wrong) == start + "AuthenticationError: Failed to authenticate"
         assert failure(broker.url, credentials=right).startswith(start + "TopicNotFound")
         broker.create_topic("t", 2)
-        asyncio.run(produce(broker.url, "t", entries(), credentials=right))
+        asyncio.run(produce(client_settings(broker.url, credentials=right), "t", entries()))
         broker.terminate("t")
         assert failure(broker.url, credentials=right).endswith(
             "-0: TopicTerminatedError: Topic " + start[:-2] + "-partition-0 is terminated"
@@ -68,7 +68,7 @@ def test_a_damaged_entry_is_not_sent_for_ever() -> None:
     with running(PulsarDevBroker()) as broker:
         broker.create_topic("t", 2)
         with pytest.raises(ProduceError, match="ChecksumError"):
-            asyncio.run(produce(broker.url, "t", damaged()))
+            asyncio.run(produce(client_settings(broker.url), "t", damaged()))
 
 
 def test_another_host_redirects_and_a_challenge() -> None:
@@ -78,13 +78,14 @@ def test_another_host_redirects_and_a_challenge() -> None:
 
         async def run() -> None:
             url = broker.url.replace("://", "://127.0.0.1:1,")
-            async with open_topic(url, "t", credentials=TokenCredentials(lambda: "secret")) as writer:
+            client = client_settings(url, credentials=TokenCredentials(lambda: "secret"))
+            async with open_topic(client, "t") as writer:
                 assert writer.partitions == 2
                 for partition, entry in entries():
-                    await writer.send(partition, entry)
+                    await writer.put_entry(entry, partition=partition)
                 await writer.flush()
                 broker.challenge()
-                await writer.send(1, next(entries())[1])
+                await writer.put_entry(next(entries())[1], partition=1)
 
         asyncio.run(run())
         assert broker.messages("t") == 110
@@ -94,7 +95,7 @@ def test_another_host_redirects_and_a_challenge() -> None:
 def test_strange_answers_are_passed_over() -> None:
     with running(WrongRequestIds()) as broker:
         broker.create_topic("t", 2)
-        assert asyncio.run(produce(broker.url, "t", entries())).records == 100
+        assert asyncio.run(produce(client_settings(broker.url), "t", entries())).records == 100
         assert broker.violations == []
 
 
@@ -103,12 +104,12 @@ def test_a_restart_is_survived_in_order() -> None:
         broker.create_topic("t", 2)
 
         async def run() -> None:
-            async with open_topic(broker.url, "t") as writer:
+            async with open_topic(client_settings(broker.url), "t") as writer:
                 for number, (partition, entry) in enumerate(entries()):
                     if number == 5:
                         await writer.flush()
                         await asyncio.to_thread(broker.restart)
-                    await writer.send(partition, entry)
+                    await writer.put_entry(entry, partition=partition)
 
         asyncio.run(run())
         assert broker.messages("t") == 100  # everything was confirmed before, so nothing came twice

@@ -34,6 +34,7 @@ class Cluster:
         self._owner = owner
         self._request_ids: Iterator[int] = count(1)
         self._link_ids: Iterator[int] = count(1)
+        self._producer_ids: Iterator[int] = count()
         self._opening: dict[tuple[Address, Address], asyncio.Task[Link]] = {}
         self._looking: dict[tuple[str, ServiceUrl], asyncio.Task[Link]] = {}
         self._turn: dict[ServiceUrl, int] = {}
@@ -88,6 +89,10 @@ class Cluster:
     def ready(self) -> bool:
         """Whether any connection is up."""
         return any(link.ready for link in self.links.values())
+
+    def next_producer_id(self) -> int:
+        """A number that no other producer of this cluster has: they may all be on one connection."""
+        return next(self._producer_ids)
 
     # --- lookup
 

@@ -20,7 +20,11 @@ from fastwire.pulsar.event import (
     EntryRejected,
     Event,
     Lost,
+    ProducerClosed,
+    ProducerMigrated,
     Reply,
+    SendConfirmed,
+    SendRefused,
     TimedOut,
     TopicMigrated,
     TopicsChanged,
@@ -35,7 +39,7 @@ from ..auth import AuthError
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkLost", "LinkOwner", "RequestTimeout", "Tenant"]
+__all__ = ["Link", "LinkLost", "LinkOwner", "ProducerTenant", "RequestTimeout", "Tenant"]
 
 # 128 KiB is what one read brings when we are faster than the sender, a MiB when we are not.
 RECEIVE_BYTES = 1 << 20
@@ -61,6 +65,16 @@ class Tenant(Protocol):
     def on_link_lost(self, reason: str) -> None: ...
 
 
+class ProducerTenant(Protocol):
+    """Whoever has a producer on a link."""
+
+    def on_confirmed(self, event: SendConfirmed) -> None: ...
+    def on_refused(self, event: SendRefused) -> None: ...
+    def on_closed(self, event: ProducerClosed) -> None: ...
+    def on_migrated(self, event: ProducerMigrated) -> None: ...
+    def on_link_lost(self, reason: str) -> None: ...
+
+
 class LinkOwner(Protocol):
     """Whoever holds all links: the source."""
 
@@ -76,7 +90,10 @@ Request = Callable[[Connection, float], int]
 
 
 class Link:
-    """A connection to one broker. ``tenants`` are the consumers on it, ``watchers`` the watched lists, by their ids."""
+    """A connection to one broker.
+
+    ``tenants`` are the consumers on it, ``producers`` and ``watchers`` (of lists) the others, each by ids of its kind.
+    """
 
     def __init__(
         self,
@@ -93,6 +110,7 @@ class Link:
         self.address = address
         self.tenants: dict[int, Tenant] = {}
         self.watchers: dict[int, Watcher] = {}
+        self.producers: dict[int, ProducerTenant] = {}
         self.server = ""
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self.diverts = settings.on_corrupt == "divert"
@@ -256,6 +274,9 @@ class Link:
                     self._owner.on_chunk(chunk)
                 case Reply():
                     self._on_reply(event)
+                case SendConfirmed(producer_id):
+                    if producer := self.producers.get(producer_id):
+                        producer.on_confirmed(event)
                 case ActiveChanged(consumer_id, active):
                     if tenant := self.tenants.get(consumer_id):
                         tenant.on_active(active)
@@ -274,6 +295,15 @@ class Link:
                 case TopicsChanged(watcher_id):
                     if watcher := self.watchers.get(watcher_id):
                         watcher(event)
+                case SendRefused(producer_id):
+                    if producer := self.producers.get(producer_id):
+                        producer.on_refused(event)
+                case ProducerClosed(producer_id):
+                    if producer := self.producers.get(producer_id):
+                        producer.on_closed(event)
+                case ProducerMigrated(producer_id):
+                    if producer := self.producers.get(producer_id):
+                        producer.on_migrated(event)
                 case TimedOut(request_id, kind):
                     self._on_timeout(request_id, kind)
                 case AuthChallenged(method):
@@ -288,7 +318,7 @@ class Link:
                 case Lost(reason):
                     self.abort(reason)
                 case _:
-                    pass  # the transport sees to More; nobody here has producers
+                    pass  # the transport sees to More
 
     def _on_reply(self, reply: Reply) -> None:
         if reply.kind is Kind.ACK:
@@ -350,6 +380,9 @@ class Link:
         tenants, self.tenants = self.tenants, {}
         for tenant in tenants.values():
             tenant.on_link_lost(text)
+        producers, self.producers = self.producers, {}
+        for producer in producers.values():
+            producer.on_link_lost(text)
         self._owner.on_lost(self, reason)
         if not self.lost.done():
             self.lost.set_result(None)

@@ -6,7 +6,7 @@ times are arguments, in milliseconds since 1970.
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count, repeat
@@ -24,6 +24,7 @@ __all__ = [
     "MAGIC_BROKER_ENTRY_METADATA",
     "MAGIC_CHECKSUM",
     "Compression",
+    "Encrypt",
     "Entry",
     "Record",
     "compress",
@@ -42,6 +43,9 @@ __all__ = [
 
 MAGIC_CHECKSUM = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA = b"\x0e\x02"
+
+# Takes a payload as it is stored, compressed, and returns it encrypted; says how in the metadata (pulsar 12).
+Encrypt = Callable[[pb.MessageMetadata, bytes], bytes]
 
 _U32 = Struct(">I")
 _SIZES = Struct(">II")
@@ -79,6 +83,7 @@ class Record:
     properties: Sequence[tuple[str, str]] = ()
     event_time: int = 0
     sequence_id: int | None = None  # None: the batch's number plus the place in it
+    deliver_at: int = 0  # milliseconds since 1970; such a record stands alone, outside of batches
     compacted_out: bool = False  # only in batches: the record was removed, its index stays taken
 
 
@@ -201,11 +206,14 @@ def encode_batch_entry(
     open_ended: bool = False,
     checksum: bool = True,
     metadata: pb.MessageMetadata | None = None,
+    encrypt: Encrypt | None = None,
 ) -> Entry:
     """Return one entry that holds ``records`` as a batch; a batch of one is still a batch.
 
     ``metadata`` carries further fields (schema version, outer key, marker); what is named here replaces its own.
+    Numbers that the records bring along have to rise.
     """
+    last = records[-1].sequence_id if records else None
     return encode_block_entry(
         encode_batch(records, sequence_id),
         len(records),
@@ -216,6 +224,8 @@ def encode_batch_entry(
         open_ended=open_ended,
         checksum=checksum,
         metadata=metadata,
+        encrypt=encrypt,
+        highest_sequence_id=last,
     )
 
 
@@ -230,14 +240,18 @@ def encode_block_entry(
     open_ended: bool = False,
     checksum: bool = True,
     metadata: pb.MessageMetadata | None = None,
+    encrypt: Encrypt | None = None,
+    highest_sequence_id: int | None = None,
 ) -> Entry:
     """Return one batch entry around a block that is already encoded; ``messages`` is believed."""
     full = _metadata(metadata, producer_name, sequence_id, publish_time, compression, len(block))
     full.num_messages_in_batch = messages
-    highest = sequence_id + max(messages, 1) - 1
+    highest = sequence_id + max(messages, 1) - 1 if highest_sequence_id is None else highest_sequence_id
     if messages > 1:
         full.highest_sequence_id = highest
     payload = compress(compression, block, open_ended=open_ended)
+    if encrypt is not None:
+        payload = encrypt(full, payload)
     body = encode_payload(full, payload, checksum=checksum)
     return Entry(body, messages, sequence_id, highest, publish_time, batched=True)
 
@@ -252,12 +266,17 @@ def encode_single_entry(
     open_ended: bool = False,
     checksum: bool = True,
     metadata: pb.MessageMetadata | None = None,
+    encrypt: Encrypt | None = None,
 ) -> Entry:
     """Return one entry that holds one record without a batch around it."""
     value = record.value or b""
     full = _metadata(metadata, producer_name, sequence_id, publish_time, compression, len(value))
     _describe(full, record)
+    if record.deliver_at:
+        full.deliver_at_time = record.deliver_at
     payload = compress(compression, value, open_ended=open_ended)
+    if encrypt is not None:
+        payload = encrypt(full, payload)
     body = encode_payload(full, payload, checksum=checksum)
     return Entry(body, 1, sequence_id, sequence_id, publish_time, batched=False)
 
@@ -271,8 +290,13 @@ def encode_chunks(
     publish_time: int,
     compression: Compression = Compression.NONE,
     uuid: str = "",
+    metadata: pb.MessageMetadata | None = None,
+    encrypt: Encrypt | None = None,
 ) -> list[Entry]:
-    """Return the entries of one message cut into chunks of at most ``chunk_bytes`` after compression."""
+    """Return the entries of one message cut into chunks of at most ``chunk_bytes`` after compression.
+
+    Each chunk is encrypted by itself, and grows by that.
+    """
     if chunk_bytes < 1:
         raise ValueError("chunk_bytes must be at least 1")
     value = record.value or b""
@@ -280,13 +304,15 @@ def encode_chunks(
     pieces = [payload[at : at + chunk_bytes] for at in range(0, max(len(payload), 1), chunk_bytes)]
     entries = []
     for number, piece in enumerate(pieces):
-        full = _metadata(None, producer_name, sequence_id, publish_time, compression, len(value))
+        full = _metadata(metadata, producer_name, sequence_id, publish_time, compression, len(value))
         _describe(full, record)
+        if record.deliver_at:
+            full.deliver_at_time = record.deliver_at
         full.uuid = uuid or f"{producer_name}-{sequence_id}"
         full.num_chunks_from_msg = len(pieces)
         full.total_chunk_msg_size = len(payload)
         full.chunk_id = number
-        body = encode_payload(full, piece)
+        body = encode_payload(full, piece if encrypt is None else encrypt(full, piece))
         entries.append(Entry(body, 1, sequence_id, sequence_id, publish_time, batched=False, chunk=True))
     return entries
 

@@ -1,0 +1,495 @@
+"""Writing to a topic: its partitions' producers kept open, records routed to them, and what became of each (pulsar 24).
+
+At least once, and in order within a partition: what had no receipt when a connection broke is sent again.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from fastwire.errors import FastwireError, ProtocolError
+from fastwire.position import Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.batcher import weight
+from fastwire.pulsar.event import ProducerClosed, ProducerMigrated, Reply, SendConfirmed, SendRefused
+from fastwire.pulsar.payload import Entry, Record
+from fastwire.pulsar.producer import Outcome, Phase, Producer, ProducerSettings
+from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.routing import Router
+from fastwire.pulsar.server_error import Remedy
+from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
+
+from ..backoff import Backoff
+from ..logs import get_logger
+from ..transport import UnreachableError
+from .cluster import Cluster
+from .link import Link, LinkLost, RequestTimeout
+from .refusal import is_for_good
+
+__all__ = ["ProduceError", "Produced", "Sent", "TopicProducer"]
+
+PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
+PENDING_BYTES = 16 << 20  # of the whole topic, before compression
+LOOKUPS = 32  # at a time
+PARTITION_POLL_S = 60.0
+RETRY_S = 10.0  # at most between two tries
+TURN_BYTES = 256 << 10  # after so many the event loop gets its turn, or no receipt would ever be read
+
+log = get_logger("producer")
+
+
+class ProduceError(FastwireError):
+    """Records were not stored, or it is not known whether they are; ``__cause__`` is what the broker or we say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Where a record is stored; ``partition`` and ``batch_index`` are -1 where there are none.
+
+    -1:-1 is the position of a record that the broker recognised as stored before. ``first`` is the place of the first
+    chunk of a record that went out in several.
+    """
+
+    partition: int
+    position: Position
+    batch_index: int
+    sequence_id: int
+    first: Position | None = None
+
+
+@dataclass(slots=True)
+class Produced:
+    """What was confirmed so far; the chunks of a record count as one entry, ``bytes`` are those of entries."""
+
+    records: int = 0
+    entries: int = 0
+    bytes: int = 0
+
+
+class TopicProducer:
+    """All partitions of one topic. Use it as a context: leaving it in order waits until everything is confirmed.
+
+    ``service`` is where lookups begin. The owner of ``cluster`` has to tick its links. ``router`` is what chooses
+    partitions where the topic has some; ``None`` hashes keys as Java does and goes round for records without one.
+    Everything raises ProduceError.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        service: ServiceUrl,
+        topic: Topic,
+        settings: ProducerSettings | None = None,
+        *,
+        router: Router | None = None,
+        most_pending_bytes: int = PENDING_BYTES,
+        operation_timeout_s: float = 30.0,
+        partition_poll_s: float = PARTITION_POLL_S,
+    ) -> None:
+        self.topic = topic
+        self.settings = settings or ProducerSettings()
+        self.produced = Produced()
+        self.cluster = cluster
+        self.gate = asyncio.Semaphore(LOOKUPS)
+        self.operation_timeout_s = operation_timeout_s
+        self._service = service
+        self._router = router
+        self._most_pending_bytes = most_pending_bytes
+        self._partition_poll_s = partition_poll_s
+        self._parts: list[_Part] = []
+        self._batches = 0  # of the router's current partition, when it became that
+        self._since_turn = 0
+        self._error: ProduceError | None = None  # the first one that no flush has told yet
+        self._changed = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    # --- coming and going
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions are written to; 0 for a topic without, or one partition by its name."""
+        return len(self._parts) if self._parts and self._parts[0].index >= 0 else 0
+
+    async def open(self) -> None:
+        """Find the partitions and open a producer for each; afterwards they are kept open.
+
+        What can pass is tried again until the operation timeout, a broker that cannot be reached is not.
+        """
+        try:
+            count = 0
+            if self.topic.partition < 0:
+                count = await self.cluster.partitions(str(self.topic), self._service)
+        except FastwireError as exc:
+            raise ProduceError(f"{self.topic}: {exc}") from exc
+        if self._router is None:
+            self._router = Router(max(count, 1))
+        self._router.partitions = max(count, 1)
+        self._router.current %= self._router.partitions
+        self._parts = [self._part(index) for index in (range(count) if count else (-1,))]
+        for part in self._parts:
+            part.start()
+        try:
+            await asyncio.gather(*(part.opened for part in self._parts))
+        except BaseException:
+            await self.close()
+            raise
+        if count:
+            self._watching = asyncio.create_task(self._watch())
+
+    def _part(self, index: int) -> "_Part":
+        name = self.topic if index < 0 else self.topic.of_partition(index)
+        return _Part(self, index, str(name), self._service)
+
+    async def close(self) -> None:
+        """Close the producers; what is not confirmed by then has failed."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.gather(*(part.close() for part in self._parts))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    # --- records
+
+    async def put(self, record: Record, *, partition: int | None = None) -> "asyncio.Future[Sent]":
+        """Take a record, waiting while too much is not confirmed; the future says where it is stored, or raises."""
+        part = self._choose(record, partition)
+        await self._make_room(part, weight(record))
+        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        part.send(record, future)
+        return future
+
+    async def send(self, record: Record, *, partition: int | None = None) -> Sent:
+        """Take a record and wait until it is stored. For more than a few, ``put`` them and ``flush``."""
+        return await (await self.put(record, partition=partition))
+
+    async def put_entry(self, entry: Entry, *, partition: int = 0) -> "asyncio.Future[Sent]":
+        """Take an entry that is made already, with its own number and whatever producer's name it has in it."""
+        part = self._of(partition)
+        await self._make_room(part, len(entry.body))
+        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        part.send_entry(entry, future)
+        return future
+
+    async def flush(self) -> None:
+        """Send what waits in batches and wait until everything is confirmed; raises the first failure since then."""
+        for part in self._parts:
+            part.flush()
+        while not all(part.machine.idle for part in self._parts):
+            await self._change()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _of(self, partition: int) -> "_Part":
+        if not 0 <= partition < len(self._parts):
+            raise ProduceError(f"{self.topic} has no partition {partition}: there are {len(self._parts)}")
+        return self._parts[partition]
+
+    def _choose(self, record: Record, partition: int | None) -> "_Part":
+        if partition is not None:
+            return self._of(partition)
+        router = self._router
+        if router is None:
+            raise ProduceError(f"{self.topic}: the producer is not open")
+        if record.key is not None:
+            return self._parts[router.of_key(record.key)]
+        part = self._parts[router.current]
+        if part.machine.batches != self._batches:
+            router.turn()
+            part = self._parts[router.current]
+            self._batches = part.machine.batches
+        return part
+
+    async def _make_room(self, part: "_Part", size: int) -> None:
+        while not part.broken:
+            used = sum(each.machine.weight for each in self._parts)
+            if part.machine.pending < PENDING_ENTRIES and (not used or used + size <= self._most_pending_bytes):
+                break
+            for each in self._parts:
+                each.flush()
+            await self._change()
+        self._since_turn += size
+        if self._since_turn >= TURN_BYTES:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # --- what partitions tell
+
+    def settled(self, part: "_Part", outcome: Outcome) -> None:
+        """An entry has its receipt, or will have none."""
+        self._changed.set()
+        if outcome.error is not None:
+            error = ProduceError(f"{part.topic}: {outcome.error}")
+            error.__cause__ = outcome.error
+            self._error = self._error or error
+            for ticket in outcome.tickets:
+                if isinstance(ticket, asyncio.Future) and not ticket.done():
+                    ticket.set_exception(error)
+                    ticket.exception()  # who does not look at the future is told by ``flush``
+            return
+        self.produced.records += outcome.messages
+        self.produced.entries += 1
+        self.produced.bytes += outcome.size
+        position = outcome.position or Position(-1, -1)
+        for place, (ticket, number) in enumerate(zip(outcome.tickets, outcome.sequence_ids, strict=False)):
+            if isinstance(ticket, asyncio.Future) and not ticket.done():
+                batch_index = place if outcome.batched else -1
+                ticket.set_result(Sent(part.index, position, batch_index, number, outcome.first))
+
+    async def _watch(self) -> None:
+        """Write to partitions that are added, too, once they are open."""
+        while True:
+            await asyncio.sleep(self._partition_poll_s)
+            try:
+                count = await self.cluster.partitions(str(self.topic), self._service, create=False)
+                while len(self._parts) < count:
+                    part = self._part(len(self._parts))
+                    part.start()
+                    try:
+                        await part.opened
+                    except BaseException:
+                        await part.close()
+                        raise
+                    self._parts.append(part)
+                    if self._router is not None:
+                        self._router.partitions = len(self._parts)
+            except FastwireError as exc:
+                log.debug("cannot ask for new partitions", topic=str(self.topic), error=str(exc))
+
+
+class _Part:
+    """One producer on whatever connection leads to its partition."""
+
+    def __init__(self, owner: TopicProducer, index: int, topic: str, service: ServiceUrl) -> None:
+        self.index = index
+        self.topic = topic
+        self.machine = Producer(topic, owner.cluster.next_producer_id(), owner.settings)
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._hint: Address | None = None  # who the broker said will be the owner
+        self._migrating: ServiceUrl | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._saying = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Open, and again whenever that is lost."""
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self.machine.failure is not None
+
+    # --- records
+
+    def send(self, record: Record, ticket: object) -> None:
+        """Hand a record to the machine."""
+        self._need()
+        self.machine.send(record, ticket, self._loop.time(), time.time_ns() // 1_000_000)
+        self._moved()
+
+    def send_entry(self, entry: Entry, ticket: object) -> None:
+        """Hand an entry to the machine."""
+        self._need()
+        self.machine.send_entry(entry, ticket, self._loop.time())
+        self._moved()
+
+    def flush(self) -> None:
+        """Close the open batches."""
+        self.machine.flush()
+        self._moved()
+
+    def _need(self) -> None:
+        if self.machine.failure is not None:
+            raise ProduceError(f"{self.topic}: {self.machine.failure}") from self.machine.failure
+
+    def _moved(self) -> None:
+        """After every call of the machine: write, tell, and set the clock."""
+        if self._link is not None and not self._saying:
+            self._saying = True
+            self._loop.call_soon(self._say)  # together with what else is said in this turn
+        for outcome in self.machine.take_outcomes():
+            self._owner.settled(self, outcome)
+        deadline = self.machine.deadline
+        if deadline is not None and (self._timer is None or deadline < self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _say(self) -> None:
+        self._saying = False
+        if self._link is not None:
+            self._link.flush()
+
+    def _tick(self) -> None:
+        self._timer = None
+        # A loop's clock may call a little early; what is due must then be due.
+        self.machine.tick(self._loop.time() + 0.001)
+        self._moved()
+
+    # --- what the link tells
+
+    def on_confirmed(self, event: SendConfirmed) -> None:
+        try:
+            self.machine.confirmed(event)
+        except ProtocolError as exc:
+            if self._link is not None:
+                self._link.transport.abort(exc)
+        self._moved()
+
+    def on_refused(self, event: SendRefused) -> None:
+        link = self._link
+        if self.machine.refused(event) and link is not None:
+            log.warning("the broker has not stored an entry, sending again", topic=self.topic, error=str(event.error))
+            link.abort(f"the broker refused an entry of {self.topic}: {event.error}")
+        self._moved()
+        if self.broken:
+            self._break(str(event.error))
+
+    def on_closed(self, event: ProducerClosed) -> None:
+        url = event.assigned_url_tls if self._service.tls else event.assigned_url
+        try:
+            self._hint = parse_address(url) if url else None
+        except ValueError:
+            self._hint = None
+        if self._migrating is not None:
+            self._service, self._migrating, self._hint = self._migrating, None, None
+        self._break("the broker has closed the producer")
+
+    def on_migrated(self, event: ProducerMigrated) -> None:
+        url = event.url_tls if self._service.tls else event.url
+        try:
+            address = parse_address(url)
+        except ValueError:
+            log.error("topic has moved to an address that is none", topic=self.topic, url=url)
+            return
+        log.info("topic has moved to another cluster", topic=self.topic, url=str(address))
+        self._migrating = ServiceUrl(address.tls, (address,))
+
+    def on_link_lost(self, reason: str) -> None:
+        self._break(reason)
+
+    def _break(self, reason: str) -> None:
+        self.machine.detached()
+        if self._link is not None:
+            self._link.producers.pop(self.machine.producer_id, None)
+            self._link = None
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    # --- staying open
+
+    async def _run(self) -> None:
+        backoff = Backoff(most_s=RETRY_S)
+        give_up_at = self._loop.time() + self._owner.operation_timeout_s
+        while not self.broken:
+            self._lost = self._loop.create_future()
+            try:
+                await self._attach()
+                backoff.reset()
+                if not self.opened.done():
+                    self.opened.set_result(None)
+                reason = await self._lost
+                log.debug("producer is open no longer", topic=self.topic, reason=reason)
+            except FastwireError as exc:
+                await self._withdraw(exc)
+                if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
+                    self._fail(exc)
+                    return
+                write = log.warning if backoff.failures in (1, 4) or backoff.failures % 10 == 0 else log.debug
+                write("cannot open a producer, trying again", topic=self.topic, error=str(exc))
+            if self._hint is None and not self.broken:
+                await asyncio.sleep(backoff.next())
+
+    def _is_final(self, exc: FastwireError) -> bool:
+        if not self.opened.done():
+            busy = isinstance(exc, BrokerError) and exc.remedy is Remedy.TURN
+            return busy or isinstance(exc, UnreachableError) or is_for_good(exc)
+        # A token is renewed; a topic that is gone, or that others have for themselves, does not come back to us.
+        return isinstance(exc, BrokerError) and exc.remedy is Remedy.PERSON and exc.code != pb.AuthenticationError
+
+    def _fail(self, exc: FastwireError) -> None:
+        self.machine.fail(exc)
+        self._moved()
+        if not self.opened.done():
+            error = ProduceError(f"{self.topic}: {exc}")
+            error.__cause__ = exc
+            self.opened.set_exception(error)
+            self.opened.exception()
+
+    async def _attach(self) -> None:
+        """Open the producer; returns when entries may be sent."""
+        cluster, hint, self._hint = self._owner.cluster, self._hint, None
+        async with self._owner.gate:
+            link = await (cluster.owner(self.topic, self._service) if hint is None else cluster.link(hint))
+        if not link.ready:
+            raise LinkLost("the connection was lost meanwhile")
+        self._link = link
+        link.producers[self.machine.producer_id] = self
+        asking = self._loop.create_task(link.ask(self.machine.open, self._answered))
+        try:
+            # Waiting for exclusive access can end with the broker closing the producer, and no answer.
+            await asyncio.wait((asking, self._lost), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise LinkLost(self._lost.result())
+            await asking
+        finally:
+            asking.cancel()
+
+    def _answered(self, reply: Reply) -> None:
+        if reply.error is None and self.machine.phase is Phase.OPENING:
+            self.machine.opened(reply.command.producer_success)
+            self._moved()
+
+    async def _withdraw(self, exc: FastwireError) -> None:
+        """Before another attempt: make sure that the broker holds nothing of one that was not answered."""
+        if isinstance(exc, RequestTimeout) and self._link is not None:
+            await self._ask_to_close(self._link)
+        self._break(str(exc))
+
+    async def _ask_to_close(self, link: Link) -> None:
+        if self.machine.phase is Phase.DETACHED or not link.ready:
+            return
+
+        def request(_: object, now: float) -> int:
+            request_id = self.machine.close(now)
+            if request_id is None:
+                raise LinkLost("the connection was lost meanwhile")
+            return request_id
+
+        try:
+            await link.ask(request)
+        except FastwireError as exc:
+            log.debug("closing a producer failed", topic=self.topic, error=str(exc))  # silence is taken for a yes
+
+    async def close(self) -> None:
+        """Leave the broker; what is not confirmed has failed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        if self._link is not None:
+            await self._ask_to_close(self._link)
+        self._break("closed")
+        self._fail(ProduceError("the producer was closed"))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

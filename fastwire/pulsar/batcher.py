@@ -1,0 +1,90 @@
+"""Records on their way into batches (pulsar 24.2)."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from fastwire.pulsar.payload import Record
+
+__all__ = ["Batch", "BatchLimits", "Batcher", "weight"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """A batch is closed by whichever limit is reached first; ``by_key`` makes one batch for each key."""
+
+    messages: int = 1000
+    bytes: int = 128 << 10
+    delay_s: float = 0.01
+    by_key: bool = False
+
+    def __post_init__(self) -> None:
+        if self.messages < 1 or self.bytes < 1 or self.delay_s < 0:
+            raise ValueError("a batch needs room for one record, and no negative time")
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records that share an entry, with what their sender wants to know them by, and when the first one came."""
+
+    since: float
+    publish_time: int
+    records: list[Record] = field(default_factory=list)
+    tickets: list[object] = field(default_factory=list)
+    weight: int = 0
+
+
+def weight(record: Record) -> int:
+    """About how many bytes a record takes before compression."""
+    size = 32 + len(record.value or b"") + len(record.key or "") + len(record.ordering_key or b"")
+    for key, value in record.properties:
+        size += len(key) + len(value) + 8
+    return size
+
+
+class Batcher:
+    """Open batches. The limits hold for all keys together, so that one with few records does not wait for long."""
+
+    def __init__(self, limits: BatchLimits) -> None:
+        self.messages = 0
+        self.weight = 0
+        self._limits = limits
+        self._open: dict[Hashable, Batch] = {}  # in order of their first records
+
+    @property
+    def deadline(self) -> float | None:
+        """When the open batches have waited long enough; None if there are none."""
+        for batch in self._open.values():
+            return batch.since + self._limits.delay_s
+        return None
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of ``size`` may join those that are there."""
+        return not self.messages or self.weight + size <= self._limits.bytes
+
+    @property
+    def full(self) -> bool:
+        """Whether the batches are to be closed now."""
+        return self.messages >= self._limits.messages or self.weight >= self._limits.bytes
+
+    def add(self, record: Record, ticket: object, size: int, now: float, publish_time: int) -> None:
+        """Put a record into its batch."""
+        key: Hashable = None
+        if self._limits.by_key:
+            # An ordering key stands for the key wherever keys decide (trap 18).
+            key = record.key if record.ordering_key is None else record.ordering_key
+        batch = self._open.get(key)
+        if batch is None:
+            batch = self._open[key] = Batch(now, publish_time)
+        batch.records.append(record)
+        batch.tickets.append(ticket)
+        batch.weight += size
+        self.messages += 1
+        self.weight += size
+
+    def take(self) -> list[Batch]:
+        """Close all batches and hand them out in order of their first records."""
+        batches = list(self._open.values())
+        self._open.clear()
+        self.messages = 0
+        self.weight = 0
+        return batches

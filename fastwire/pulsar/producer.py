@@ -1,0 +1,506 @@
+"""One producer of one partition as a state machine: numbers, batches, chunks, receipts (pulsar 11, 24).
+
+A producer lives as long as its partition is written and moves from connection to connection; its id stays, and so do
+its name and the entries without a receipt, which every new connection gets again in order. Time is an argument, and so
+is the wall clock (milliseconds since 1970), which goes into the records.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
+from fastwire.position import Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.batcher import Batch, Batcher, BatchLimits, weight
+from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE
+from fastwire.pulsar.connection import Connection, State
+from fastwire.pulsar.event import SendConfirmed, SendRefused
+from fastwire.pulsar.payload import (
+    Compression,
+    Encrypt,
+    Entry,
+    Record,
+    encode_batch_entry,
+    encode_chunks,
+    encode_send,
+    encode_single_entry,
+    split_payload,
+)
+from fastwire.pulsar.request import Kind
+
+__all__ = ["Access", "Outcome", "Phase", "Producer", "ProducerSettings", "SendTimeout", "TooLargeError"]
+
+_C = pb.BaseCommand
+
+# What the numbers in the metadata of a chunk may need more than those of the probe.
+CHUNK_SLACK = 32
+
+# Answers to a SEND that end the producer, with everything that it has not got receipts for (pulsar 21).
+_ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
+# Answers to a SEND that are about that entry alone: it is dropped, the others go on.
+_DROPS = frozenset({pb.NotAllowedError, pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
+
+
+class TooLargeError(FastwireError):
+    """A record does not fit into the largest message that the broker takes, and chunks are not wanted."""
+
+
+class SendTimeout(FastwireError):  # noqa: N818 - what has happened: the entry may be stored all the same
+    """No receipt came in time; whether the records are stored is not known."""
+
+
+class Access(Enum):
+    """Who else may write to the topic (pulsar 24.4); the values are the protocol's."""
+
+    SHARED = 0
+    EXCLUSIVE = 1  # refused where somebody writes already
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3  # who writes already loses the topic
+
+
+_ACCESS = {
+    Access.SHARED: pb.Shared,
+    Access.EXCLUSIVE: pb.Exclusive,
+    Access.WAIT_FOR_EXCLUSIVE: pb.WaitForExclusive,
+    Access.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """What a producer has to be told; the defaults are those of Java's client.
+
+    ``batching`` None sends each record alone. With ``chunking`` a record that is too large for one message goes out in
+    several. ``first_sequence_id`` None goes on behind the last one that the broker knows of ``name``.
+    """
+
+    name: str = ""  # "": the broker gives one
+    access: Access = Access.SHARED
+    compression: Compression = Compression.NONE
+    batching: BatchLimits | None = field(default_factory=BatchLimits)
+    chunking: bool = False
+    schema: pb.Schema | None = None
+    encrypt: Encrypt | None = None
+    properties: tuple[tuple[str, str], ...] = ()  # of the producer, for those who look at the topic
+    initial_subscription: str = ""  # made with the topic, so that nothing written is lost before a reader comes
+    first_sequence_id: int | None = None
+    send_timeout_s: float | None = 30.0  # from the call of ``send``; None: as long as it takes
+
+
+class Phase(Enum):
+    """What a producer is to its broker."""
+
+    DETACHED = auto()
+    OPENING = auto()
+    OPEN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the records behind ``tickets``: stored in the entry at ``position``, or not, because of ``error``.
+
+    Record n of a batch has number ``sequence_ids[n]``. -1:-1 is the place of what a broker has stored before and
+    recognised. ``first`` is the place of the first chunk of a record that went out in several.
+    """
+
+    tickets: Sequence[object]
+    sequence_ids: Sequence[int]
+    messages: int
+    size: int  # bytes of the entries
+    position: Position | None = None
+    first: Position | None = None
+    batched: bool = False
+    error: FastwireError | None = None
+
+
+class _Message:
+    """What one SEND, or the several of a chunked record, belong to."""
+
+    __slots__ = ("first", "numbers", "queued_at", "size", "tickets", "weight")
+
+    def __init__(self, tickets: Sequence[object], numbers: Sequence[int], load: int, queued_at: float) -> None:
+        self.tickets = tickets
+        self.numbers = numbers
+        self.weight = load
+        self.queued_at = queued_at
+        self.first: Position | None = None
+        self.size = 0
+
+
+class Producer:
+    """Numbers records, puts them into entries, and keeps those until their receipts have come.
+
+    ``take_outcomes`` gives out what became of them. Without a connection everything waits for the next one.
+    """
+
+    def __init__(self, topic: str, producer_id: int, settings: ProducerSettings) -> None:
+        self.topic = topic
+        self.producer_id = producer_id
+        self.phase = Phase.DETACHED
+        self.name = settings.name
+        self.last_sequence_id = -1  # what the broker knew of this name when it was opened first
+        self.weight = 0  # bytes, before compression, of all that has no outcome yet
+        self.batches = 0  # closed so far; of a producer without batches: records
+        self.failure: FastwireError | None = None
+        self._settings = settings
+        self._batcher = Batcher(settings.batching) if settings.batching is not None else None
+        self._connection: Connection | None = None
+        self._pending: deque[tuple[Entry, _Message]] = deque()
+        self._outcomes: list[Outcome] = []
+        self._named = False
+        self._epoch = 0
+        self._topic_epoch: int | None = None
+        self._next_sequence = 0
+        self._largest = DEFAULT_MAX_MESSAGE_SIZE
+        self._extra = pb.MessageMetadata()
+
+    # --- the life of a producer
+
+    def open(self, connection: Connection, now: float) -> int:
+        """Ask for the producer on ``connection``; returns the request's id."""
+        self.phase = Phase.OPENING
+        self._connection = connection
+        return connection.request(Kind.PRODUCER, self._ask, now)
+
+    def _ask(self, request_id: int) -> pb.BaseCommand:
+        settings = self._settings
+        ask = pb.CommandProducer(
+            topic=self.topic,
+            producer_id=self.producer_id,
+            request_id=request_id,
+            epoch=self._epoch,
+            user_provided_producer_name=bool(settings.name),
+            producer_access_mode=_ACCESS[settings.access],
+            encrypted=settings.encrypt is not None,
+        )
+        if self.name:
+            ask.producer_name = self.name
+        if self._topic_epoch is not None:
+            ask.topic_epoch = self._topic_epoch
+        if settings.schema is not None:
+            ask.schema.CopyFrom(settings.schema)
+        for key, value in settings.properties:
+            ask.metadata.add(key=key, value=value)
+        if settings.initial_subscription:
+            ask.initial_subscription_name = settings.initial_subscription
+        return _C(type=_C.PRODUCER, producer=ask)
+
+    def opened(self, success: pb.CommandProducerSuccess) -> None:
+        """The broker takes entries from now on; what has no receipt is sent, in order, with the numbers it has."""
+        connection = self._connection
+        if self.phase is not Phase.OPENING or connection is None:
+            raise ValueError(f"opened in phase {self.phase.name}")
+        self.phase = Phase.OPEN
+        self._largest = connection.scanner.max_message_size
+        self._epoch += 1
+        if success.HasField("topic_epoch"):
+            self._topic_epoch = success.topic_epoch
+        if self._settings.schema is not None and success.schema_version:
+            self._extra.schema_version = success.schema_version
+        if not self._named:
+            self._named = True
+            self.name = success.producer_name
+            self.last_sequence_id = success.last_sequence_id
+            first = self._settings.first_sequence_id
+            self._next_sequence = max(success.last_sequence_id + 1, 0) if first is None else first
+        for message, size in {
+            of: len(entry.body) for entry, of in self._pending if len(entry.body) > self._largest
+        }.items():
+            self._drop(message, self._too_large(size))  # this broker takes less than the one before
+        for entry, _ in self._pending:
+            connection.say(encode_send(self.producer_id, entry))
+
+    def detached(self) -> None:
+        """The connection is gone, or the broker has closed the producer."""
+        self.phase = Phase.DETACHED
+        self._connection = None
+
+    def close(self, now: float) -> int | None:
+        """Tell the broker that we go; returns the id of the request, None if it does not know us.
+
+        Also to be called when the answer to ``open`` did not come in time: it may still be made.
+        """
+        connection, producer_id = self._connection, self.producer_id
+        self.detached()
+        if connection is None or connection.state is not State.READY:
+            return None
+
+        def ask(request_id: int) -> pb.BaseCommand:
+            close = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+            return _C(type=_C.CLOSE_PRODUCER, close_producer=close)
+
+        return connection.request(Kind.CLOSE_PRODUCER, ask, now)
+
+    def fail(self, error: FastwireError) -> None:
+        """Nothing more will be sent: everything that has no receipt has ``error`` for its outcome."""
+        self.failure = self.failure or error
+        self._drop_all(error)
+
+    # --- records in
+
+    @property
+    def pending(self) -> int:
+        """Entries without a receipt."""
+        return len(self._pending)
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything has its outcome."""
+        return not self._pending and not (self._batcher and self._batcher.messages)
+
+    def send(self, record: Record, ticket: object, now: float, wall_ms: int) -> None:
+        """Take a record; ``ticket`` comes back with its outcome. Only after the first ``opened``."""
+        self._need_name()
+        size = weight(record)
+        self.weight += size
+        batcher = self._batcher
+        if batcher is None or record.deliver_at:
+            self.flush()
+            batch = Batch(now, wall_ms, [record], [ticket], size)
+            self._encode(batch, batched=False)
+            return
+        if not batcher.has_room(size):
+            self.flush()
+        batcher.add(record, ticket, size, now, wall_ms)
+        if batcher.full:
+            self.flush()
+
+    def send_entry(self, entry: Entry, ticket: object, now: float) -> None:
+        """Send an entry that is made already, under its own number, and behind everything that came before."""
+        self._need_name()
+        self.flush()
+        numbers = range(entry.sequence_id, entry.highest_sequence_id + 1)
+        self._next_sequence = max(self._next_sequence, numbers.stop)
+        message = _Message((ticket,), numbers, len(entry.body), now)
+        self.weight += message.weight
+        self.batches += 1
+        if len(entry.body) > self._largest:
+            self._end(message, self._too_large(len(entry.body)), messages=entry.messages)
+        else:
+            self._queue([entry], message)
+
+    def flush(self) -> None:
+        """Close the open batches."""
+        if self._batcher is not None:
+            for batch in self._batcher.take():
+                self._encode(batch, batched=True)
+
+    def _need_name(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if not self._named:
+            raise ValueError("records need the name that the broker gives with the first success")
+
+    # --- entries
+
+    def _encode(self, batch: Batch, *, batched: bool) -> None:
+        self.batches += 1
+        numbers: list[int] = []
+        for record in batch.records:
+            number = self._next_sequence if record.sequence_id is None else record.sequence_id
+            self._next_sequence = max(self._next_sequence, number + 1)
+            numbers.append(number)
+        self._seal(batch, numbers, batched)
+
+    def _seal(self, batch: Batch, numbers: list[int], batched: bool) -> None:
+        """Make an entry of a batch, or several where one is too large."""
+        settings = self._settings
+        records = batch.records
+        if any(record.sequence_id is not None for record in records):
+            records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
+        message = _Message(batch.tickets, numbers, batch.weight, batch.since)
+        try:
+            if batched:
+                entry = encode_batch_entry(
+                    records,
+                    producer_name=self.name,
+                    sequence_id=numbers[0],
+                    publish_time=batch.publish_time,
+                    compression=settings.compression,
+                    metadata=self._outer(records[0]),
+                    encrypt=settings.encrypt,
+                )
+            else:
+                entry = encode_single_entry(
+                    records[0],
+                    producer_name=self.name,
+                    sequence_id=numbers[0],
+                    publish_time=batch.publish_time,
+                    compression=settings.compression,
+                    metadata=self._extra,
+                    encrypt=settings.encrypt,
+                )
+            if len(entry.body) <= self._largest:
+                self._queue([entry], message)
+            elif len(records) > 1:
+                self._halve(batch, numbers)
+            elif settings.chunking:
+                self._queue(self._chunks(records[0], numbers[0], batch.publish_time), message)
+            else:
+                raise self._too_large(len(entry.body))
+        except FastwireError as exc:
+            self._end(message, exc, messages=len(records))
+
+    def _halve(self, batch: Batch, numbers: list[int]) -> None:
+        middle = len(numbers) // 2
+        for part in (slice(middle), slice(middle, None)):
+            records = batch.records[part]
+            size = sum(weight(record) for record in records)
+            half = Batch(batch.since, batch.publish_time, records, batch.tickets[part], size)
+            self._seal(half, numbers[part], batched=True)
+
+    def _outer(self, first: Record) -> pb.MessageMetadata:
+        """What the metadata of a batch says beside the batch itself: its key, if all records have the same."""
+        limits = self._settings.batching
+        if limits is None or not limits.by_key:
+            return self._extra
+        outer = pb.MessageMetadata()
+        outer.CopyFrom(self._extra)
+        if first.key is not None:
+            outer.partition_key = first.key
+            outer.partition_key_b64_encoded = first.key_is_base64
+        if first.ordering_key is not None:
+            outer.ordering_key = first.ordering_key
+        return outer
+
+    def _chunks(self, record: Record, number: int, publish_time: int) -> list[Entry]:
+        settings = self._settings
+
+        def cut(what: Record, chunk_bytes: int) -> list[Entry]:
+            return encode_chunks(
+                what,
+                chunk_bytes=chunk_bytes,
+                producer_name=self.name,
+                sequence_id=number,
+                publish_time=publish_time,
+                compression=settings.compression,
+                metadata=self._extra,
+                encrypt=settings.encrypt,
+            )
+
+        (probe,) = cut(replace(record, value=b""), 1024)
+        room = self._largest - len(probe.body) - CHUNK_SLACK
+        if room < 1:
+            raise self._too_large(len(probe.body))
+        return cut(record, room)
+
+    def _too_large(self, size: int) -> TooLargeError:
+        return TooLargeError(f"a message of {size:,} bytes, the broker takes up to {self._largest:,}")
+
+    def _queue(self, entries: Iterable[Entry], message: _Message) -> None:
+        for entry in entries:
+            message.size += len(entry.body)
+            self._pending.append((entry, message))
+            if self.phase is Phase.OPEN and self._connection is not None:
+                self._connection.say(encode_send(self.producer_id, entry))
+
+    # --- outcomes
+
+    def take_outcomes(self) -> list[Outcome]:
+        """What has been decided since the last call."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def confirmed(self, receipt: SendConfirmed) -> None:
+        """A receipt came. Raises ProtocolError if it is for what comes later than the next one: close the connection.
+
+        One for what is not pending any more is of no interest.
+        """
+        if self.phase is not Phase.OPEN or not self._pending:
+            return
+        entry, message = self._pending[0]
+        if receipt.sequence_id < entry.sequence_id:
+            return  # it timed out
+        if receipt.sequence_id > entry.sequence_id:
+            raise ProtocolError(
+                "sequence_id", detail=f"a receipt for {receipt.sequence_id}, the next one is {entry.sequence_id}"
+            )
+        self._pending.popleft()
+        if message.first is None:
+            message.first = receipt.position
+        if self._pending and self._pending[0][1] is message:
+            return  # chunks are missing
+        self.weight -= message.weight
+        self._outcomes.append(
+            Outcome(
+                message.tickets,
+                message.numbers,
+                entry.messages,
+                message.size,
+                receipt.position,
+                message.first if entry.chunk else None,
+                entry.batched,
+            )
+        )
+
+    def refused(self, refusal: SendRefused) -> bool:
+        """An entry was not stored; true if the connection has to be closed, so that all is sent again in order."""
+        if self.phase is not Phase.OPEN:
+            return False
+        error = refusal.error
+        if error.code in _ENDS:
+            self.fail(error)
+            return False
+        for entry, message in self._pending:
+            if entry.sequence_id == refusal.sequence_id:
+                if error.code in _DROPS or (error.code == pb.ChecksumError and _is_damaged(entry)):
+                    self._drop(message, error)
+                    return False
+                break
+        return True
+
+    def _drop(self, message: _Message, error: FastwireError) -> None:
+        """Give up on a message with all its chunks."""
+        (entry, *_) = (entry for entry, of in self._pending if of is message)
+        self._pending = deque(one for one in self._pending if one[1] is not message)
+        self._end(message, error, messages=entry.messages)
+
+    def _drop_first(self, error: FastwireError) -> None:
+        """The same for the oldest one, of which there may be many."""
+        entry, message = self._pending.popleft()
+        while self._pending and self._pending[0][1] is message:
+            self._pending.popleft()
+        self._end(message, error, messages=entry.messages)
+
+    def _drop_all(self, error: FastwireError) -> None:
+        while self._pending:
+            self._drop_first(error)
+        for batch in self._batcher.take() if self._batcher is not None else ():
+            message = _Message(batch.tickets, (), batch.weight, batch.since)
+            self._end(message, error, messages=len(batch.records))
+
+    def _end(self, message: _Message, error: FastwireError, *, messages: int) -> None:
+        self.weight -= message.weight
+        self._outcomes.append(Outcome(message.tickets, message.numbers, messages, message.size, error=error))
+
+    # --- time
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``tick`` has to be called at the latest."""
+        batch = None if self._batcher is None else self._batcher.deadline
+        timeout = self._settings.send_timeout_s
+        if timeout is None or not self._pending:
+            return batch
+        timed_out = self._pending[0][1].queued_at + timeout
+        return timed_out if batch is None else min(batch, timed_out)
+
+    def tick(self, now: float) -> None:
+        """Close batches that have waited long enough, give up on what has waited too long."""
+        if self._batcher is not None:
+            deadline = self._batcher.deadline
+            if deadline is not None and now >= deadline:
+                self.flush()
+        timeout = self._settings.send_timeout_s
+        while timeout is not None and self._pending and now >= self._pending[0][1].queued_at + timeout:
+            self._drop_first(SendTimeout(f"no receipt within {timeout:g} s"))
+
+
+def _is_damaged(entry: Entry) -> bool:
+    try:
+        split_payload(entry.body)
+    except CorruptEntryError:
+        return True
+    return False

@@ -1,0 +1,79 @@
+"""Which partition a record goes to, as the official clients decide it (pulsar 24.3)."""
+
+from collections.abc import Callable
+from enum import Enum
+
+__all__ = ["HASHES", "Hashing", "Router", "java_string_hash", "murmur3_32"]
+
+_MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
+
+
+def java_string_hash(key: str) -> int:
+    """Java's ``String.hashCode`` without its sign: over UTF-16 code units, so a letter may count twice."""
+    units = key.encode("utf-16-be", "surrogatepass")
+    found = 0
+    for at in range(0, len(units), 2):
+        found = (31 * found + (units[at] << 8 | units[at + 1])) & _MASK
+    return found & _POSITIVE
+
+
+def murmur3_32(key: str) -> int:
+    """Murmur3 for 32-bit machines with seed 0 over UTF-8, without its sign."""
+    data = key.encode("utf-8", "surrogatepass")
+    whole = len(data) & ~3
+    found = 0
+    for at in range(0, whole, 4):
+        found ^= _scramble(int.from_bytes(data[at : at + 4], "little"))
+        found = (found << 13 | found >> 19) & _MASK
+        found = (found * 5 + 0xE6546B64) & _MASK
+    found ^= _scramble(int.from_bytes(data[whole:], "little"))  # nothing left scrambles to nothing
+    found ^= len(data)
+    found ^= found >> 16
+    found = found * 0x85EBCA6B & _MASK
+    found ^= found >> 13
+    found = found * 0xC2B2AE35 & _MASK
+    return (found ^ found >> 16) & _POSITIVE
+
+
+def _scramble(word: int) -> int:
+    word = word * 0xCC9E2D51 & _MASK
+    word = (word << 15 | word >> 17) & _MASK
+    return word * 0x1B873593 & _MASK
+
+
+class Hashing(Enum):
+    """How a key becomes a number. Java's clients take the first unless told otherwise; C++ and Python ones must be."""
+
+    JAVA = "java"
+    MURMUR3 = "murmur3"
+
+
+HASHES: dict[Hashing, Callable[[str], int]] = {Hashing.JAVA: java_string_hash, Hashing.MURMUR3: murmur3_32}
+
+
+class Router:
+    """Chooses among ``partitions``: by key, or for records without one the ``current`` partition.
+
+    Whoever sends calls ``turn`` when a batch of the current one is full: changing with each record would tear batches
+    apart. With ``rotate`` false records without a key all go to partition ``first``.
+    """
+
+    def __init__(
+        self, partitions: int, *, hashing: Hashing = Hashing.JAVA, first: int = 0, rotate: bool = True
+    ) -> None:
+        if partitions < 1:
+            raise ValueError("a router needs at least one partition")
+        self.partitions = partitions  # may grow; keys move then, as they do for all clients
+        self.current = first % partitions
+        self._hash = HASHES[hashing]
+        self._rotate = rotate
+
+    def of_key(self, key: str) -> int:
+        """The partition of every record with this key; a key of bytes counts as its base64 text."""
+        return self._hash(key) % self.partitions
+
+    def turn(self) -> None:
+        """Go on to the next partition."""
+        if self._rotate:
+            self.current = (self.current + 1) % self.partitions
