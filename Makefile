@@ -17,6 +17,7 @@ CODEC_TESTS := $(wildcard tests/test_wire_*.py tests/test_columns_*.py tests/tes
 MADE := $(VENV)/.made
 INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built
+SPARK := $(VENV)/.spark
 PROTOC := build/protoc/.made
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -29,7 +30,7 @@ help:
 	@echo 'make build    the virtual environment ($(VENV)) and the compiled modules'
 	@echo 'make demo     a million records from a broker into Parquet; BROKER=real for a real one'
 	@echo 'make check    lint, types, unit tests'
-	@echo 'make test     everything: check, packaging, model, crash, real brokers where Java and Maven are'
+	@echo 'make test     everything: check, packaging, model, crash, Spark and real brokers where Java and Maven are'
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
 	@echo 'make bench    figures beside those of others, in one run'
 	@echo 'make soak     what is longer than anybody waits'
@@ -65,6 +66,16 @@ $(PROTOC): pyproject.toml | $(MADE)
 	$(PY) -m pip install -q --no-deps --target build/protoc --group proto
 	touch $@
 
+# Spark is 400 MB, so it comes only with the verbs whose tests need it, and only where there is a Java to run it.
+$(SPARK): $(INSTALLED)
+	@if command -v java >/dev/null; then \
+		echo '$(PY) -m pip install -q --no-build-isolation -e .[dev,spark]'; \
+		$(PY) -m pip install -q --no-build-isolation -e '.[dev,spark]'; \
+	else \
+		echo 'no Java: the tests of Spark will be skipped'; \
+	fi
+	touch $@
+
 build: $(BUILT)
 
 demo: $(BUILT)
@@ -86,13 +97,13 @@ lint: $(BUILT)
 check: lint $(PROTOC)
 	$(BIN)/pytest -m unit
 
-test: lint $(PROTOC)
+test: lint $(PROTOC) $(SPARK)
 	$(BIN)/pytest -m 'not soak and not bench'
 
-soak: $(BUILT)
+soak: $(BUILT) $(SPARK)
 	$(BIN)/pytest -m soak
 
-bench: $(BUILT)
+bench: $(BUILT) $(SPARK)
 	$(PY) -m bench
 
 # A copy of the tree, so that the modules in place stay what they are. The report of a sanitizer goes to the standard

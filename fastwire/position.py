@@ -1,4 +1,4 @@
-"""Logs, positions, spans and coverage: the one notion of "how far" that all four systems share.
+"""Logs, positions, spans and coverage: the one notion of "how far" that all systems share.
 
 A *log* is one partition of one incarnation of a topic. A *position* lies between two of its atoms (what is landed,
 acked and cut as a whole); a *span* is what one reader was given between two positions; *coverage* is the sum of all
@@ -28,11 +28,12 @@ __all__ = [
     "unnest",
 ]
 
-SYSTEMS = ("pulsar", "kafka", "tank", "tubemq")
+# Four brokers, and what a Spark query lands: its log is the query, its atoms are batches.
+SYSTEMS = ("pulsar", "kafka", "tank", "tubemq", "spark")
 
 # Where a log has one interval for ever, because whoever reads it reads it in order. A Pulsar log may be read in order
 # (Exclusive, Failover) or not (Shared, Key_Shared); which of them cannot be seen from the log.
-_CHAINED = frozenset({"kafka", "tank", "tubemq"})
+_CHAINED = frozenset({"kafka", "tank", "tubemq", "spark"})
 
 
 class OverlapError(ValueError):
@@ -47,7 +48,8 @@ class Position(NamedTuple):
     """A place in a log, between two atoms; what ``a`` and ``b`` mean is the system's business.
 
     Pulsar: ledger and entry that were consumed last. Kafka: next offset, and the leader epoch of the record before it
-    (-1: not known). TANK: next sequence number, 0. TubeMQ: offset at which a GET began, and rows taken since.
+    (-1: not known). TANK: next sequence number, 0. TubeMQ: offset at which a GET began, and rows taken since. Spark:
+    number of the next batch, 0.
     """
 
     a: int
@@ -61,6 +63,7 @@ _FORMS: dict[str, tuple[re.Pattern[str], str]] = {
     "kafka": (re.compile(r"([0-9]{1,19})(?:@([0-9]{1,10}))?"), "offset or offset@epoch, for example 1234 or 1234@5"),
     "tank": (re.compile(r"([0-9]{1,19})"), "a sequence number, for example 1234"),
     "tubemq": (re.compile(r"([0-9]{1,19})\+([0-9]{1,19})"), "offset+rows, for example 84+17"),
+    "spark": (re.compile(r"([0-9]{1,19})"), "the number of a batch, for example 12"),
 }
 _LARGEST = (1 << 63) - 1
 
@@ -90,7 +93,7 @@ def parse_position(system: str, text: str) -> Position:
     if match is None:
         raise ValueError(f"{text!r} is not a position of {system}: expected {form}")
     a = int(match[1])
-    b = {"kafka": -1, "tank": 0}.get(system, 0) if match.lastindex == 1 else int(match[2])
+    b = (-1 if system == "kafka" else 0) if match.lastindex == 1 else int(match[2])
     if a > _LARGEST or b > _LARGEST or (a < 0 <= b):
         raise ValueError(f"{text!r} is not a position of {system}: a number is out of range")
     return Position(a, b)
@@ -157,7 +160,7 @@ class Coverage:
     """What has landed, per log: where the log began for us, and disjoint intervals of positions.
 
     A log that is read in order has one interval for ever. ``covers`` takes the position *behind* an atom: for Pulsar
-    its ledger and entry, for Kafka and TANK the number after its own, for TubeMQ the rows taken with it.
+    its ledger and entry, for Kafka, TANK and Spark the number after its own, for TubeMQ the rows taken with it.
     """
 
     __slots__ = ("_lines",)

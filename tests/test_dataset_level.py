@@ -10,8 +10,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire_daemon.dataset.description import DatasetOptions
-from fastwire_daemon.dataset.level import check_directory, level_directory, level_keys
+from fastwire_daemon.dataset.description import DatasetOptions, Description, read_description
+from fastwire_daemon.dataset.level import check_directory, hive_directory, level_directory, level_keys
+from fastwire_daemon.errors import DatasetMismatchError
 
 TOPIC = "persistent://public/default/orders~ü %41=x"
 
@@ -34,8 +35,9 @@ def test_levels(split: str, partition_by: str, expected: str) -> None:
     time = microseconds(2026, 1, 2, 3, 59, 59)
     directory = level_directory(split, partition_by, topic=TOPIC, partition="1:3", timestamp_us=time)
     assert directory == expected
-    check_directory(directory, split, partition_by)
-    assert len(level_keys(split, partition_by)) == directory.count("/")
+    keys = level_keys(split, partition_by)
+    check_directory(directory, keys)
+    assert len(keys) == directory.count("/")
 
 
 @pytest.mark.parametrize("partition", ["-1", "0", "12"])
@@ -60,7 +62,7 @@ def test_times_that_producers_make_up(timestamp_us: int, day: str) -> None:
 @pytest.mark.parametrize("directory", ["", "t=a", "p=a/", "t=a/p=1/", "/t=a/", "t=a//", "../t=a/", "x/", "t=a\0/"])
 def test_other_folders_are_refused(directory: str) -> None:
     with pytest.raises(ValueError, match="does not have the levels t of this dataset"):
-        check_directory(directory, "topic", "none")
+        check_directory(directory, ("t",))
 
 
 def test_readers_get_the_names_back(tmp_path: Path) -> None:
@@ -90,3 +92,18 @@ def test_options_name_what_they_know() -> None:
         DatasetOptions(**fixed, partition_by="week")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"'\.parquet' cannot end a file's name"):
         DatasetOptions(**fixed, extension=".parquet")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'a=b' cannot name a folder level"):
+        DatasetOptions(**fixed, levels=("a=b",))  # type: ignore[arg-type]
+
+
+def test_levels_of_a_table() -> None:
+    fixed = {"system": "spark", "cluster": "c", "columns": ("value",)}
+    options = DatasetOptions(**fixed, levels=("date", "country"))  # type: ignore[arg-type]
+    assert options.level_keys == ("date", "country")
+    directory = hive_directory([("date", "2026-01-02"), ("country", None)])
+    assert directory == "date=2026-01-02/country=__HIVE_DEFAULT_PARTITION__/"
+    check_directory(directory, options.level_keys)
+    described = Description.of(options, id="1", created="now")
+    assert read_description(described.encode(), "/data") == described
+    with pytest.raises(DatasetMismatchError, match="partition columns of the dataset: date, country; configured: none"):
+        described.check(DatasetOptions(**fixed), "/data")  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from fastwire.position import (
 
 LEDGERS, ENTRIES = 4, 6
 LARGE = st.integers(0, (1 << 63) - 1)
-ORDERED = ("pulsar", "kafka", "tank")
+ORDERED = ("pulsar", "kafka", "tank", "spark")
 
 
 def log_of(system: str, partition: str = "0") -> Log:
@@ -39,7 +39,7 @@ def place(system: str, at: int) -> Position:
         return PULSAR_EARLIEST if at == 0 else Position((at - 1) // ENTRIES + 1, (at - 1) % ENTRIES)
     if system == "kafka":
         return Position(at, at % 3 - 1)  # epochs must not matter
-    if system == "tank":
+    if system in ("tank", "spark"):
         return Position(at, 0)
     return Position(28 * (at // 5), at % 5)
 
@@ -89,6 +89,7 @@ def cuts(draw: st.DrawFn) -> list[tuple[int, int]]:
         ("pulsar", Position(12, -1), "12:-1"),
         ("pulsar", PULSAR_EARLIEST, "-1:-1"),
         ("tubemq", Position(84, 17), "84+17"),
+        ("spark", Position(12, 0), "12"),
     ],
 )
 def test_each_system_has_one_text_form(system: str, position: Position, text: str) -> None:
@@ -98,7 +99,7 @@ def test_each_system_has_one_text_form(system: str, position: Position, text: st
 
 @given(st.sampled_from(SYSTEMS), LARGE, LARGE)
 def test_text_and_back(system: str, a: int, b: int) -> None:
-    position = Position(a, {"tank": 0, "kafka": b % (1 << 31)}.get(system, b))
+    position = Position(a, {"tank": 0, "spark": 0, "kafka": b % (1 << 31)}.get(system, b))
     assert parse_position(system, format_position(system, position)) == position
 
 
@@ -209,7 +210,7 @@ def test_cutting_leaves_what_has_not_landed(pieces: list[tuple[int, int]], start
     assert all(a[1] < b[0] for a, b in pairwise(left))
 
 
-@pytest.mark.parametrize("system", ["kafka", "tank"])
+@pytest.mark.parametrize("system", ["kafka", "tank", "spark"])
 @given(st.integers(0, 5), st.lists(st.integers(1, 4), max_size=5), st.integers(0, PLACES), st.integers(1, 4))
 def test_a_chain_is_continued_at_its_end_only(
     system: str, begin: int, lengths: list[int], start: int, length: int

@@ -1,12 +1,13 @@
 """dataset.json: what is fixed when a dataset is created, and how a configuration that differs is refused."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from ..errors import DatasetDamagedError, DatasetMismatchError
-from .level import PARTITION_BY, SPLITS
+from .level import PARTITION_BY, SPLITS, level_keys
 
 __all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
 
@@ -18,17 +19,21 @@ _WORDS = {
     "extension": "the file format",
     "split": "split",
     "partition_by": "partition_by",
+    "levels": "the partition columns",
     "columns": "the columns",
 }
+_LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetOptions:
     """What a writer wants of a dataset.
 
-    ``system``, ``columns``, ``split``, ``partition_by`` and ``extension`` are fixed at creation and must be the same
-    ever after. ``cluster`` is kept from the creation whatever it is later: logs are named by the writer's ``cluster``.
-    ``shared`` says how this writer's source delivers (Shared, Key_Shared: in any order) and may change.
+    ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must be
+    the same ever after. ``levels`` are columns of the rows that folders are made from, below those of ``split`` and
+    ``partition_by``; files do not hold them. ``cluster`` is kept from the creation whatever it is later: logs are named
+    by the writer's ``cluster``. ``shared`` says how this writer's source delivers (Shared, Key_Shared: in any
+    order); it may change.
     """
 
     system: str
@@ -36,6 +41,7 @@ class DatasetOptions:
     columns: tuple[str, ...]
     split: str = "none"
     partition_by: str = "none"
+    levels: tuple[str, ...] = ()
     extension: str = "parquet"
     shared: bool = False
 
@@ -46,6 +52,14 @@ class DatasetOptions:
             raise ValueError(f"partition_by is {self.partition_by!r}; it can be {', '.join(PARTITION_BY)}")
         if not self.extension or "/" in self.extension or self.extension.startswith("."):
             raise ValueError(f"{self.extension!r} cannot end a file's name")
+        for level in self.levels:
+            if not _LEVEL.fullmatch(level):
+                raise ValueError(f"{level!r} cannot name a folder level: letters, digits and _ only, a letter first")
+
+    @property
+    def level_keys(self) -> tuple[str, ...]:
+        """All folder levels, from the outside in."""
+        return (*level_keys(self.split, self.partition_by), *self.levels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +74,7 @@ class Description:
     partition_by: str
     extension: str
     created: str
+    levels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, options: DatasetOptions, *, id: str, created: str) -> "Description":
@@ -71,6 +86,7 @@ class Description:
             columns=options.columns,
             split=options.split,
             partition_by=options.partition_by,
+            levels=options.levels,
             extension=options.extension,
             created=created,
         )
@@ -78,6 +94,8 @@ class Description:
     def encode(self) -> bytes:
         """As dataset.json holds it."""
         value = {name: getattr(self, name) for name in self.__slots__}
+        if not self.levels:
+            del value["levels"]
         return orjson.dumps({"format": FORMAT, **value}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     def check(self, options: DatasetOptions, root: str) -> None:
@@ -103,17 +121,17 @@ def read_description(data: bytes, root: str) -> Description:
             raise DatasetMismatchError(
                 f"the dataset at {root} has format {value['format']!r}; this version of fastwire knows {FORMAT}"
             )
-        names = [name for name in Description.__slots__ if name != "columns"]
+        names = [name for name in Description.__slots__ if name not in ("columns", "levels")]
         texts = {name: value[name] for name in names}
-        columns = value["columns"]
-        if not all(isinstance(text, str) for text in (*texts.values(), *columns)):
+        columns, levels = value["columns"], value.get("levels", [])
+        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels)):
             raise TypeError("all values but the format are text")
         if texts["split"] not in SPLITS or texts["partition_by"] not in PARTITION_BY:
             raise ValueError("unknown levels")
-        return Description(columns=tuple(columns), **texts)
+        return Description(columns=tuple(columns), levels=tuple(levels), **texts)
     except (ValueError, KeyError, TypeError) as exc:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}") from exc
 
 
 def _show(value: str | tuple[str, ...]) -> str:
-    return value if isinstance(value, str) else ", ".join(value)
+    return value if isinstance(value, str) else ", ".join(value) or "none"

@@ -29,6 +29,10 @@ class Disk:
         """Open a new file for writing; FileExistsError if there is one."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
+    def open(self, path: str) -> int:
+        """Open a file that another process has finished, to sync it; FileNotFoundError if there is none."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
     def write(self, file: int, data: memoryview) -> int:
         """Write some of ``data`` at the end, return how much."""
         return os.write(file, data)

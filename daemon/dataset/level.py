@@ -1,13 +1,15 @@
 """Folder levels of a dataset, Hive style: t=<topic>/p=<partition>/dt=<day>/hh=<hour>/, any of them, in this order.
 
 Readers find columns in such names only if every file of the dataset lies under the same levels, so they are fixed when
-the dataset is created. Day and hour are those of the record in UTC, never of the wall clock.
+the dataset is created. Day and hour are those of the record in UTC, never of the wall clock. A table that a job writes
+has the levels that its configuration names instead.
 """
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-__all__ = ["PARTITION_BY", "SPLITS", "check_directory", "level_directory", "level_keys"]
+__all__ = ["PARTITION_BY", "SPLITS", "check_directory", "hive_directory", "level_directory", "level_keys"]
 
 SPLITS = {"none": (), "topic": ("t",), "partition": ("t", "p")}
 PARTITION_BY = {"none": (), "day": ("dt",), "hour": ("dt", "hh")}
@@ -28,18 +30,20 @@ def level_directory(
     split: str, partition_by: str, *, topic: str = "", partition: str = "", timestamp_us: int = 0
 ) -> str:
     """The folder, with a slash at its end ("" without levels), for rows of one partition and hour."""
-    values = {"t": topic, "p": partition}
-    if partition_by != "none":
-        values["dt"] = values["hh"] = _NO_VALUE
-        if _FIRST_US <= timestamp_us <= _LAST_US:
-            time = _EPOCH + timedelta(microseconds=timestamp_us)
-            values["dt"], values["hh"] = f"{time.year:04d}-{time.month:02d}-{time.day:02d}", f"{time.hour:02d}"
-    return "".join(f"{key}={_encode(values[key])}/" for key in level_keys(split, partition_by))
+    values: dict[str, str | None] = {"t": topic, "p": partition}
+    if _FIRST_US <= timestamp_us <= _LAST_US:
+        time = _EPOCH + timedelta(microseconds=timestamp_us)
+        values |= {"dt": f"{time.year:04d}-{time.month:02d}-{time.day:02d}", "hh": f"{time.hour:02d}"}
+    return hive_directory((key, values.get(key)) for key in level_keys(split, partition_by))
 
 
-def check_directory(directory: str, split: str, partition_by: str) -> None:
-    """Raise ValueError unless ``directory`` has exactly the levels of the dataset."""
-    keys = level_keys(split, partition_by)
+def hive_directory(levels: Iterable[tuple[str, str | None]]) -> str:
+    """The folder of rows with these values, outermost first; None is what all readers take for null."""
+    return "".join(f"{key}={_NO_VALUE if value is None else _encode(value)}/" for key, value in levels)
+
+
+def check_directory(directory: str, keys: Sequence[str]) -> None:
+    """Raise ValueError unless ``directory`` has exactly the levels ``keys``."""
     parts = directory.split("/")
     if (
         len(parts) != len(keys) + 1

@@ -1,27 +1,42 @@
 """A writer's own folder: where files grow until they are published, under a lock that dies with the process."""
 
+import os
 import threading
 from collections.abc import Sequence
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from .log import STAGING, DataFile, is_writer
 from .patience import PatientFile
 from .storage import Storage
 
-__all__ = ["DeadWriters", "StagedFile", "Staging"]
+__all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging"]
 
 _LOCK = "lock"
+_FOREIGN = ".task"
+
+
+class ForeignFile(NamedTuple):
+    """A file that another process has finished in the staging folder, for ``directory`` of the dataset."""
+
+    name: str
+    directory: str
+    rows: int
+    nbytes: int
 
 
 class StagedFile:
-    """A file of the open roll. Its writer sets ``rows`` before the commit; whoever drops it calls :meth:`close`."""
+    """A file of the open roll. Its writer sets ``rows`` before the commit; whoever drops it calls :meth:`close`.
 
-    def __init__(self, name: str, directory: str, index: int, file: PatientFile) -> None:
+    Without ``file`` it is one that another process has finished: ``nbytes`` is its size.
+    """
+
+    def __init__(self, name: str, directory: str, index: int, file: PatientFile | None, nbytes: int = 0) -> None:
         self.name = name
         self.directory = directory
         self.index = index
         self.rows = 0
         self._file = file
+        self._nbytes = nbytes
 
     @property
     def file(self) -> BinaryIO:
@@ -31,20 +46,22 @@ class StagedFile:
     @property
     def nbytes(self) -> int:
         """What was written so far."""
-        return self._file.tell()
+        return self._nbytes if self._file is None else self._file.tell()
 
     @property
-    def descriptor(self) -> int:
-        """What the disk knows the open file by."""
-        return self._file.descriptor
+    def descriptor(self) -> int | None:
+        """What the disk knows the open file by; None if it is durable already."""
+        return None if self._file is None else self._file.descriptor
 
     def finish(self) -> None:
         """Hand everything to the operating system; it is not durable yet."""
-        self._file.flush()
+        if self._file is not None:
+            self._file.flush()
 
     def close(self) -> None:
         """Close without flushing; harmless when closed already."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def described(self) -> DataFile:
         """As a log entry names it."""
@@ -62,6 +79,7 @@ class Staging:
         self._guard = threading.Lock()  # encoders may be on several threads
         self._index = 0
         self._open: list[StagedFile] = []
+        self._invited = False
         self.roll = 1
         storage.make_folders([STAGING])
         while True:
@@ -84,6 +102,36 @@ class Staging:
             self._open.append(staged)
         return staged
 
+    def invite(self) -> str:
+        """What the names of files of the open roll by other processes begin with; they end with ``.task``.
+
+        Between the two is whatever makes them unique, without a slash. A process that comes too late with a file of an
+        earlier roll does no harm: nothing names it.
+        """
+        self._invited = True
+        return f"{self.folder}/{self.roll}-"
+
+    def adopt(self, files: Sequence[ForeignFile]) -> list[StagedFile]:
+        """Take finished files of other processes into the open roll, and make their contents durable."""
+        adopted = []
+        for file in files:
+            name = f"{self.folder}/{file.name}"
+            if os.path.basename(file.name) != file.name or not file.name.startswith(f"{self.roll}-"):
+                raise ValueError(f"{file.name!r} is no file of the open roll")
+            size = self._storage.disk.size(self._storage.path(name))
+            if size != file.nbytes:
+                raise FileNotFoundError(f"{self._storage.path(name)} has {size} bytes and should have {file.nbytes}")
+            with self._guard:
+                index = self._index
+                self._index += 1
+                staged = StagedFile(f"{self.folder}/{self.roll}-{index}.part", file.directory, index, None, size)
+                staged.rows = file.rows
+                self._storage.publish(name, staged.name)
+                self._open.append(staged)
+            adopted.append(staged)
+        self._storage.sync_content([staged.name for staged in adopted])
+        return adopted
+
     def temporary(self, what: str) -> str:
         """The name for a file that will be linked under another one."""
         return f"{self.folder}/{self.roll}-{what}.part"
@@ -96,8 +144,14 @@ class Staging:
         """The roll is committed and published, or void: delete what is left of it and begin the next."""
         with self._guard:
             left, self._open = self._open, []
-            self.roll += 1
-            self._index = 0
+        if self._invited:
+            # Of tasks that failed, or were run twice.
+            for name in self._storage.list(self.folder):
+                if name.startswith(f"{self.roll}-") and name.endswith(_FOREIGN):
+                    self._storage.discard(f"{self.folder}/{name}")
+            self._invited = False
+        self.roll += 1
+        self._index = 0
         for staged in left:
             staged.close()
             self._storage.discard(staged.name)

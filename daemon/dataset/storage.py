@@ -5,7 +5,7 @@ when somebody else made it and may not have got round to that.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..errors import DatasetError
@@ -16,6 +16,7 @@ __all__ = ["Check", "Storage", "probe"]
 
 # A dataset by hour makes new folders for ever; beyond this many the oldest knowledge is gathered anew.
 _FOLDERS_REMEMBERED = 16_384
+_OPEN_AT_ONCE = 128
 
 
 class Storage:
@@ -71,6 +72,18 @@ class Storage:
             self.disk.close(descriptor)
             raise
         return descriptor
+
+    def sync_content(self, names: Sequence[str]) -> None:
+        """Make the content of finished files durable. Raises FileNotFoundError."""
+        for first in range(0, len(names), _OPEN_AT_ONCE):
+            descriptors: list[int] = []
+            try:
+                for name in names[first : first + _OPEN_AT_ONCE]:
+                    descriptors.append(self.disk.open(self.path(name)))
+                self.sync(descriptors)
+            finally:
+                for descriptor in descriptors:
+                    self.disk.close(descriptor)
 
     def sync(self, files: Iterable[int] = (), folders: Iterable[str] = ()) -> None:
         """Make contents and names durable; a failure is final (never sync the same thing again)."""

@@ -24,7 +24,7 @@ from .disk import DISK_FULL, Disk
 from .level import check_directory
 from .log import CHECKPOINTS, DIVERTED, Letter, LogEntry, count_letters, entry_name
 from .patience import Impatience, Patience
-from .staging import DeadWriters, StagedFile, Staging
+from .staging import DeadWriters, ForeignFile, StagedFile, Staging
 from .storage import Storage
 
 __all__ = ["STEPS", "DatasetWriter"]
@@ -164,11 +164,27 @@ class DatasetWriter:
 
     def stage(self, directory: str = "") -> StagedFile:
         """Open a new file of the roll; it will be published into ``directory`` (see :func:`level_directory`)."""
-        check_directory(directory, self._options.split, self._options.partition_by)
+        check_directory(directory, self._options.level_keys)
         with self._failing("stage a file"):
             with self._guard:
                 staging = self._entered()
             return staging.open_file(directory)
+
+    def invite(self) -> str:
+        """Open the roll to files by other processes: the absolute path that their names begin with.
+
+        The rest of a name is theirs, without a slash, and ends with ``.task``. They write a file to its end, sync it
+        and say so to whoever calls :meth:`adopt`.
+        """
+        with self._guard, self._failing("stage files of others"):
+            return self._storage.path(self._entered().invite())
+
+    def adopt(self, files: Sequence[ForeignFile]) -> list[StagedFile]:
+        """Take such files into the roll. What nobody names is deleted with it."""
+        with self._guard, self._failing("take files of others"):
+            for file in files:
+                check_directory(file.directory, self._options.level_keys)
+            return self._entered().adopt(files)
 
     def commit(
         self,
@@ -326,7 +342,7 @@ class DatasetWriter:
             self._reached("files-finished")
             self._storage.make_folders(entry.folders)
             self._reached("folders-made")
-            self._sync_roll([*(file.descriptor for file in staged), descriptor])
+            self._sync_roll([*(file.descriptor for file in staged if file.descriptor is not None), descriptor])
         finally:
             self._disk.close(descriptor)
         for file in staged:

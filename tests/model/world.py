@@ -182,6 +182,13 @@ class SimDisk(Disk):
         self._set(folder, name, file)
         return self._handle(file, path)
 
+    def open(self, path: str) -> int:
+        self._step("open", path)
+        node = self._world.find(path)
+        if not isinstance(node, File):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return self._handle(node, path)
+
     def _handle(self, file: File, path: str) -> int:
         self._world.handles += 1
         self._process.files[self._world.handles] = (file, path)

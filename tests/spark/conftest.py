@@ -1,0 +1,40 @@
+"""A Spark session for the tests that read, and the daemon of the crash tests to read beside."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+# pytest finds fixtures by their names here.
+from tests.crash.conftest import dev_broker, dev_scene, nursery  # noqa: F401
+from tests.spark.session import SETTINGS
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Name what is missing, before a fixture stumbles over it."""
+    if item.get_closest_marker("spark") is None:
+        return
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("PySpark is not installed: pip install '.[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java: apt-get install default-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session on two threads, with a small heap."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2,4]").appName("fastwire-tests")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
