@@ -39,7 +39,7 @@ def static_checks(config: Config) -> list[CheckResult]:
     for name, pipeline in config.pipelines.items():
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
         auth, tls = pipeline.source.auth, pipeline.source.tls
-        if auth.token is not None or auth.token_file is not None:
+        if auth.given:
             results.append(_auth(name, auth))
         if pipeline.source.url.tls:
             results.append(_tls(name, tls))
@@ -57,10 +57,9 @@ def folder_checks(config: Config) -> list[CheckResult]:
 
 def _auth(pipeline: str, auth: AuthConfig) -> CheckResult:
     try:
-        credentials(auth).data()
+        return CheckResult(pipeline, "auth", True, credentials(auth).check())
     except AuthError as exc:
         return CheckResult(pipeline, "auth", False, str(exc))
-    return CheckResult(pipeline, "auth", True, "token found")
 
 
 def _tls(pipeline: str, tls: TlsConfig) -> CheckResult:

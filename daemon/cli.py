@@ -15,6 +15,8 @@ import typer
 from fastwire import __version__
 from fastwire.errors import FastwireError
 
+from .options import BrokerOptions, refuse, with_broker_options
+
 if TYPE_CHECKING:
     from .checks import CheckResult
     from .config import Config, ConfigError, PipelineConfig
@@ -261,21 +263,8 @@ class Format(StrEnum):
     RAW = "raw"
 
 
-# What the options of tail are called in a configuration.
-_TAIL_KEYS = {
-    "url": "URL",
-    "topics[0]": "TOPIC",
-    "start": "--from",
-    "auth.token_file": "--token-file",
-    "auth.token": "FASTWIRE_TOKEN",
-    "tls.ca": "--ca",
-    "tls.key": "--key",
-    "tls.cert": "--cert",
-    "tls": "URL",
-}
-
-
 @app.command()
+@with_broker_options
 def tail(
     url: Annotated[str, typer.Argument(metavar="URL", help="The broker: pulsar://host:port", show_default=False)],
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, or one partition.", show_default=False)],
@@ -285,38 +274,28 @@ def tail(
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
     form: Annotated[Format, typer.Option("--format", help="raw: values alone, a line each.")] = Format.PRETTY,
-    token_file: Annotated[Path | None, typer.Option("--token-file", help="A file that holds the token.")] = None,
-    ca: Annotated[Path | None, typer.Option("--ca", help="Certificates to trust (PEM).")] = None,
-    cert: Annotated[Path | None, typer.Option("--cert", help="Our certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="Its key (PEM).")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Trust any broker.")] = False,
+    *,
+    broker: BrokerOptions,
 ) -> None:
     """Look at the records of a topic as they come. Moves no cursor, acknowledges nothing.
 
-    A token may also stand in the environment variable FASTWIRE_TOKEN.
+    A token may also stand in the environment variable FASTWIRE_TOKEN, a password in FASTWIRE_PASSWORD.
     """
     import asyncio
-    import os
 
     from .config import ConfigError, parse_source
     from .tail import tail as tail_topic
 
-    auth = {"token_file": token_file} if token_file is not None else {"token": os.environ.get("FASTWIRE_TOKEN")}
-    tls = {"ca": ca, "cert": cert, "key": key}
     keys = {
         "url": url,
         "topics": [topic],
         "subscription": "fastwire-tail",
         "start": {topic: start} if _is_position(start) else start,
-        "auth": {name: str(value) for name, value in auth.items() if value},
-        "tls": {name: str(value) for name, value in tls.items() if value} | ({"verify": False} if insecure else {}),
     }
     try:
-        source = parse_source({name: value for name, value in keys.items() if value})
+        source = parse_source(keys | broker.keys())
     except ConfigError as exc:
-        (where, message), *_ = [(each.key, each.message) for each in exc.problems]
-        name = "--from" if where.startswith("start") else _TAIL_KEYS.get(where, where)
-        raise typer.BadParameter(message, param_hint=name) from None
+        refuse(exc, {"url": "URL", "topics": "TOPIC", "start": "--from", "tls": "URL"})
     asyncio.run(tail_topic(source, count=count, until_end=until_end, form=form.value))
 
 

@@ -1,7 +1,6 @@
 """Writing to a topic over connections of one's own: for the command line, demos and tests (pulsar 24)."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
@@ -14,10 +13,12 @@ from fastwire.pulsar.topic import parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
 
 from .auth import Credentials, NoCredentials
+from .config import TlsConfig
 from .pulsar.cluster import Cluster
 from .pulsar.link import Link
 from .pulsar.producer import Produced, ProduceError, TopicProducer
 from .pulsar.settings import ClientSettings
+from .tls import ClientTls
 
 __all__ = ["ProduceError", "Produced", "client_settings", "open_topic", "produce"]
 
@@ -26,12 +27,12 @@ MEMORY = 1 << 20  # nothing is consumed
 
 
 def client_settings(
-    url: str, *, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None
+    url: str, *, credentials: Credentials | None = None, tls: ClientTls | None = None
 ) -> ClientSettings:
     """Settings for a broker where nothing else is to be said. Raises ValueError for a URL that is none."""
     service = parse_service_url(url)
     if service.tls and tls is None:
-        tls = ssl.create_default_context()
+        tls = ClientTls(TlsConfig())
     return ClientSettings(url=service, credentials=credentials or NoCredentials(), tls=tls)
 
 

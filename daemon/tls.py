@@ -1,10 +1,45 @@
-"""TLS towards brokers: verified by default, version 1.2 or newer."""
+"""TLS towards brokers: verified by default, version 1.2 or newer, with the files as they are now."""
 
 import ssl
+from pathlib import Path
 
 from .config import ConfigError, Problem, TlsConfig
+from .logs import get_logger
 
-__all__ = ["client_context"]
+__all__ = ["ClientTls", "client_context"]
+
+log = get_logger("tls")
+
+
+class ClientTls:
+    """The context of each new connection: made anew when a file of it has changed.
+
+    A changed file that cannot be used (a certificate is being renewed, and its key is not there yet) is said once, and
+    connections go on with the context that there was: whether that is still good is the broker's to say. Certificates
+    of the system are read once. The constructor raises ConfigError if a file cannot be used from the start.
+    """
+
+    def __init__(self, tls: TlsConfig) -> None:
+        self._tls = tls
+        self._seen = _signature(tls)  # before the files are read: what changes meanwhile is seen next time
+        self._context = client_context(tls)
+        self._broken: tuple[object, ...] | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """The context for a connection that is about to be made."""
+        now = _signature(self._tls)
+        if now == self._seen:
+            return self._context
+        try:
+            self._context = client_context(self._tls)
+        except ConfigError as exc:
+            if now != self._broken:
+                log.error("a changed TLS file cannot be used; connections go on with the old one", error=str(exc))
+            self._broken = now
+        else:
+            log.info("TLS files read again")
+            self._seen, self._broken = now, None
+        return self._context
 
 
 def client_context(tls: TlsConfig) -> ssl.SSLContext:
@@ -24,6 +59,19 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
         except OSError as exc:
             raise ConfigError([Problem("", "cert", f"cannot use {tls.cert}: {_reason(exc)}")]) from None
     return context
+
+
+def _signature(tls: TlsConfig) -> tuple[object, ...]:
+    """What changes when one of the files does."""
+    return tuple(_file_signature(path) for path in (tls.ca, tls.cert, tls.key))
+
+
+def _file_signature(path: Path | None) -> tuple[int, ...] | None:
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _trusting(tls: TlsConfig) -> ssl.SSLContext:

@@ -320,7 +320,7 @@ def test_check_looks_for_the_token(run: Run, good: Path, tmp_path: Path) -> None
     (tmp_path / "token").unlink()
     code, out, err = run("check", good)
     assert (code, err) == (1, "")
-    assert f"  auth     FAILED: token_file: cannot read {tmp_path}/token: No such file or directory\n" in out
+    assert f"  auth     FAILED: cannot read the token file {tmp_path}/token: No such file or directory\n" in out
     assert out.endswith("\n1 of 4 checks failed\n")
 
 
@@ -507,7 +507,7 @@ def test_tail_takes_its_token_from_file_or_environment(
     monkeypatch.setenv("FASTWIRE_TOKEN", "hunter2")
     assert run("tail", "pulsar+ssl://h", "t", "--insecure")[0] == 0
     assert run("tail", "pulsar://h", "t", "--token-file", tmp_path / "token")[0] == 0
-    assert asked[0].auth.read_token() == "hunter2"
+    assert asked[0].auth.token is not None and asked[0].auth.token.get_secret_value() == "hunter2"
     assert asked[0].tls.verify is False
     assert (asked[1].auth.token, asked[1].auth.token_file) == (None, tmp_path / "token")
     monkeypatch.setenv("FASTWIRE_TOKEN", "hünter2")
@@ -515,6 +515,47 @@ def test_tail_takes_its_token_from_file_or_environment(
     assert code == 2
     assert err.endswith("Invalid value for FASTWIRE_TOKEN: holds characters that no token has\n")
     assert "hünter2" not in out + err
+
+
+def test_tail_takes_every_way_of_saying_who_one_is(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SourceConfig] = []
+
+    async def tail(source: SourceConfig, **options: Any) -> int:
+        asked.append(source)
+        return 0
+
+    monkeypatch.setattr("fastwire_daemon.tail.tail", tail)
+    monkeypatch.delenv("FASTWIRE_TOKEN", raising=False)
+    monkeypatch.setenv("FASTWIRE_PASSWORD", "hunter2")
+    start = ("tail", "pulsar+ssl://h", "t")
+    assert run(*start, "--user", "me")[0] == 0
+    assert run(*start, "--user", "me", "--password-file", tmp_path / "p")[0] == 0
+    issuer = ("--oauth2-issuer", "https://i", "--oauth2-audience", "urn:a", "--oauth2-scope", "s")
+    assert run(*start, "--oauth2-key-file", tmp_path / "k", *issuer)[0] == 0
+    assert run(*start, "--ca", "a", "--cert", "b", "--key", "c", "--server-name", "d")[0] == 0
+    first, second, third, fourth = asked
+    assert first.auth.password is not None and first.auth.password.get_secret_value() == "hunter2"
+    assert (second.auth.user, second.auth.password, second.auth.password_file) == ("me", None, tmp_path / "p")
+    oauth2 = third.auth.oauth2
+    assert oauth2 is not None
+    assert (oauth2.key_file, oauth2.issuer_url, oauth2.audience, oauth2.scope) == (
+        tmp_path / "k",
+        "https://i",
+        "urn:a",
+        "s",
+    )
+    assert not fourth.auth.given
+    assert [str(value) for value in (fourth.tls.ca, fourth.tls.cert, fourth.tls.key)] == ["a", "b", "c"]
+    assert fourth.tls.server_name == "d"
+    for options, words in (
+        (("--token-file", "x", "--user", "me"), "for --user: token_file stands here too"),
+        (("--password-file", "x"), "for --password-file: is of no use without user"),
+        (("--oauth2-issuer", "http://i", "--oauth2-key-file", "x"), "for --oauth2-issuer: must be https://"),
+        (("--oauth2-audience", "x"), "for --oauth2-key-file: is required without key_file"),
+    ):
+        code, _, err = run(*start, *options)
+        assert code == 2
+        assert words in err, err
 
 
 def test_run_check_and_verify_on_a_broker(broker: PulsarDevBroker, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_minimal_file_and_its_defaults() -> None:
     assert orders.source.start.kind == "earliest"
     assert orders.source.auth.token is None
     assert orders.source.auth.token_file is None
-    assert orders.source.auth.read_token() is None
+    assert not orders.source.auth.given
     assert orders.source.tls.verify is True
     assert orders.source.cluster_name == "127.0.0.1:6650"
     assert orders.source.incarnation == 0
@@ -272,7 +272,7 @@ def test_bad_placeholders(text: str, message: str) -> None:
 def test_a_token_is_shown_nowhere() -> None:
     config = parse_config(source(auth="{ token = '${TOKEN}' }"), {"TOKEN": " token:hunter2\n"})
     auth = config.pipelines["orders"].source.auth
-    assert auth.read_token() == "hunter2"
+    assert auth.token is not None and auth.token.get_secret_value() == "hunter2"
     for shown in (repr(config), str(config), config.model_dump_json(), repr(config.model_dump()), repr(auth)):
         assert "hunter2" not in shown
 
@@ -321,19 +321,11 @@ def test_models_do_not_repeat_what_they_refuse() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_token_files_are_read_at_each_use(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    auth = one(source(auth=f"{{ token_file = '{file}' }}")).source.auth
-    with pytest.raises(ConfigError, match=f"^token_file: cannot read {file}: No such file or directory$"):
-        auth.read_token()
-    file.write_text("one\n")
-    assert auth.read_token() == "one"
-    file.write_text("two")
-    assert auth.read_token() == "two"
-    for content in (b"", b"two\nlines", b"\xff\xfe"):
-        file.write_bytes(content)
-        with pytest.raises(ConfigError, match=f"^token_file: {file} holds no token$"):
-            auth.read_token()
+def test_no_secret_of_a_user_or_client_is_shown() -> None:
+    config = parse_config(source(auth="{ user = 'me', password = 'hunter2' }"), {})
+    oauth2 = "{ issuer_url = 'https://a', client_id = 'b', client_secret = 'hunter2' }"
+    for shown in (config, parse_config(source(auth=f"{{ oauth2 = {oauth2} }}"), {})):
+        assert "hunter2" not in f"{shown!r}{shown}{shown.model_dump_json()}{shown.model_dump()!r}"
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -399,10 +391,9 @@ writers = 2
             '"key_shared", not "failovr", did you mean "failover"?'
         ),
         "f.toml:16: pipelines.orders.source.auth.token_file: token stands here too: use one of them",
-        (
-            "f.toml:16: pipelines.orders.source.auth.oauth2: OAuth 2 is not supported by this version: use token or "
-            "token_file"
-        ),
+        "f.toml:16: pipelines.orders.source.auth.oauth2: token stands here too: use one of them",
+        "f.toml:16: pipelines.orders.source.auth.oauth2.client_id: is required without key_file",
+        "f.toml:16: pipelines.orders.source.auth.oauth2.issuer_url: is required without a key file that names it",
         "f.toml:17: pipelines.orders.source.tls.key: is the key of a certificate: cert is missing",
         'f.toml:17: pipelines.orders.source.tls.kye: unknown key, did you mean "key"?',
         'f.toml:20: pipelines.orders.sink.type: no sink is called "parqet", did you mean "parquet"?',
@@ -534,14 +525,50 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             ),
         ),
         (
-            {"auth": "{ user = 'a', token = 'b' }"},
+            {"auth": "{ user = 'a', password = 'c', token = 'b' }"},
+            "6: pipelines.orders.source.auth.user: token stands here too: use one of them",
+        ),
+        ({"auth": "{ user = 'a' }"}, "6: pipelines.orders.source.auth.user: needs password or password_file"),
+        (
+            {"auth": "{ password_file = 'a' }"},
+            "6: pipelines.orders.source.auth.password_file: is of no use without user",
+        ),
+        (
+            {"auth": "{ user = 'a', password = 'b', password_file = 'c' }"},
+            "6: pipelines.orders.source.auth.password_file: password stands here too: use one of them",
+        ),
+        (
+            {"auth": "{ user = 'a:b', password = 'c' }"},
+            "6: pipelines.orders.source.auth.user: holds a character that no user has",
+        ),
+        (
+            {"auth": "{}"},
+            "6: pipelines.orders.source.auth: is empty: leave it out, or give token, token_file, user or oauth2",
+        ),
+        ({"auth": "{ oauth2 = 'x' }"}, "6: pipelines.orders.source.auth.oauth2: must be a table, not a string"),
+        (
+            {"auth": "{ oauth2 = { key_file = 'a', client_secret = 'c' } }"},
+            "6: pipelines.orders.source.auth.oauth2.client_secret: key_file stands here too, and holds it",
+        ),
+        (
+            {"auth": "{ oauth2 = { issuer_url = 'https://a', client_id = 'b' } }"},
+            "6: pipelines.orders.source.auth.oauth2.client_id: needs client_secret or client_secret_file",
+        ),
+        (
+            {"auth": "{ oauth2 = { key_file = 'a', issuer_url = 'http://login.example.com' } }"},
             (
-                "6: pipelines.orders.source.auth.user: user and password are not supported by this version: use "
-                "token or "
-                "token_file"
+                "6: pipelines.orders.source.auth.oauth2.issuer_url: must be https://: the secret would go over the "
+                "network in the clear"
             ),
         ),
-        ({"auth": "{}"}, "6: pipelines.orders.source.auth: is empty: leave it out, or give token or token_file"),
+        (
+            {"auth": "{ oauth2 = { key_file = 'a', issuer_url = 'https://me:secret@a' } }"},
+            '6: pipelines.orders.source.auth.oauth2.issuer_url: must be a URL such as "https://login.example.com"',
+        ),
+        (
+            {"auth": "{ oauth2 = { key_fil = 'a', issuer_url = 'https://a', client_id = 'b', client_secret = 'c' } }"},
+            '6: pipelines.orders.source.auth.oauth2.key_fil: unknown key, did you mean "key_file"?',
+        ),
         ({"tls": "{}"}, "6: pipelines.orders.source.tls: needs an encrypted connection: pulsar+ssl:// in url"),
         (
             {"url": "'pulsar+ssl://a'", "tls": "{ verify = false, server_name = 'b' }"},

@@ -36,7 +36,7 @@ FASTWIRE = {
 # never import each other.
 DAEMON = (
     {"cli"},
-    {"demo"},
+    {"demo", "options"},
     {"connect"},
     {"service", "checks", "produce", "tail"},
     {"pipeline"},
@@ -45,14 +45,14 @@ DAEMON = (
     {"pulsar"},
     {"dataset", "encoders"},
     {"budget", "transport"},
-    {"auth", "backoff", "tls", "http", "progress"},
-    {"metrics", "systemd"},
+    {"auth", "backoff", "http", "progress"},
+    {"metrics", "systemd", "tls"},
     {"logs"},
     {"config"},
-    {"errors"},
+    {"errors", "shared"},
 )
 # Beside the layers, imported by commands only.
-COMMANDS = {"cli", "demo"}
+COMMANDS = {"cli", "demo", "options"}
 BESIDE = {
     "devbroker": set[str](),
     "spark": {"dataset", "config", "errors"},

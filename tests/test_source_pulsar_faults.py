@@ -14,7 +14,7 @@ from fastwire_daemon.auth import TokenCredentials, token_from
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.sources.pulsar.partition import Stage
-from fastwire_daemon.tls import client_context
+from fastwire_daemon.tls import ClientTls
 from tests.brokers.certs import make_certificates
 from tests.hostile import pulsar as hostile
 from tests.source_pipe import Pipe, entries, until
@@ -507,11 +507,11 @@ def test_tls_and_a_token(tmp_path: Path) -> None:
         context.load_cert_chain(certs.cert, certs.key)
         async with serving(PulsarDevBroker(PulsarOptions(token="x"), tls=context)) as broker:
             broker.append("t", entries(0, 50, rows=100, size=100))
-            tls = client_context(TlsConfig.model_validate({"ca": str(certs.ca)}))
+            tls = ClientTls(TlsConfig.model_validate({"ca": str(certs.ca)}))
             async with reading(broker, tls=tls, credentials=TokenCredentials(lambda: "x")) as pipe:
                 await pipe.got(5000)
                 await pipe.drained()
-            other = client_context(TlsConfig.model_validate({"ca": str(certs.other_ca)}))
+            other = ClientTls(TlsConfig.model_validate({"ca": str(certs.other_ca)}))
             pipe = Pipe(broker, tls=other)
             starting = asyncio.ensure_future(pipe.start())
             await asyncio.sleep(0.3)

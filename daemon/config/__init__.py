@@ -4,9 +4,19 @@
 """
 
 from .address import HttpAddress, parse_url
-from .fields import Start, parse_start
+from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
-from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig, TlsConfig
+from .model import (
+    AuthConfig,
+    Config,
+    DaemonConfig,
+    OAuth2Config,
+    PipelineConfig,
+    RollConfig,
+    SinkConfig,
+    SourceConfig,
+    TlsConfig,
+)
 from .problem import ConfigError, Problem
 from .reading import json_schema, load_config, parse_config, parse_source
 from .text import format_duration, format_size, parse_duration, parse_size
@@ -17,6 +27,7 @@ __all__ = [
     "ConfigError",
     "DaemonConfig",
     "HttpAddress",
+    "OAuth2Config",
     "PipelineConfig",
     "Problem",
     "RollConfig",
@@ -25,6 +36,7 @@ __all__ = [
     "Start",
     "TlsConfig",
     "available_memory",
+    "check_issuer_url",
     "cores",
     "format_duration",
     "format_size",

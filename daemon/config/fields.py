@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
@@ -25,7 +26,9 @@ __all__ = [
     "Duration",
     "FolderPath",
     "Http",
+    "IssuerUrl",
     "Natural",
+    "Password",
     "Secret",
     "Size",
     "SomeSize",
@@ -36,7 +39,9 @@ __all__ = [
     "Text",
     "Topic",
     "Url",
+    "UserName",
     "check_compression",
+    "check_issuer_url",
     "default_compression",
     "plugin_types",
     "sink_kind",
@@ -96,6 +101,34 @@ def _secret(value: object) -> SecretStr:
     return SecretStr(text)
 
 
+def _password(value: object) -> SecretStr:
+    text = _text(value)
+    if not text.isprintable():
+        raise ValueError("holds characters that no password has")
+    return SecretStr(text)
+
+
+def _user(value: object) -> str:
+    text = _text(value)
+    if ":" in text or not text.isprintable():
+        raise ValueError("holds a character that no user has")  # user and password go as user:password
+    return text
+
+
+def check_issuer_url(text: str) -> str:
+    """Return ``text`` if a secret may be sent there; raises ValueError if it is no URL, or in the clear."""
+    try:
+        url = urlsplit(text)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        host, url = None, urlsplit("")
+    if not host or url.scheme not in ("https", "http") or url.username is not None or url.query or url.fragment:
+        raise ValueError('must be a URL such as "https://login.example.com"')
+    if url.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError("must be https://: the secret would go over the network in the clear")
+    return text
+
+
 def _column(value: object) -> str:
     known = [column.name for column in COLUMNS["pulsar"]]
     if value not in known:
@@ -142,6 +175,13 @@ SomeSize = Annotated[int, PlainValidator(_some(parse_size)), _size_text, _size_s
 Duration = Annotated[float, PlainValidator(parse_duration), _time_text, _time_schema]
 SomeTime = Annotated[float, PlainValidator(_some(parse_duration)), _time_text, _time_schema]
 Secret = Annotated[SecretStr, PlainValidator(_secret), _as_text, WithJsonSchema({"type": "string", "writeOnly": True})]
+Password = Annotated[
+    SecretStr, PlainValidator(_password), _as_text, WithJsonSchema({"type": "string", "writeOnly": True})
+]
+UserName = Annotated[str, PlainValidator(_user), WithJsonSchema({"type": "string", "minLength": 1})]
+IssuerUrl = Annotated[
+    str, PlainValidator(lambda value: check_issuer_url(_text(value))), _schema("string", "https://login.example.com")
+]
 FolderPath = Annotated[Path, PlainValidator(_path), WithJsonSchema({"type": "string"})]
 Topic = Annotated[str, PlainValidator(_topic), _schema("string", "persistent://public/default/orders")]
 Column = Annotated[

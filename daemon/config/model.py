@@ -13,7 +13,9 @@ from .fields import (
     Duration,
     FolderPath,
     Http,
+    IssuerUrl,
     Natural,
+    Password,
     Secret,
     Size,
     SomeSize,
@@ -23,15 +25,16 @@ from .fields import (
     Text,
     Topic,
     Url,
+    UserName,
     sink_kind,
 )
 from .machine import available_memory
-from .problem import ConfigError, Problem
 
 __all__ = [
     "AuthConfig",
     "Config",
     "DaemonConfig",
+    "OAuth2Config",
     "PipelineConfig",
     "RollConfig",
     "SinkConfig",
@@ -55,33 +58,47 @@ class DaemonConfig(_Table):
     """How long a stop may take to commit and ack what has been read."""
 
 
+class OAuth2Config(_Table):
+    """An issuer that gives us tokens (client credentials), and how it knows us."""
+
+    issuer_url: IssuerUrl | None = None
+    """The issuer; by default the one that the key file names."""
+    key_file: FolderPath | None = None
+    """JSON with client_id and client_secret, as official clients take it; read again for each token."""
+    client_id: Text | None = None
+    """Instead of a key file: who we are to the issuer."""
+    client_secret: Password | None = None
+    """The secret of the client, best as "${NAME}"."""
+    client_secret_file: FolderPath | None = None
+    """A file that holds the secret, read again for each token."""
+    audience: Text | None = None
+    """For whom the tokens are: the cluster's name to the issuer, often a URN."""
+    scope: Text | None = None
+    """What the tokens are to allow, where the issuer asks for it."""
+    ca: FolderPath | None = None
+    """Certificates to trust the issuer by (PEM); by default those of the system."""
+
+
 class AuthConfig(_Table):
-    """Who we are to the broker. Files are read again at each use."""
+    """Who we are to the broker: a token, a user, or a client of an issuer. Files are read again at each use."""
 
     token: Secret | None = None
     """A token (JWT) itself, best as "${NAME}"; "file:///path" and "env:NAME" are looked up at each use."""
     token_file: FolderPath | None = None
     """A file that holds the token, read again for each connection."""
+    user: UserName | None = None
+    """A user, with password or password_file."""
+    password: Password | None = None
+    """The password of the user, best as "${NAME}"."""
+    password_file: FolderPath | None = None
+    """A file that holds the password, read again for each connection."""
+    oauth2: OAuth2Config | None = None
+    """Tokens of an issuer."""
 
-    def read_token(self) -> str | None:
-        """Return the token as it is now, or None if there is none.
-
-        Raises ConfigError, without the token in it, if the file cannot be used.
-        """
-        if self.token is not None:
-            return self.token.get_secret_value()
-        if self.token_file is None:
-            return None
-        try:
-            text = self.token_file.read_text(encoding="utf-8").strip()
-        except OSError as exc:
-            raise ConfigError([Problem("", "token_file", f"cannot read {self.token_file}: {exc.strerror}")]) from None
-        except UnicodeDecodeError:
-            text = ""
-        text = text.removeprefix("token:")
-        if not text or not text.isascii() or not text.isprintable():
-            raise ConfigError([Problem("", "token_file", f"{self.token_file} holds no token")])
-        return text
+    @property
+    def given(self) -> bool:
+        """Whether it says who we are."""
+        return bool(self.model_fields_set)
 
 
 class TlsConfig(_Table):

@@ -21,7 +21,17 @@ from .fields import (
     sink_kind,
 )
 from .machine import cores
-from .model import AuthConfig, Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig, TlsConfig
+from .model import (
+    AuthConfig,
+    Config,
+    DaemonConfig,
+    OAuth2Config,
+    PipelineConfig,
+    RollConfig,
+    SinkConfig,
+    SourceConfig,
+    TlsConfig,
+)
 from .problem import ConfigError, Problem
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest
 
@@ -86,10 +96,6 @@ def json_schema() -> dict[str, Any]:
 _LATER: Mapping[tuple[str, str], str] = {
     ("", "spark"): "the Spark job is not supported by this version",
     ("source", "topics_pattern"): 'patterns are not supported by this version: name the topics in topics = ["…"]',
-    ("auth", "user"): "user and password are not supported by this version: use token or token_file",
-    ("auth", "password"): "user and password are not supported by this version: use token or token_file",
-    ("auth", "password_file"): "user and password are not supported by this version: use token or token_file",
-    ("auth", "oauth2"): "OAuth 2 is not supported by this version: use token or token_file",
 }
 _REQUIRED: Mapping[str, str] = {
     "pipelines": "is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]",
@@ -101,6 +107,7 @@ _REQUIRED: Mapping[str, str] = {
     "topics": 'is required: the names of the topics, such as ["persistent://public/default/orders"]',
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
 }
+_WAYS_IN = ["token", "token_file", "user", "oauth2"]
 _DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
@@ -172,11 +179,40 @@ class _Reading:
             if tls.get("verify") is False and "server_name" in tls:
                 self._problem((*path, "tls", "server_name"), "is not looked at with verify = false")
         if isinstance(auth, dict):
-            if "token" in auth and "token_file" in auth:
-                self._problem((*path, "auth", "token_file"), "token stands here too: use one of them")
-            if not auth:
-                self._problem((*path, "auth"), "is empty: leave it out, or give token or token_file")
+            self._check_auth((*path, "auth"), auth)
         self._check_topics(path, source)
+
+    def _check_auth(self, path: KeyPath, auth: dict[str, Any]) -> None:
+        if not auth:
+            self._problem(path, f"is empty: leave it out, or give {_either(_WAYS_IN)}")
+        ways = [way for way in _WAYS_IN if way in auth]
+        for way in ways[1:]:
+            self._problem((*path, way), f"{ways[0]} stands here too: use one of them")
+        if {"password", "password_file"} & auth.keys() and "user" not in auth:
+            self._problem((*path, next(key for key in auth if key.startswith("password"))), "is of no use without user")
+        if "user" in auth:
+            self._need_one(path, "user", auth, ("password", "password_file"))
+        if isinstance(auth.get("oauth2"), dict):
+            self._check_oauth2((*path, "oauth2"), auth["oauth2"])
+
+    def _check_oauth2(self, path: KeyPath, oauth2: dict[str, Any]) -> None:
+        if "key_file" in oauth2:
+            for key in ("client_id", "client_secret", "client_secret_file"):
+                if key in oauth2:
+                    self._problem((*path, key), "key_file stands here too, and holds it")
+            return
+        for key, why in (("client_id", "without key_file"), ("issuer_url", "without a key file that names it")):
+            if key not in oauth2:
+                self._problem((*path, key), f"is required {why}")
+        self._need_one(path, "client_id", oauth2, ("client_secret", "client_secret_file"))
+
+    def _need_one(self, path: KeyPath, needing: str, table: dict[str, Any], keys: tuple[str, str]) -> None:
+        """``needing`` wants one of two keys beside it, and not both."""
+        given = [key for key in keys if key in table]
+        if not given:
+            self._problem((*path, needing), f"needs {keys[0]} or {keys[1]}")
+        elif len(given) > 1:
+            self._problem((*path, keys[1]), f"{keys[0]} stands here too: use one of them")
 
     def _check_topics(self, path: KeyPath, source: dict[str, Any]) -> None:
         topics = source.get("topics")
@@ -307,8 +343,7 @@ class _Reading:
         if kind_of_error == "literal_error":
             value = error["input"]
             choices = [str(choice) for choice in _choices(path)]
-            quoted = [f'"{choice}"' for choice in choices]
-            listed = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+            listed = _either([f'"{choice}"' for choice in choices])
             shown = f'"{value}"{nearest(value, choices)}' if isinstance(value, str) else kind(value)
             return f"must be {listed}, not {shown}"
         if kind_of_error == "tuple_type":
@@ -344,6 +379,10 @@ def _syntax_problem(message: str, text: str, name: str) -> Problem:
     return Problem(f"{name}:{line}", "", f"is not TOML: {what or message}")
 
 
+def _either(choices: list[str]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
 def _dotted(path: KeyPath) -> str:
     text = ""
     for part in path:
@@ -363,6 +402,7 @@ def _table_of(path: KeyPath) -> type[BaseModel] | None:
         ("pipelines", "*"): PipelineConfig,
         ("pipelines", "*", "source"): SourceConfig,
         ("pipelines", "*", "source", "auth"): AuthConfig,
+        ("pipelines", "*", "source", "auth", "oauth2"): OAuth2Config,
         ("pipelines", "*", "source", "tls"): TlsConfig,
         ("pipelines", "*", "sink"): SinkConfig,
         ("pipelines", "*", "sink", "roll"): RollConfig,

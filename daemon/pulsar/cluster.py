@@ -1,9 +1,8 @@
 """The connections to one cluster: one a broker, found by lookup (pulsar 2.4, 4.2, 5, 6.1)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import count
-from typing import Any, TypeVar
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -12,15 +11,13 @@ from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 from fastwire.wire.pool import Pool
 
 from ..errors import ConfigurationRefused
+from ..shared import shared
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
 __all__ = ["Cluster"]
 
 MOST_REDIRECTS = 20
-
-K = TypeVar("K")
-T = TypeVar("T")
 
 
 class Cluster:
@@ -50,7 +47,7 @@ class Cluster:
         link = self.links.get(key)
         if link is not None and link.ready:
             return link
-        return await self._shared(self._opening, key, lambda: self._open(key))
+        return await shared(self._opening, key, lambda: self._open(key))
 
     async def _open(self, key: tuple[Address, Address]) -> Link:
         address, physical = key
@@ -98,7 +95,7 @@ class Cluster:
 
     async def owner(self, topic: str, service: ServiceUrl) -> Link:
         """The connection to the broker that owns ``topic``."""
-        return await self._shared(self._looking, (topic, service), lambda: self._look_up(topic, service))
+        return await shared(self._looking, (topic, service), lambda: self._look_up(topic, service))
 
     async def partitions(self, topic: str, service: ServiceUrl, *, create: bool = True) -> int:
         """How many partitions ``topic`` has; 0 for a topic that is not partitioned.
@@ -170,24 +167,6 @@ class Cluster:
             await asyncio.wait([link.lost for link in links], timeout=1.0)
         for link in links:
             link.abort("closed")
-
-    async def _shared(
-        self, running: "dict[K, asyncio.Task[T]]", key: K, work: Callable[[], Coroutine[Any, Any, T]]
-    ) -> T:
-        """Do ``work`` once for all who want it at the same time; one that gives up does not take it from the others."""
-        task = running.get(key)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(work())
-            running[key] = task
-            task.add_done_callback(lambda done: _finished(running, key, done))
-        waiting: Awaitable[T] = asyncio.shield(task)
-        return await waiting
-
-
-def _finished(running: "dict[K, asyncio.Task[T]]", key: K, task: "asyncio.Task[T]") -> None:
-    running.pop(key, None)
-    if not task.cancelled():
-        task.exception()  # those who wait have it; if nobody does any more it is of no interest
 
 
 def _broker(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:

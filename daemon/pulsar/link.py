@@ -35,7 +35,6 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
-from ..auth import AuthError
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
 
@@ -120,6 +119,8 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, tuple[asyncio.Future[pb.BaseCommand], Callback | None]] = {}
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._shown: bytes | None = None  # the credentials that the broker has seen last
+        self._answering: asyncio.Task[None] | None = None  # a challenge
         self._receipt: asyncio.Future[None] = self._loop.create_future()  # the next one
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.scanner = Scanner(
@@ -145,11 +146,12 @@ class Link:
     async def open(self) -> None:
         """Connect and shake hands.
 
-        Raises UnreachableError, AuthError, BrokerError (refused), LinkLost, or what is wrong with what the peer sent.
+        Raises UnreachableError, AuthError, UnavailableError (no credentials now), BrokerError (refused), LinkLost, or
+        what is wrong with what the peer sent.
         """
         settings = self._settings
-        data = settings.credentials.data()
-        tls = settings.tls if self._physical.tls else None
+        data = self._shown = await settings.credentials.data()
+        tls = settings.tls.context() if settings.tls is not None and self._physical.tls else None
         try:
             await open_transport(
                 self.transport,
@@ -314,6 +316,8 @@ class Link:
                         self._ready.set_result(None)
                     self._owner.on_connected(self)
                 case ConnectRefused(error):
+                    if error.code == pb.AuthenticationError:
+                        self._settings.credentials.forget(self._shown)
                     self.transport.abort(error)
                 case Lost(reason):
                     self.abort(reason)
@@ -354,13 +358,21 @@ class Link:
             self._receipt.set_result(None)
 
     def _on_challenge(self, method: str) -> None:
+        if self._answering is None or self._answering.done():
+            self._answering = self._loop.create_task(self._answer_challenge(method))
+
+    async def _answer_challenge(self, method: str) -> None:
+        """Show the broker fresh credentials, or leave: it would throw us out anyway (pulsar 2.3)."""
         credentials = self._settings.credentials
+        credentials.forget(self._shown)
         try:
-            data = credentials.data()
-        except AuthError as exc:
+            self._shown = await credentials.data()
+        except FastwireError as exc:
             self.transport.abort(exc)
             return
-        self.connection.auth_response(credentials.method or method, data or b"")
+        if self.transport.open:
+            self.connection.auth_response(credentials.method or method, self._shown or b"")
+            self.transport.flush()
 
     def _on_lost(self, reason: Exception | None) -> None:
         # What was received is sound, whatever happened to the connection afterwards.
@@ -369,6 +381,8 @@ class Link:
 
     def _gone(self, text: str, reason: Exception | None = None) -> None:
         self.connection.close()
+        if self._answering is not None:
+            self._answering.cancel()
         lost = reason if isinstance(reason, FastwireError) else LinkLost(f"connection to {self.address}: {text}")
         if not self._ready.done():
             self._ready.set_exception(lost)

@@ -1,6 +1,5 @@
 """What every connection to a Pulsar cluster has to be told, whoever uses it."""
 
-import ssl
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,7 +7,7 @@ from fastwire.pulsar.topic import ServiceUrl
 
 from ..auth import Credentials, NoCredentials, credentials
 from ..config import SourceConfig
-from ..tls import client_context
+from ..tls import ClientTls
 
 __all__ = ["ClientSettings", "client_fields"]
 
@@ -19,7 +18,7 @@ class ClientSettings:
 
     url: ServiceUrl
     credentials: Credentials = field(default_factory=NoCredentials)
-    tls: ssl.SSLContext | None = None
+    tls: ClientTls | None = None
     server_name: str = ""
     listener: str = ""  # name of the broker's advertised listener
     columns: frozenset[str] | None = None
@@ -34,7 +33,7 @@ def client_fields(source: SourceConfig) -> dict[str, Any]:
     return {
         "url": source.url,
         "credentials": credentials(source.auth, client_certificate=source.tls.cert is not None),
-        "tls": client_context(source.tls) if source.url.tls else None,
+        "tls": ClientTls(source.tls) if source.url.tls else None,
         "server_name": source.tls.server_name or "",
         "on_corrupt": source.on_corrupt,
     }

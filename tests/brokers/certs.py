@@ -26,13 +26,37 @@ class Certificates:
     cert: Path
     key: Path
     other_ca: Path
+    authority_key: EllipticCurvePrivateKey
+    authority: x509.Certificate
+
+    def client(self, folder: Path, name: str) -> tuple[Path, Path]:
+        """A fresh certificate of the authority for a client of that common name, and its key, in ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        cert, key_file = folder / "client.pem", folder / "client.key"
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = (
+            _builder(subject, self.authority.subject, key)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .sign(self.authority_key, hashes.SHA256())
+        )
+        _write_certificate(cert, certificate)
+        _write_key(key_file, key)
+        return cert, key_file
 
 
 def make_certificates(folder: Path) -> Certificates:
     """Write a fresh authority and a certificate for ``localhost`` and 127.0.0.1 into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key", folder / "other-ca.pem")
     authority_key, authority = _authority("fastwire test authority")
+    files = Certificates(
+        ca=folder / "ca.pem",
+        cert=folder / "server.pem",
+        key=folder / "server.key",
+        other_ca=folder / "other-ca.pem",
+        authority_key=authority_key,
+        authority=authority,
+    )
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     certificate = (
@@ -48,9 +72,7 @@ def make_certificates(folder: Path) -> Certificates:
     )
     _write_certificate(files.ca, authority)
     _write_certificate(files.cert, certificate)
-    files.key.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    _write_key(files.key, key)
     _write_certificate(files.other_ca, _authority("somebody else")[1])
     return files
 
@@ -102,6 +124,12 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=30))
+    )
+
+
+def _write_key(path: Path, key: EllipticCurvePrivateKey) -> None:
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
 
 

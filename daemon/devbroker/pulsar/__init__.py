@@ -2,7 +2,7 @@
 
 ``broker`` has the topics and what one may do to them, ``connection`` and the modules beside it answer the commands
 (``lookup``, ``producing``, ``consuming``), ``topic``, ``ledgers``, ``cursor``, ``subscription``, ``consumer`` and
-``dispatch`` are what a broker is made of.
+``dispatch`` are what a broker is made of; ``credentials`` knows clients.
 """
 
 import asyncio

@@ -14,6 +14,7 @@ from ..server import DevBroker, on_loop
 from . import consuming, lookup, producing
 from .connection import Handler, PulsarConnection
 from .consumer import ConsumerState
+from .credentials import Authenticate
 from .subscription import RefusedError, Subscription
 from .topic import Topic
 
@@ -63,6 +64,8 @@ class PulsarOptions:
         )
     )
     token: str = ""  # required of clients; "" lets everybody in
+    authenticate: Authenticate | None = None  # knows clients in other ways than by that one token
+    refresh_check_s: float = 1.0  # how often a client is asked for fresh credentials, or dropped if it gave none
     auto_create: bool = True
     auto_create_partitions: int = 0
     pattern_max_length: int = 50  # a longer pattern is left to the client

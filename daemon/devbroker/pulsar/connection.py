@@ -5,6 +5,7 @@ A test that wants a hostile broker derives from ``PulsarConnection`` and from th
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from fastwire.pulsar.payload import encode_broker_entry_metadata
 from ..server import Connection
 from ..topiclog import StoredEntry
 from .consumer import Consumer
+from .credentials import Shown
 from .frame import ack_words
 from .subscription import RefusedError
 from .topic import Producer
@@ -54,6 +56,9 @@ class PulsarConnection(Connection):
         self._heard = False
         self._ping_open = False
         self._timer: asyncio.TimerHandle | None = None
+        self._good_until = math.inf  # loop time at which the client's credentials end
+        self._challenged = False
+        self._refresh: asyncio.TimerHandle | None = None
 
     # Sending.
 
@@ -168,8 +173,9 @@ class PulsarConnection(Connection):
         self.send_error(NO_REQUEST, pb.UnknownError, f"protocol violation: {text}")
 
     def lost(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._refresh):
+            if timer is not None:
+                timer.cancel()
         for consumer in list(self.consumers.values()):
             consumer.subscription.leave(consumer)
         for producer in self.producers.values():
@@ -227,6 +233,7 @@ class PulsarConnection(Connection):
             connected.max_message_size = options.max_message_size
         self.send(Command.CONNECTED, connected=connected)
         self._watch()
+        self._watch_credentials()
         return None
 
     def auth_response(self, request: pb.CommandAuthResponse, body: bytes) -> None:
@@ -236,6 +243,7 @@ class PulsarConnection(Connection):
         if not self._is_let_in(request.response.auth_method_name, request.response.auth_data):
             self.send_error(NO_REQUEST, pb.AuthenticationError, "Failed to authenticate")
             return self.close()
+        self._challenged = False
         return None
 
     def ping(self, request: pb.CommandPing, body: bytes) -> None:
@@ -247,8 +255,27 @@ class PulsarConnection(Connection):
         self._ping_open = False
 
     def _is_let_in(self, method: str, data: bytes) -> bool:
-        wanted = self.broker.options.token
-        return not wanted or (method == "token" and data == wanted.encode())
+        options = self.broker.options
+        if options.authenticate is None:
+            return not options.token or (method == "token" and data == options.token.encode())
+        certificate: Any = (self.transport.get_extra_info("peercert") if self.transport is not None else None) or {}
+        names = dict(pair for part in certificate.get("subject", ()) for pair in part)
+        seconds = options.authenticate(Shown(method, data, names.get("commonName", "")))
+        if seconds is None or seconds <= 0:
+            return False
+        self._good_until = self.broker.loop.time() + seconds
+        return True
+
+    def _watch_credentials(self) -> None:
+        """Ask for fresh credentials when those shown have ended; drop a client that has not answered the last time."""
+        if self.broker.loop.time() >= self._good_until:
+            if self._challenged:
+                return self.close()
+            self._challenged = True
+            self.challenge()
+        if self.broker.options.authenticate is not None:
+            self._refresh = self.broker.loop.call_later(self.broker.options.refresh_check_s, self._watch_credentials)
+        return None
 
     def _watch(self) -> None:
         """Ping a silent client, and drop one that does not answer."""
