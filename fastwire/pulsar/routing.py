@@ -18,9 +18,8 @@ def java_string_hash(key: str) -> int:
     return found & _POSITIVE
 
 
-def murmur3_32(key: str) -> int:
-    """Murmur3 for 32-bit machines with seed 0 over UTF-8, without its sign."""
-    data = key.encode("utf-8", "surrogatepass")
+def murmur3_32(data: bytes) -> int:
+    """Murmur3 for 32-bit machines with seed 0, as an unsigned number."""
     whole = len(data) & ~3
     found = 0
     for at in range(0, whole, 4):
@@ -29,17 +28,19 @@ def murmur3_32(key: str) -> int:
         found = (found * 5 + 0xE6546B64) & _MASK
     found ^= _scramble(int.from_bytes(data[whole:], "little"))  # nothing left scrambles to nothing
     found ^= len(data)
-    found ^= found >> 16
-    found = found * 0x85EBCA6B & _MASK
-    found ^= found >> 13
-    found = found * 0xC2B2AE35 & _MASK
-    return (found ^ found >> 16) & _POSITIVE
+    found = (found ^ found >> 16) * 0x85EBCA6B & _MASK
+    found = (found ^ found >> 13) * 0xC2B2AE35 & _MASK
+    return found ^ found >> 16
 
 
 def _scramble(word: int) -> int:
     word = word * 0xCC9E2D51 & _MASK
     word = (word << 15 | word >> 17) & _MASK
     return word * 0x1B873593 & _MASK
+
+
+def _murmur3_of_text(key: str) -> int:
+    return murmur3_32(key.encode("utf-8", "surrogatepass")) & _POSITIVE
 
 
 class Hashing(Enum):
@@ -49,7 +50,7 @@ class Hashing(Enum):
     MURMUR3 = "murmur3"
 
 
-HASHES: dict[Hashing, Callable[[str], int]] = {Hashing.JAVA: java_string_hash, Hashing.MURMUR3: murmur3_32}
+HASHES: dict[Hashing, Callable[[str], int]] = {Hashing.JAVA: java_string_hash, Hashing.MURMUR3: _murmur3_of_text}
 
 
 class Router:
