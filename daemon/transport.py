@@ -4,21 +4,18 @@
 """
 
 import asyncio
-import os
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntFlag
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from fastwire.errors import FastwireError
 
-__all__ = ["Machine", "Pause", "Transport", "UnreachableError", "open_transport"]
+from .endpoint import CONNECT_TIMEOUT_S, Machine, tune, unreachable
 
-CONNECT_TIMEOUT_S = 10.0
-# Kernel keep-alive, as the official C++ client sets it: idle, interval, probes.
-KEEP_ALIVE = (60, 6, 10)
+__all__ = ["Pause", "Transport", "open_transport"]
 
 # Read moderation: small reads one by one cost the wake-up and not the parse.
 WINDOW_READS = 16
@@ -27,29 +24,6 @@ CLOSE_S = 0.005  # reads less than this apart come as fast as they can be taken
 REST_S = 0.005  # so reading rests this long, and what has gathered comes at once
 
 E = TypeVar("E")
-E_co = TypeVar("E_co", covariant=True)
-
-
-class UnreachableError(FastwireError):
-    """No connection could be made: nobody listens, the name is unknown, TLS does not agree, it took too long."""
-
-
-class Machine(Protocol[E_co]):
-    """A connection's state machine, as sans-IO protocols have it."""
-
-    more: bool
-
-    @property
-    def awaiting(self) -> bool:
-        """Whether an answer is waited for: then reading never rests."""
-
-    def get_buffer(self, sizehint: int, /) -> memoryview: ...
-    def receive(self, nbytes: int, now: float) -> Sequence[E_co]: ...
-    def take_outbound(self) -> list[bytes]: ...
-    def tick(self, now: float) -> Sequence[E_co]: ...
-    def suspend(self, now: float) -> None: ...
-    def resume(self, now: float) -> None: ...
-    def close(self) -> None: ...
 
 
 class Pause(IntFlag):
@@ -283,7 +257,7 @@ async def open_transport(
     try:
         async with asyncio.timeout(timeout_s):
             sock = await _connect(loop, host, port)
-            _tune(sock)
+            tune(sock)
             if tls is None:
                 await loop.create_connection(lambda: protocol, sock=sock)
             else:
@@ -295,17 +269,8 @@ async def open_transport(
                     ssl_handshake_timeout=timeout_s,
                 )
             sock = None
-    except TimeoutError:
-        raise UnreachableError(f"no connection to {_netloc(host, port)} within {timeout_s:g} s") from None
-    except ssl.SSLCertVerificationError as exc:
-        raise UnreachableError(
-            f"the certificate of {_netloc(host, port)} is not accepted: {exc.verify_message}"
-        ) from None
-    except ssl.SSLError as exc:
-        why = exc.reason or str(exc)
-        raise UnreachableError(f"no TLS connection to {_netloc(host, port)}: {why}") from None
     except OSError as exc:
-        raise UnreachableError(f"cannot connect to {_netloc(host, port)}: {_why(exc)}") from None
+        raise unreachable(exc, host, port, timeout_s) from None
     finally:
         if sock is not None:
             sock.close()
@@ -331,23 +296,3 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
         raise failure
     finally:
         del failure  # it holds this frame and its callers', with the receive buffer in them
-
-
-def _tune(sock: socket.socket) -> None:
-    idle, interval, probes = KEEP_ALIVE
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
-
-
-def _why(exc: OSError) -> str:
-    # The loops write the address into the text; a failed look-up of a name has a text and a number of its own.
-    if isinstance(exc, socket.gaierror) or not exc.errno:
-        return exc.strerror or str(exc)
-    return os.strerror(exc.errno)
-
-
-def _netloc(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

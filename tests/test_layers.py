@@ -45,6 +45,7 @@ DAEMON = (
     {"pulsar"},
     {"dataset", "encoders"},
     {"budget", "transport"},
+    {"endpoint"},
     {"auth", "backoff", "http", "progress"},
     {"metrics", "systemd", "tls"},
     {"logs"},
@@ -55,7 +56,8 @@ DAEMON = (
 COMMANDS = {"cli", "demo", "options"}
 BESIDE = {
     "devbroker": set[str](),
-    "spark": {"dataset", "config", "errors"},
+    # Of the connections to brokers Spark's processes share what is not bound to an event loop.
+    "spark": {"dataset", "pulsar", "endpoint", "auth", "backoff", "tls", "config", "errors"},
     "testing": {"sinks", "dataset", "encoders", "errors"},
 }
 
@@ -64,7 +66,7 @@ ONLY_IN = {
     "pyarrow": {"encoders", "dataset.diverted", "dataset.verify", "sinks.dataset", "spark", "testing", *COMMANDS},
     "pyspark": {"spark"},
     "uvloop": {"service"},
-    "socket": {"transport", "devbroker", "spark", "http", "systemd"},
+    "socket": {"endpoint", "transport", "devbroker", "spark.blocking", "http", "systemd"},
     "aiohttp": {"http", "auth"},
     "prometheus_client": {"metrics"},
     "pydantic": {"config"},

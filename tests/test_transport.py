@@ -14,6 +14,7 @@ import uvloop
 
 from fastwire.errors import ProtocolError
 from fastwire_daemon.config import TlsConfig
+from fastwire_daemon.endpoint import UnreachableError
 from fastwire_daemon.tls import client_context
 from fastwire_daemon.transport import (
     REST_S,
@@ -21,7 +22,6 @@ from fastwire_daemon.transport import (
     WINDOW_READS,
     Pause,
     Transport,
-    UnreachableError,
     open_transport,
 )
 from tests.brokers.certs import Certificates, make_certificates

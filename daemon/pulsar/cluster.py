@@ -7,17 +7,15 @@ from itertools import count
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
+from fastwire.pulsar.topic import Address, ServiceUrl
 from fastwire.wire.pool import Pool
 
-from ..errors import ConfigurationRefused
 from ..shared import shared
 from .link import Link, LinkOwner
+from .lookup import MOST_REDIRECTS, broker_address
 from .settings import ClientSettings
 
 __all__ = ["Cluster"]
-
-MOST_REDIRECTS = 20
 
 
 class Cluster:
@@ -119,7 +117,7 @@ class Cluster:
             except FastwireError:
                 self._next_turn(service)
                 raise
-            address = _broker(found, service.tls)
+            address = broker_address(found, service.tls)
             link = await self.link(address, entrance if found.proxy_through_service_url else None)
             if found.response == pb.CommandLookupTopicResponse.Connect:
                 return link
@@ -167,17 +165,3 @@ class Cluster:
             await asyncio.wait([link.lost for link in links], timeout=1.0)
         for link in links:
             link.abort("closed")
-
-
-def _broker(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:
-    """The address that a lookup has answered."""
-    text = found.brokerServiceUrlTls if tls else found.brokerServiceUrl
-    if not text:
-        what = "brokerServiceUrlTls" if tls else "brokerServiceUrl"
-        raise ConfigurationRefused(
-            f"the broker names no {what}: it {'has no TLS port' if tls else 'has a TLS port only'}"
-        )
-    try:
-        return parse_address(text)
-    except ValueError as exc:
-        raise FastwireError(f"lookup answered an address that is none: {exc}") from None

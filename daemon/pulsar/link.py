@@ -35,6 +35,7 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
+from ..endpoint import LinkLost, RequestTimeout
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
 
@@ -42,14 +43,6 @@ __all__ = ["Link", "LinkLost", "LinkOwner", "ProducerTenant", "RequestTimeout", 
 
 # 128 KiB is what one read brings when we are faster than the sender, a MiB when we are not.
 RECEIVE_BYTES = 1 << 20
-
-
-class LinkLost(FastwireError):  # noqa: N818 - what has happened, not what went wrong with a request
-    """The connection is gone: cut, silent, or closed because of what came on it."""
-
-
-class RequestTimeout(FastwireError):  # noqa: N818 - what has happened, as LinkLost
-    """The broker has not answered a request in time."""
 
 
 class Tenant(Protocol):

@@ -21,10 +21,10 @@ from fastwire.pulsar.server_error import Remedy
 from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
 
 from ..backoff import Backoff
+from ..endpoint import LinkLost, RequestTimeout, UnreachableError
 from ..logs import get_logger
-from ..transport import UnreachableError
 from .cluster import Cluster
-from .link import Link, LinkLost, RequestTimeout
+from .link import Link
 from .refusal import is_for_good
 
 __all__ = ["ProduceError", "Produced", "Sent", "TopicProducer"]
