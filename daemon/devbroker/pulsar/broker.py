@@ -70,6 +70,7 @@ class PulsarOptions:
     auto_create_partitions: int = 0
     pattern_max_length: int = 50  # a longer pattern is left to the client
     proxy_through_service_url: bool = False
+    deduplication: bool = False  # entries that a producer sends again are not stored again
     ledger_entries: int = 50_000  # entries after which a new ledger begins
     broker_entry_metadata: bool = False  # put in front of entries for clients that take it
     batch_index_acks: bool = True
@@ -104,6 +105,7 @@ class PulsarDevBroker(DevBroker):
         self._ledger_ids = itertools.count(FIRST_LEDGER, LEDGER_STEP)
         self._producer_names = itertools.count()
         self._redirects: list[str] = []
+        self._schemas: dict[str, list[pb.Schema]] = {}  # by topic without partition; the version is the place
 
     def accept(self) -> PulsarConnection:
         return PulsarConnection(self)
@@ -237,6 +239,24 @@ class PulsarDevBroker(DevBroker):
     def next_producer_name(self) -> str:
         """Return a name that no producer has."""
         return f"dev-0-{next(self._producer_names)}"
+
+    def register_schema(self, topic: str, schema: pb.Schema) -> bytes:
+        """Return the version of a schema, a new one for another text; raises RefusedError if its type is another."""
+        known = self._schemas.setdefault(str(parse_topic(topic).base), [])
+        if known and known[0].type != schema.type:
+            was, now = (pb.Schema.Type.Name(each.type) for each in (known[0], schema))
+            raise RefusedError(pb.IncompatibleSchema, f"Incompatible schema: exists schema type {was}, new {now}")
+        for version, other in enumerate(known):
+            if other.schema_data == schema.schema_data:
+                return version.to_bytes(8, "big")
+        known.append(schema)
+        return (len(known) - 1).to_bytes(8, "big")
+
+    def schema(self, topic: str, version: bytes = b"") -> tuple[pb.Schema, bytes] | None:
+        """Return a schema with its version, the newest where none is named."""
+        known = self._schemas.get(str(parse_topic(topic).base), [])
+        place = int.from_bytes(version, "big") if version else len(known) - 1
+        return (known[place], place.to_bytes(8, "big")) if 0 <= place < len(known) else None
 
     def topic_exists(self, name: str) -> bool:
         """Tell whether there is such a topic or partitioned topic."""

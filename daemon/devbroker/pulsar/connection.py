@@ -20,8 +20,8 @@ from ..topiclog import StoredEntry
 from .consumer import Consumer
 from .credentials import Shown
 from .frame import ack_words
+from .producers import Producer
 from .subscription import RefusedError
-from .topic import Producer
 
 if TYPE_CHECKING:
     from .broker import PulsarDevBroker
@@ -118,7 +118,7 @@ class PulsarConnection(Connection):
             )
             setattr(close, field, assigned_url)
         self.send(Command.CLOSE_PRODUCER, close_producer=close)
-        producer.topic.producers.remove(producer)
+        producer.topic.producers.leave(producer)
 
     def challenge(self) -> None:
         """Ask the client for fresh credentials."""
@@ -179,7 +179,7 @@ class PulsarConnection(Connection):
         for consumer in list(self.consumers.values()):
             consumer.subscription.leave(consumer)
         for producer in self.producers.values():
-            producer.topic.producers.remove(producer)
+            producer.topic.producers.leave(producer)
         self.consumers.clear()
         self.producers.clear()
 

@@ -78,10 +78,14 @@ def topics_of_namespace(connection: PulsarConnection, request: pb.CommandGetTopi
 
 
 def get_schema(connection: PulsarConnection, request: pb.CommandGetSchema, body: bytes) -> None:
-    """Handle GET_SCHEMA: there are no schemas here."""
-    answer = pb.CommandGetSchemaResponse(
-        request_id=request.request_id, error_code=pb.TopicNotFound, error_message="Topic has no schema"
-    )
+    """Handle GET_SCHEMA."""
+    found = connection.broker.schema(_checked(request.topic), request.schema_version)
+    answer = pb.CommandGetSchemaResponse(request_id=request.request_id)
+    if found is None:
+        answer.error_code, answer.error_message = pb.TopicNotFound, "Topic has no schema"
+    else:
+        answer.schema.CopyFrom(found[0])
+        answer.schema_version = found[1]
     connection.send(pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
 
 

@@ -1,14 +1,17 @@
-"""Requests of producers (Pulsar 24)."""
+"""Requests of producers (Pulsar 11, 24)."""
 
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import split_payload
 
 from .connection import PulsarConnection
+from .producers import Producer
 from .subscription import RefusedError
-from .topic import Producer
+from .topic import Topic
 
 __all__ = ["close_producer", "open_producer", "send"]
+
+NOWHERE = (1 << 64) - 1  # ledger and entry of what was stored before
 
 
 def open_producer(connection: PulsarConnection, request: pb.CommandProducer, body: bytes) -> None:
@@ -18,25 +21,27 @@ def open_producer(connection: PulsarConnection, request: pb.CommandProducer, bod
     topic = connection.broker.topic_for(request.topic)
     if topic.terminated:
         raise RefusedError(pb.TopicTerminatedError, f"Topic {topic.name} is terminated")
+    version = connection.broker.register_schema(topic.name, request.schema) if request.HasField("schema") else b""
     name = request.producer_name or connection.broker.next_producer_name()
-    if any(other.name == name for other in topic.producers):
-        raise RefusedError(pb.ProducerBusy, f"Producer with name {name!r} is already connected to topic")
-    exclusive = request.producer_access_mode == pb.Exclusive
-    if request.producer_access_mode not in (pb.Shared, pb.Exclusive):
-        raise RefusedError(pb.NotAllowedError, "the dev broker knows Shared and Exclusive producers only")
-    if any(other.exclusive for other in topic.producers) or (exclusive and topic.producers):
-        raise RefusedError(
-            pb.ProducerFenced if exclusive else pb.ProducerBusy, "Topic has an existing exclusive producer"
+    producer = Producer(connection, topic, request, name)
+
+    def answer(ready: bool = True) -> None:
+        success = pb.CommandProducerSuccess(
+            request_id=request.request_id,
+            producer_name=name,
+            last_sequence_id=topic.sequences.get(name, -1),
+            schema_version=version,
+            producer_ready=ready,
         )
-    producer = Producer(connection, topic, request.producer_id, name)
-    producer.exclusive = exclusive
-    topic.producers.append(producer)
+        if producer.topic_epoch is not None:
+            success.topic_epoch = producer.topic_epoch
+        connection.send(pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
+
+    producer.welcome = answer
+    topic.producers.join(producer)
     connection.producers[request.producer_id] = producer
     connection.closed_producers.discard(request.producer_id)
-    success = pb.CommandProducerSuccess(
-        request_id=request.request_id, producer_name=name, last_sequence_id=-1, schema_version=b"", producer_ready=True
-    )
-    connection.send(pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
+    answer(not topic.producers.waits(producer))
     return None
 
 
@@ -48,6 +53,8 @@ def send(connection: PulsarConnection, request: pb.CommandSend, body: bytes) -> 
             connection.violation(f"SEND of producer {request.producer_id}, which is not open")
         return
     topic = producer.topic
+    if topic.producers.waits(producer):
+        return connection.violation(f"SEND of producer {request.producer_id}, which waits for exclusive access")
     try:
         metadata, payload = split_payload(body)
     except CorruptEntryError as exc:
@@ -61,21 +68,52 @@ def send(connection: PulsarConnection, request: pb.CommandSend, body: bytes) -> 
     messages = metadata.num_messages_in_batch  # 1 where it is absent
     if messages < 1:
         return _refuse(connection, request, pb.UnknownError, f"a batch of {messages} messages")
-    ledger, entry = topic.ledgers.position(topic.append(body, messages, metadata.publish_time))
+    if wrong := _disagreement(request, metadata, topic):
+        return connection.violation(f"SEND {request.sequence_id} of {producer.name!r}: {wrong}")
+    place = _store(producer, request, metadata, body)
     receipt = pb.CommandSendReceipt(
         producer_id=request.producer_id,
         sequence_id=request.sequence_id,
-        message_id=pb.MessageIdData(ledgerId=ledger, entryId=entry, partition=topic.partition),
+        message_id=pb.MessageIdData(ledgerId=place[0], entryId=place[1], partition=topic.partition),
         highest_sequence_id=request.highest_sequence_id,
     )
     connection.send(pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+
+
+def _disagreement(request: pb.CommandSend, metadata: pb.MessageMetadata, topic: Topic) -> str:
+    """What the command says otherwise than the entry itself, which a real broker does not look at; "" if nothing."""
+    if request.sequence_id != metadata.sequence_id:
+        return f"its metadata has number {metadata.sequence_id}"
+    if request.num_messages != metadata.num_messages_in_batch:
+        return f"{request.num_messages} messages, its metadata has {metadata.num_messages_in_batch}"
+    if request.is_chunk != (metadata.num_chunks_from_msg > 0):
+        return f"is_chunk is {request.is_chunk}, its metadata has {metadata.num_chunks_from_msg} chunks"
+    if not request.is_chunk:
+        return ""
+    last = topic.chunks.get(metadata.uuid, -1)
+    topic.chunks[metadata.uuid] = max(metadata.chunk_id, last)
+    if metadata.chunk_id > last + 1 or metadata.chunk_id >= metadata.num_chunks_from_msg:
+        return f"chunk {metadata.chunk_id} of {metadata.num_chunks_from_msg} behind chunk {last}"
+    return ""
+
+
+def _store(producer: Producer, request: pb.CommandSend, metadata: pb.MessageMetadata, body: bytes) -> tuple[int, int]:
+    topic = producer.topic
+    highest = max(request.sequence_id, request.highest_sequence_id)
+    if topic.options.deduplication:
+        if highest <= topic.sequences.get(producer.name, -1):
+            return NOWHERE, NOWHERE
+        # The number of a record in chunks is taken when all of it is there.
+        if not request.is_chunk or metadata.chunk_id == metadata.num_chunks_from_msg - 1:
+            topic.sequences[producer.name] = highest
+    return topic.ledgers.position(topic.append(body, metadata.num_messages_in_batch, metadata.publish_time))
 
 
 def close_producer(connection: PulsarConnection, request: pb.CommandCloseProducer, body: bytes) -> None:
     """Handle CLOSE_PRODUCER."""
     producer = connection.producers.pop(request.producer_id, None)
     if producer is not None:
-        producer.topic.producers.remove(producer)
+        producer.topic.producers.leave(producer)
     elif request.producer_id not in connection.closed_producers:
         raise RefusedError(pb.UnknownError, f"Producer {request.producer_id} is not open")
     connection.send_success(request.request_id)

@@ -11,27 +11,16 @@ from fastwire.pulsar.topic import partition_index
 
 from ..topiclog import TopicLog
 from .ledgers import Ledgers
+from .producers import Producers
 from .subscription import RefusedError, Subscription
 
 if TYPE_CHECKING:
     from .broker import PulsarOptions
-    from .connection import PulsarConnection
 
-__all__ = ["Producer", "Topic", "place_to_start"]
+__all__ = ["Topic", "place_to_start"]
 
 EARLIEST = (1 << 64) - 1  # ledger and entry of the id that means "from the beginning"
 LATEST = (1 << 63) - 1
-
-
-class Producer:
-    """One producer on one connection."""
-
-    def __init__(self, connection: "PulsarConnection", topic: "Topic", producer_id: int, name: str) -> None:
-        self.connection = connection
-        self.topic = topic
-        self.producer_id = producer_id
-        self.name = name
-        self.exclusive = False
 
 
 class Topic:
@@ -50,7 +39,9 @@ class Topic:
         self.log = TopicLog()
         self.ledgers = Ledgers(next_ledger, options.ledger_entries)
         self.subscriptions: dict[str, Subscription] = {}
-        self.producers: list[Producer] = []
+        self.producers = Producers()
+        self.sequences: dict[str, int] = {}  # the highest number stored of each producer, where duplicates are filtered
+        self.chunks: dict[str, int] = {}  # the last chunk that came of each record in chunks
         self.terminated = False
         self._loop = loop
 
@@ -90,7 +81,7 @@ class Topic:
         """Close all consumers and producers, as an unload does."""
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect(assigned_url)
-        for producer in list(self.producers):
+        for producer in self.producers:
             producer.connection.close_producer(producer, assigned_url)
 
     def trim(self, index: int) -> None:
