@@ -94,6 +94,13 @@ class _Families:
         self.receipts = counter("fastwire_source_ack_receipts_total", "Acks the broker has confirmed.")
         self.reconnects = counter("fastwire_source_reconnects_total", "Connections made again, by reason.", "reason")
         self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
+        self.backlog = gauge(
+            "fastwire_source_backlog_entries",
+            "Entries that the broker keeps for the subscription, not acknowledged when it was asked last.",
+        )
+        self.behind = gauge(
+            "fastwire_source_behind_logs", "Logs with records that had not come to us when the broker was asked last."
+        )
         self.roll_rows = gauge("fastwire_roll_open_rows", "Records in files that are not committed yet.")
         self.roll_bytes = gauge("fastwire_roll_open_bytes", "Bytes of files that are not committed yet.")
         self.commits = counter("fastwire_sink_commits_total", "Commits.")
@@ -117,6 +124,8 @@ class PipelineMetrics:
     """The facts of one pipeline. Methods are cheap, take whole amounts, and may be called from any thread."""
 
     def __init__(self, families: _Families, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._lag = (families.backlog, families.behind)
         self._rows = families.rows.labels(pipeline)
         self._bytes = families.bytes.labels(pipeline)
         self._chunks = families.chunks.labels(pipeline)
@@ -180,6 +189,16 @@ class PipelineMetrics:
     def reconnected(self, reason: ReconnectReason | str) -> None:
         """A connection has to be made again. A reason that is not on the list counts as ``other``."""
         self._reconnects.get(reason, self._reconnects["other"]).inc()
+
+    def lag(self, backlog_entries: int, behind_logs: int) -> None:
+        """The broker says that so much has not been acknowledged, and that so many logs have more than has come."""
+        for gauge, value in zip(self._lag, (backlog_entries, behind_logs), strict=True):
+            gauge.labels(self._pipeline).set(value)
+
+    def lag_unknown(self) -> None:
+        """Nothing is known of the broker's backlog: a series that is not there is no promise, as a 0 would be."""
+        for gauge in self._lag:
+            gauge.remove(self._pipeline)
 
     def roll(self, rows: int, file_bytes: int) -> None:
         """The open roll holds so much now."""

@@ -38,6 +38,7 @@ def filled() -> DaemonMetrics:
     orders.connected(2)
     orders.reconnected("lost")
     orders.reconnected("something new")
+    orders.lag(33, 2)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
     orders.superseded()
@@ -68,6 +69,8 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_source_connections{p}": 2,
         'fastwire_source_reconnects_total{pipeline="orders",reason="lost"}': 1,
         'fastwire_source_reconnects_total{pipeline="orders",reason="other"}': 1,
+        f"fastwire_source_backlog_entries{p}": 33,
+        f"fastwire_source_behind_logs{p}": 2,
         f"fastwire_roll_open_rows{p}": 10,
         f"fastwire_roll_open_bytes{p}": 20,
         f"fastwire_sink_commits_total{p}": 1,
@@ -85,7 +88,8 @@ def test_every_fact_has_its_series() -> None:
 
 def test_names_follow_the_rule() -> None:
     units = (
-        "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures"
+        "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
+        "logs"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):
@@ -106,6 +110,22 @@ def test_counters_are_there_before_anything_happens() -> None:
     assert found['fastwire_sink_commits_total{pipeline="orders"}'] == 0
     assert found['fastwire_source_reconnects_total{pipeline="orders",reason="lost"}'] == 0
     assert found['fastwire_pipeline_state{pipeline="orders",state="starting"}'] == 1
+
+
+def test_a_lag_that_is_not_known_has_no_series() -> None:
+    metrics = DaemonMetrics("1")
+    orders = metrics.pipeline("orders")
+    metrics.pipeline("other").lag(0, 0)
+    orders.lag_unknown()
+    name = 'fastwire_source_backlog_entries{pipeline="orders"}'
+    assert name not in samples(metrics)
+    orders.lag(3, 1)
+    assert samples(metrics)[name] == 3
+    orders.lag_unknown()
+    assert [each for each in samples(metrics) if "backlog" in each or "behind" in each] == [
+        'fastwire_source_backlog_entries{pipeline="other"}',
+        'fastwire_source_behind_logs{pipeline="other"}',
+    ]
 
 
 def test_one_state_at_a_time() -> None:

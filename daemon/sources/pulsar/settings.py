@@ -40,6 +40,7 @@ class PulsarSettings(ClientSettings):
     consumer_name: str = field(default_factory=lambda: secrets.token_hex(5))
     most_permits: int = MOST_PERMITS
     partition_poll_s: float = 60.0
+    lag_poll_s: float = 15.0
 
     @property
     def wire_type(self) -> "pb.CommandSubscribe.SubType":

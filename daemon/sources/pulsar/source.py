@@ -29,6 +29,7 @@ from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from .coverage import MOST_INTERVALS
 from .partition import Partition, Stage, StartAt
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
+from .stats import Stats
 from .watch import Watch
 
 __all__ = ["PulsarSource"]
@@ -67,6 +68,7 @@ class PulsarSource:
         self._by_log: dict[Log, Partition] = {}
         self._counts: dict[Topic, int] = {}  # partitions of each configured topic
         self._watch = Watch(self)
+        self._stats = Stats(self, metrics)
         self._offered: list[Assignment] = []
         self._revoked: dict[str, list[int]] = {}  # by reason; told together at the end of the turn
         self._tasks: set[asyncio.Task[None]] = set()
@@ -220,6 +222,7 @@ class PulsarSource:
                 for link in links
             ],
             "reconnects": dict(self._reconnects),
+            "lag": self._stats.status(self._loop.time()),
         }
 
     async def close(self, timeout: float) -> None:
@@ -241,8 +244,8 @@ class PulsarSource:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for link in links:
-                self._count(link)
+            self._stats.count(links)
+            self._stats.close()
             await self.cluster.close()
 
     # --- what partitions ask for
@@ -360,7 +363,7 @@ class PulsarSource:
             return
         if not self.cluster.ready and self._unreachable_since is None:
             self._unreachable_since = self._loop.time()
-        self._count(link)
+        self._stats.count((link,))
         log.warning("connection lost", broker=str(link.address), reason=str(reason or "closed by the broker"))
         word = link.why(reason)
         self._reconnects[word] += 1
@@ -408,27 +411,12 @@ class PulsarSource:
         self._look_after_consumers(now)
         if self._watch.due(now):
             self._watch.look(now)
-            for link in tuple(self.cluster.links.values()):
-                self._count(link)
+            self._stats.count(self.cluster.links.values())
+            self._stats.look(now)
             self._poll(now)
         for link in tuple(self.cluster.links.values()):
             if link.connection.has_outbound:
                 link.flush()
-
-    def _count(self, link: Link) -> None:
-        if self._metrics is None:
-            return
-        now = link.counters()
-        permits, acks, receipts, landed, staged, redelivered = (
-            new - old for new, old in zip(now, link.counted, strict=True)
-        )
-        link.counted = now
-        self._metrics.granted(permits)
-        self._metrics.acks_sent(acks)
-        self._metrics.ack_receipts(receipts)
-        self._metrics.cut(landed, "landed")
-        self._metrics.cut(staged, "staged")
-        self._metrics.redelivered(redelivered)
 
     def _look_after_consumers(self, now: float) -> None:
         touched, self._touched = self._touched, set()
