@@ -3,8 +3,8 @@
     python bench/replay_server.py --messages 1000000 --size 100 --batch 1000 --codec lz4 --partitions 4
 
 Prints one JSON line when it listens: url, port, topic, and what it will send to each new subscription. Any topic name
-and any subscription will do; every new subscription gets everything from the beginning, acknowledgements are taken and
-forgotten. SIGTERM or Ctrl-C ends it; then it prints a second line with its CPU time. Frames of entries up to
+and any subscription will do; every new subscription gets everything from the beginning, acknowledgements only move a
+cursor that is told. SIGTERM or Ctrl-C ends it; then it prints a second line with its CPU time. Frames of entries up to
 8 KiB are held in memory whole, so small batches of large messages need as much memory as they send.
 """
 
@@ -117,6 +117,7 @@ class Consumer:
         self.frames = frames
         self.permits = 0
         self.next = 0
+        self.confirmed = -1  # the last entry up to which everything was acknowledged
 
     def take(self) -> list[memoryview]:
         """Return the next frames, of about SLICE_BYTES at most; debits what they cost."""
@@ -203,6 +204,7 @@ class Connection:
             if (consumer := self.consumers.get(command.flow.consumer_id)) is not None:
                 consumer.permits += command.flow.messagePermits
         elif kind == Command.ACK:
+            self.acknowledge(command.ack)
             if command.ack.HasField("request_id"):
                 answer = pb.CommandAckResponse(consumer_id=command.ack.consumer_id, request_id=command.ack.request_id)
                 self.send(Command.ACK_RESPONSE, ackResponse=answer)
@@ -245,6 +247,11 @@ class Connection:
         elif kind == Command.REDELIVER_UNACKNOWLEDGED_MESSAGES:
             self.rewind(command.redeliverUnacknowledgedMessages.consumer_id)
 
+    def acknowledge(self, ack: pb.CommandAck) -> None:
+        """Move the cursor: to a cumulative position, or, which is good enough here, to the highest of single ones."""
+        if (consumer := self.consumers.get(ack.consumer_id)) is not None and ack.message_id:
+            consumer.confirmed = max(consumer.confirmed, *(one.entryId for one in ack.message_id))
+
     def rewind(self, consumer_id: int) -> None:
         """Send a consumer everything again."""
         if (consumer := self.consumers.get(consumer_id)) is not None:
@@ -260,16 +267,19 @@ class Connection:
             self.send(Command.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change)
 
     def last_id(self, request: pb.CommandGetLastMessageId) -> None:
-        """Tell where the end is; nothing is ever acknowledged."""
+        """Tell where the end and the cursor are."""
         entry = self.server.plan.entry
-        count = self.consumers[request.consumer_id].frames.count
+        consumer = self.consumers[request.consumer_id]
+        count = consumer.frames.count
         last = pb.MessageIdData(ledgerId=LEDGER, entryId=(FIRST_ENTRY + count - 1 if count else -1) % (1 << 64))
         if entry.batched and count:
             last.batch_index = entry.messages - 1
         answer = pb.CommandGetLastMessageIdResponse(
             request_id=request.request_id,
             last_message_id=last,
-            consumer_mark_delete_position=pb.MessageIdData(ledgerId=LEDGER, entryId=FIRST_ENTRY - 1),
+            consumer_mark_delete_position=pb.MessageIdData(
+                ledgerId=LEDGER, entryId=max(consumer.confirmed, FIRST_ENTRY - 1)
+            ),
         )
         self.send(Command.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
 

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Position, Span, format_position
+from fastwire.position import Coverage, Position, Span
 
 from .backoff import Backoff
+from .beginning import refuse_lost_dataset, tell_first_positions
 from .budget import Budget
 from .errors import (
     DatasetError,
@@ -30,7 +31,7 @@ from .metrics import PipelineMetrics, PipelineState
 from .roll import Roll, RollPolicy
 from .sinks.base import LoggedSink, Sink
 from .sinks.thread import SinkThread
-from .sources.base import Assignment, First, LogStopped, Source, SourceEvents, SourceFailed
+from .sources.base import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
@@ -83,6 +84,7 @@ class Pipeline:
         self.error: str | None = None
         self.rows_received = 0
         self.bytes_received = 0
+        self.chunks_received = 0
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)  # files and their bytes
@@ -113,6 +115,7 @@ class Pipeline:
         self._sink_open = False
         self._existed = True
         self._wake = asyncio.Event()
+        self._counted = (0, 0, 0)  # rows, bytes and chunks that the metrics have
 
     # --- what the source tells us; on the loop's thread, never blocking
 
@@ -125,7 +128,7 @@ class Pipeline:
         self._chunks.append(chunk)
         self.rows_received += chunk.rows
         self.bytes_received += chunk.payload_bytes
-        self._metrics.received(chunk.rows, chunk.payload_bytes)
+        self.chunks_received += 1
         if chunk.diverted:
             self._metrics.diverted(len(chunk.diverted))
         if self._max_records is not None and self.rows_received >= self._max_records:
@@ -319,7 +322,6 @@ class Pipeline:
             chunk.release()
             del chunk
         self._roll.wrote(rows, diverted, self._clock())
-        self._metrics.roll(self._roll.rows, self._staged_bytes())
         self._weigh()
         if len(self._chunks) < QUEUED_CHUNKS:
             self._source.resume()
@@ -336,7 +338,7 @@ class Pipeline:
         published = self._published()
         self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
         self.published = published
-        self._metrics.roll(0, 0)
+        self.count()
         self._weigh()
         log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
         self._source.landed(self.coverage)
@@ -362,49 +364,18 @@ class Pipeline:
         if sink is not None:
             self.coverage = await self._sink.run(sink.refresh)
             if not self._existed:
-                self._refuse_lost_dataset(assignments)
+                if not self._create:
+                    refuse_lost_dataset(assignments, self.coverage, self._source.system)
                 if not sink.exists:
                     await self._sink.run(sink.create_dataset)
         firsts = await self._source.resolve(assignments, self.coverage)
         if firsts:
-            self._tell_progress(firsts)
+            tell_first_positions(firsts, self.name)
             await self._write(marker_chunk([first.span for first in firsts]))
             await self._commit("first positions")
         self._source.grant(assignments, self.coverage)
         if self.state == "starting":
             self._state("running")
-
-    def _refuse_lost_dataset(self, assignments: Sequence[Assignment]) -> None:
-        """A subscription that has moved and no dataset: was /data not mounted? Only the user can tell."""
-        if self._create:
-            return
-        moved = [a for a in assignments if a.progress and self.coverage.start(a.log) is None]
-        if moved:
-            raise SourceFailed(
-                f"the dataset does not exist, but the subscription has already confirmed records of {moved[0].log}"
-                f" up to {format_position(self._source.system, moved[0].cursor or Position(-1, -1))}. If the folder"
-                " should be there, look why it is not (a file system that is not mounted?). To begin a new dataset"
-                " behind what was confirmed, set sink.create = true",
-                configuration=True,
-            )
-
-    def _tell_progress(self, firsts: Sequence[First]) -> None:
-        for first in firsts:
-            if first.span.gap is not None:
-                log.warning(
-                    "records are gone from the broker; a gap is declared",
-                    pipeline=self.name,
-                    topic=first.span.log.topic,
-                    partition=first.span.log.partition,
-                    reason=first.span.gap.reason,
-                )
-            elif first.progress:
-                log.info(
-                    "begins behind what the subscription has confirmed",
-                    pipeline=self.name,
-                    topic=first.span.log.topic,
-                    partition=first.span.log.partition,
-                )
 
     # --- opening, starting over, ending
 
@@ -448,7 +419,7 @@ class Pipeline:
         self._drop_chunks()
         self._roll.restart()
         self._commit_reason = None
-        self._metrics.roll(0, 0)
+        self.count()
         await self._open()
         self._source.landed(self.coverage)
         self._source.resume()
@@ -482,6 +453,7 @@ class Pipeline:
             if self._sink_open:
                 await self._sink.run(self._sink.sink.close)
             self._sink.shutdown()
+            self.count()
 
     async def _watch_end(self, starting: "asyncio.Future[None]") -> None:
         """``--until-end``: drain when everything up to the heads seen at the start has landed."""
@@ -536,6 +508,15 @@ class Pipeline:
             raise SourceFailed(f"no broker could be reached for {UNREACHABLE_LIMIT_S:.0f} s")
 
     # --- small change
+
+    def count(self) -> None:
+        """Bring the metrics up to date: now and then, for even a counter costs much beside a chunk."""
+        now = self.rows_received, self.bytes_received, self.chunks_received
+        rows, payload, chunks = (new - old for new, old in zip(now, self._counted, strict=True))
+        self._counted = now
+        if chunks:
+            self._metrics.received(rows, payload, chunks)
+        self._metrics.roll(self._roll.rows, self._staged_bytes())
 
     def _background_ended(self, task: "asyncio.Future[None]") -> None:
         if not task.cancelled() and (exc := task.exception()) is not None:

@@ -76,8 +76,12 @@ class _Running:
         self.task = task
         self._waiting: str | None = None
 
-    def tell_waiting(self, name: str, metrics: DaemonMetrics) -> None:
-        """Say once that the sink waits, and once that it goes on; count the time. Called every PROGRESS_INTERVAL_S."""
+    def tell(self, name: str, metrics: DaemonMetrics) -> None:
+        """Bring the metrics up to date; say once that the sink waits, and once that it goes on; count that time.
+
+        Called every PROGRESS_INTERVAL_S.
+        """
+        self.pipeline.count()
         waiting = self.pipeline.waiting
         if waiting is not None:
             metrics.pipeline(name).disk_full(PROGRESS_INTERVAL_S)
@@ -330,7 +334,7 @@ class Service:
             while True:
                 progress.show(self._facts())
                 for name, running in self._running.items():
-                    running.tell_waiting(name, self._metrics)
+                    running.tell(name, self._metrics)
                 await asyncio.sleep(PROGRESS_INTERVAL_S)
         finally:
             progress.close()

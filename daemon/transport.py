@@ -36,7 +36,10 @@ class Pause(IntFlag):
     REST = 8  # read moderation
 
 
-_LONG = Pause.MEMORY | Pause.QUEUE
+# Plain numbers: an operation on a flag costs a microsecond, and some are asked at every read.
+_LONG = int(Pause.MEMORY | Pause.QUEUE)
+_MORE = int(Pause.MORE)
+_REST = int(Pause.REST)
 
 
 class Transport(asyncio.BufferedProtocol, Generic[E]):
@@ -56,12 +59,14 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         after_read: Callable[[], None] | None = None,
     ) -> None:
         self.machine = machine
-        self.paused = Pause.NONE
+        self.paused = 0  # Pause flags, as a number
         self.reads = 0
         self.bytes_read = 0
         self.rests = 0
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
+        self._receive = machine.receive
+        self._take_outbound = machine.take_outbound
         self._on_events = on_events
         self._on_lost = on_lost
         self._after_read = after_read or _do_nothing
@@ -118,11 +123,11 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
 
     def flush(self) -> None:
         """Write what the machine has to say."""
-        out = self.machine.take_outbound()
+        out = self._take_outbound()
         if out and self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(out)  # one system call for all of them
-        if self.paused & Pause.REST and self.machine.awaiting:
-            self.go_on(Pause.REST)
+        if self.paused & _REST and self.machine.awaiting:
+            self.go_on(_REST)
 
     def tick(self) -> None:
         """Let the machine see the time."""
@@ -132,9 +137,10 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
             self._on_events(events)
         self.flush()
 
-    def pause(self, why: Pause) -> None:
-        """Read nothing until ``go_on`` was called for every reason that was given."""
-        before, self.paused = self.paused, self.paused | why
+    def pause(self, why: int) -> None:
+        """Read nothing until ``go_on`` was called for every reason (``Pause``) that was given."""
+        before = self.paused
+        self.paused = before | int(why)
         if not before:
             self._pause_reading()
         if why & _LONG and not before & _LONG:
@@ -146,14 +152,15 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         if self.paused and self.open:
             cast(asyncio.Transport, self._transport).pause_reading()
 
-    def go_on(self, why: Pause) -> None:
+    def go_on(self, why: int) -> None:
         """One reason to pause is gone."""
-        before, self.paused = self.paused, self.paused & ~why
+        before = self.paused
+        self.paused = before & ~int(why)
         if before & _LONG and not self.paused & _LONG:
             self.machine.resume(self._time())
-            if self.paused & Pause.MORE:
+            if self.paused & _MORE:
                 self._loop.call_soon(self._again)
-        if why & Pause.REST and self._rest is not None:
+        if why & _REST and self._rest is not None:
             self._rest.cancel()
             self._rest = None
         if before and not self.paused and self.open:
@@ -187,7 +194,7 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
 
     def _take(self, nbytes: int, now: float) -> None:
         try:
-            events = self.machine.receive(nbytes, now)
+            events = self._receive(nbytes, now)
         except FastwireError as exc:
             self.abort(exc)
             return
@@ -196,17 +203,17 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         self._after_read()
         self.flush()
         if self.machine.more and self.open:
-            self.pause(Pause.MORE)
+            self.pause(_MORE)
             if not self.paused & _LONG:
                 self._loop.call_soon(self._again)
 
     def _again(self) -> None:
         """Go on with what was read before; unless somebody has lost patience or room meanwhile."""
-        if not self.paused & Pause.MORE or self.paused & _LONG or not self.open:
+        if not self.paused & _MORE or self.paused & _LONG or not self.open:
             return
         self._take(0, self._time())
         if not self.machine.more:
-            self.go_on(Pause.MORE)
+            self.go_on(_MORE)
 
     def _moderate(self, nbytes: int, now: float) -> None:
         sizes = self._sizes
@@ -223,12 +230,12 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         if self.paused or self.machine.awaiting or not self.open:
             return
         self.rests += 1
-        self.pause(Pause.REST)
+        self.pause(_REST)
         self._rest = self._loop.call_later(REST_S, self._rested)
 
     def _rested(self) -> None:
         self._rest = None
-        self.go_on(Pause.REST)
+        self.go_on(_REST)
 
 
 def _ignore(_: object) -> None:

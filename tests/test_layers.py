@@ -40,7 +40,7 @@ DAEMON = (
     {"connect"},
     {"service", "checks", "produce", "tail"},
     {"pipeline"},
-    {"roll", "load"},
+    {"roll", "load", "beginning"},
     {"sources", "sinks"},
     {"pulsar"},
     {"dataset", "encoders"},

@@ -584,7 +584,7 @@ def test_while_nothing_is_read_the_connection_lives() -> None:
                 pipe.source.on_budget(Level.STOP)
                 for _ in range(12):
                     # Ten seconds in the life of this test.
-                    link.connection._pinged_at = -1e9
+                    link.connection._suspended_ping_at = 0.0
                     await asyncio.sleep(0.1)
                 pipe.source.on_budget(Level.FREE)
                 broker.append("t", entries(0, 5))

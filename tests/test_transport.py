@@ -241,7 +241,7 @@ def test_more_turns_before_more_bytes(run: Runner) -> None:
         pair.peer.transport.write(b"a")
         await pair.until(lambda: len(pair.events) == 4)
         assert pair.events == [b"a", "turn", "turn", "turn"]
-        assert pair.transport.paused is Pause.NONE
+        assert pair.transport.paused == Pause.NONE
         pair.peer.transport.write(b"b")
         await pair.until(lambda: pair.machine.data == b"ab")
         await pair.close()
@@ -268,7 +268,7 @@ def test_more_turns_wait_for_room(run: Runner) -> None:
         assert pair.events == [b"a"]
         pair.transport.go_on(Pause.QUEUE)
         await pair.until(lambda: len(pair.events) == 3)
-        assert pair.transport.paused is Pause.NONE
+        assert pair.transport.paused == Pause.NONE
         await pair.close()
 
     run(main)
@@ -369,7 +369,7 @@ def test_small_reads_in_close_order_rest(moderated: Any) -> None:
         read(100, 0.001)
     assert wire.reading
     read(100, 0.001)
-    assert transport.paused is Pause.REST
+    assert transport.paused == Pause.REST
     assert not wire.reading
     clock.advance(REST_S)
     assert wire.reading
@@ -411,7 +411,7 @@ def test_reading_never_rests_while_an_answer_is_awaited(moderated: Any) -> None:
     machine.out = [b"a question"]
     transport.flush()
     assert wire.reading
-    assert transport.paused is Pause.NONE
+    assert transport.paused == Pause.NONE
 
 
 def test_a_rest_does_not_end_another_pause(moderated: Any) -> None:

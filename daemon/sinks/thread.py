@@ -1,35 +1,71 @@
 """The thread that a pipeline's sink lives on."""
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from .base import Sink
 
 __all__ = ["SinkThread"]
 
 _T = TypeVar("_T")
+_Job = tuple[Callable[..., Any], tuple[object, ...], "asyncio.Future[Any]"]
 
 
 class SinkThread:
-    """Runs the blocking calls of one sink, one at a time, on a thread of its own."""
+    """Runs the blocking calls of one sink, one at a time, on a thread of its own. Made on the loop's thread."""
 
     def __init__(self, sink: Sink, name: str) -> None:
         self.sink = sink
         self.busy_since: float | None = None
         """Loop time since when a call runs; None while none does."""
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"sink-{name}")
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        # An executor of the standard library does the same, and costs as much as the decoding of a thousand records.
+        self._thread = threading.Thread(
+            target=_work, args=(self._jobs, self._loop.call_soon_threadsafe), name=f"sink-{name}", daemon=True
+        )
+        self._thread.start()
 
     async def run(self, call: Callable[..., _T], *args: object) -> _T:
         """Return what ``call`` returns; it runs after all calls that were made before."""
-        loop = asyncio.get_running_loop()
-        self.busy_since = loop.time()
+        done: asyncio.Future[_T] = self._loop.create_future()
+        self.busy_since = self._loop.time()
+        self._jobs.put((call, args, done))
         try:
-            return await loop.run_in_executor(self._thread, call, *args)
+            return await done
         finally:
             self.busy_since = None
+            del done  # an exception in it holds this frame, and with it the arguments
 
     def shutdown(self) -> None:
         """No call may follow; one that is running goes on."""
-        self._thread.shutdown(wait=False)
+        self._jobs.put(None)
+
+
+def _work(jobs: "SimpleQueue[_Job | None]", tell: Callable[..., object]) -> None:
+    while (job := jobs.get()) is not None:
+        call, args, done = job
+        try:
+            told: tuple[Any, ...] = (_succeed, done, call(*args))
+        except BaseException as exc:
+            told = (_fail, done, exc)
+        # Nothing of a call may be held until the next one comes: its argument keeps a chunk in memory.
+        del job, call, args, done
+        try:
+            tell(*told)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+        del told
+
+
+def _succeed(done: "asyncio.Future[Any]", result: object) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _fail(done: "asyncio.Future[Any]", error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)

@@ -49,6 +49,7 @@ __all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
 
 KEEP_ALIVE_S = 30.0
 SUSPENDED_PING_S = 10.0  # a broker drops whoever is silent for one to two of its own intervals
+SUSPENDED_FIRST_PING_S = 1.0  # most pauses are over by then, and there may be a hundred a second
 OPERATION_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 RECEIPTS_SINCE = 17
@@ -132,6 +133,7 @@ class Connection:
         self._received_at = 0.0
         self._pinged_at: float | None = None
         self._suspended_at: float | None = None
+        self._suspended_ping_at = 0.0
         self._connect_deadline = 0.0
 
     # --- bytes in
@@ -224,8 +226,9 @@ class Connection:
         if self.state is not State.READY:
             return _NOTHING
         if self._suspended_at is not None:
-            if self._pinged_at is None or now - self._pinged_at >= SUSPENDED_PING_S:
+            if now >= self._suspended_ping_at:
                 self._ping(now)
+                self._suspended_ping_at = now + SUSPENDED_PING_S
             return _NOTHING
         if self._pinged_at is not None and self._received_at > self._pinged_at:
             self._pinged_at = None  # anything received proves life
@@ -253,7 +256,7 @@ class Connection:
         if self.state is not State.READY:
             return None
         if self._suspended_at is not None:
-            return self._suspended_at if self._pinged_at is None else self._pinged_at + SUSPENDED_PING_S
+            return self._suspended_ping_at
         alive = self._received_at if self._pinged_at is None else max(self._pinged_at, self._received_at)
         deadline = alive + self._keep_alive_s
         if self._pending:
@@ -268,9 +271,7 @@ class Connection:
         """
         if self._suspended_at is None:
             self._suspended_at = now
-            self._pinged_at = None
-            if self.state is State.READY:
-                self._ping(now)
+            self._suspended_ping_at = now + SUSPENDED_FIRST_PING_S
 
     def resume(self, now: float) -> None:
         """Reading goes on."""
