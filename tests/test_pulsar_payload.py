@@ -100,6 +100,7 @@ def test_the_worked_compression() -> None:
     }
     for codec, text in wanted.items():
         assert compress(codec, b"fastwire") == bytes.fromhex(text), codec
+    assert compress(Compression.LZ4, b"") == b"\0"  # as the official client stores it
     assert compress(Compression.ZLIB, b"fastwire", open_ended=True) == bytes.fromhex("789c4a4b2c2e29cf2c4a05000000ffff")
 
 

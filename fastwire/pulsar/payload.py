@@ -130,7 +130,8 @@ def compress(codec: Compression, data: bytes, *, open_ended: bool = False) -> by
         case Compression.NONE:
             return data
         case Compression.LZ4:
-            return bytes(cramjam.lz4.compress_block(data, store_size=False)) if data else b""
+            # Nothing is one byte of LZ4; official clients read beyond a payload that has none.
+            return bytes(cramjam.lz4.compress_block(data, store_size=False)) if data else b"\0"
         case Compression.ZLIB:
             stream = zlib.compressobj()
             return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH if open_ended else zlib.Z_FINISH)
