@@ -505,7 +505,8 @@ class Pipeline:
     def _give_up_without_broker(self, now: float) -> None:
         since = self._source.unreachable_since
         if since is not None and now - since > UNREACHABLE_LIMIT_S:
-            raise SourceFailed(f"no broker could be reached for {UNREACHABLE_LIMIT_S:.0f} s")
+            why = self._source.unreachable_because
+            raise SourceFailed(f"no broker could be reached for {UNREACHABLE_LIMIT_S:.0f} s{why and f': {why}'}")
 
     # --- small change
 

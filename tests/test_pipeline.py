@@ -70,6 +70,7 @@ class NotingSource:
         self.head: Position | None = None
         self.peer_is_done = True
         self.unreachable_since: float | None = None
+        self.unreachable_because = ""
         self.start_error: Exception | None = None
         self.firsts = True
         self.assign = True
@@ -531,9 +532,10 @@ def test_until_end_gives_up_without_a_broker() -> None:
         def prepare(source: NotingSource) -> None:
             source.assign = False
             source.unreachable_since = asyncio.get_running_loop().time() - 31
+            source.unreachable_because = "the door is shut"
 
         bed.prepare = prepare
-        with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s"):
+        with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s: the door is shut"):
             await bed.pipeline.run()
 
     run(go())

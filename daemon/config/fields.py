@@ -13,6 +13,7 @@ from pydantic import PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
 from fastwire.columns.schema import COLUMNS
 from fastwire.position import Position, parse_position
+from fastwire.pulsar.namespace import TopicPattern, parse_pattern
 from fastwire.pulsar.topic import ServiceUrl, parse_topic
 
 from .address import HttpAddress, parse_http_address, parse_url
@@ -29,6 +30,7 @@ __all__ = [
     "IssuerUrl",
     "Natural",
     "Password",
+    "Pattern",
     "Secret",
     "Size",
     "SomeSize",
@@ -184,6 +186,12 @@ IssuerUrl = Annotated[
 ]
 FolderPath = Annotated[Path, PlainValidator(_path), WithJsonSchema({"type": "string"})]
 Topic = Annotated[str, PlainValidator(_topic), _schema("string", "persistent://public/default/orders")]
+Pattern = Annotated[
+    TopicPattern,
+    PlainValidator(lambda value: parse_pattern(_text(value))),
+    _as_text,
+    _schema("string", "persistent://public/default/orders-.*"),
+]
 Column = Annotated[
     str,
     PlainValidator(_column),

@@ -16,6 +16,7 @@ from .fields import (
     IssuerUrl,
     Natural,
     Password,
+    Pattern,
     Secret,
     Size,
     SomeSize,
@@ -121,16 +122,20 @@ class SourceConfig(_Table):
 
     url: Url
     """The broker: pulsar://host:port or pulsar+ssl://host:port, several hosts separated by commas."""
-    topics: tuple[Topic, ...]
+    topics: tuple[Topic, ...] = ()
     """Topics by name; a partitioned topic stands for all its partitions."""
+    topics_pattern: Pattern | None = None
+    """Instead of topics: those of one namespace whose names match, also those that come later."""
     subscription: Text
     """The name under which the broker keeps our progress; `group` is an alias."""
     subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
     """How the subscription is shared with other consumers."""
     start: StartField
-    """Where to begin on a topic of which nothing has landed yet."""
+    """Where to begin on a topic of which nothing has landed yet; what is added later is read from its beginning."""
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
+    listener: Text | None = None
+    """The name of the broker's advertised listener whose addresses we can reach."""
     cluster: Text | None = None
     """The name of the cluster in the log of the dataset; by default the hosts of the URL at its creation."""
     incarnation: Natural = 0

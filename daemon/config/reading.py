@@ -83,7 +83,10 @@ def json_schema() -> dict[str, Any]:
     source, sink = schema["$defs"]["SourceConfig"], schema["$defs"]["SinkConfig"]
     source["properties"]["group"] = {**source["properties"]["subscription"], "description": "Alias of subscription."}
     source["required"].remove("subscription")
-    source["oneOf"] = [{"required": ["subscription"]}, {"required": ["group"]}]
+    source["allOf"] = [
+        {"oneOf": [{"required": [key]} for key in keys]}
+        for keys in (("subscription", "group"), ("topics", "topics_pattern"))
+    ]
     # A plug-in has keys of its own, so only the built-in sinks can be held to ours.
     sink["additionalProperties"] = True
     sink["if"] = {"properties": {"type": {"enum": [*DATASET_TYPES, *PLAIN_TYPES]}}}
@@ -95,7 +98,6 @@ def json_schema() -> dict[str, Any]:
 
 _LATER: Mapping[tuple[str, str], str] = {
     ("", "spark"): "the Spark job is not supported by this version",
-    ("source", "topics_pattern"): 'patterns are not supported by this version: name the topics in topics = ["…"]',
 }
 _REQUIRED: Mapping[str, str] = {
     "pipelines": "is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]",
@@ -104,7 +106,7 @@ _REQUIRED: Mapping[str, str] = {
     "start": f"is required, because no choice suits everybody: {START_CHOICES}",
     "subscription": "is required: the name under which the broker keeps the progress",
     "url": 'is required: the broker, such as "pulsar://127.0.0.1:6650"',
-    "topics": 'is required: the names of the topics, such as ["persistent://public/default/orders"]',
+    "topics": 'is required: the names of the topics, such as ["persistent://public/default/orders"], or topics_pattern',
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
 }
 _WAYS_IN = ["token", "token_file", "user", "oauth2"]
@@ -216,6 +218,11 @@ class _Reading:
 
     def _check_topics(self, path: KeyPath, source: dict[str, Any]) -> None:
         topics = source.get("topics")
+        given = isinstance(self._tree["pipelines"][path[1]].get("source"), dict)
+        if given and "topics" not in source and "topics_pattern" not in source:
+            self._problem((*path, "topics"), _REQUIRED["topics"])
+        if "topics" in source and "topics_pattern" in source:
+            self._problem((*path, "topics_pattern"), "topics stands here too: use one of them")
         if topics == []:
             self._problem((*path, "topics"), "names no topic")
         seen: dict[str, str] = {}

@@ -2,20 +2,24 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.connection import Connection
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl
 from fastwire.wire.pool import Pool
 
 from ..shared import shared
-from .link import Link, LinkOwner
+from .link import Link, LinkOwner, Request
 from .lookup import MOST_REDIRECTS, broker_address
 from .settings import ClientSettings
 
 __all__ = ["Cluster"]
+
+QUESTIONS_AT_ONCE = 50  # of the kind that a broker answers with TooManyRequests if there are too many
 
 
 class Cluster:
@@ -23,6 +27,7 @@ class Cluster:
 
     def __init__(self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
         self.links: dict[tuple[Address, Address], Link] = {}
+        self.failure = ""  # why the last attempt to connect has failed; "" once one has not
         self._settings = settings
         self._slots = slots
         self._pool = pool
@@ -33,6 +38,7 @@ class Cluster:
         self._opening: dict[tuple[Address, Address], asyncio.Task[Link]] = {}
         self._looking: dict[tuple[str, ServiceUrl], asyncio.Task[Link]] = {}
         self._turn: dict[ServiceUrl, int] = {}
+        self._gate = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
     # --- connections
 
@@ -64,6 +70,7 @@ class Cluster:
             await link.open()
         except FastwireError as exc:
             self.forget(link)
+            self.failure = str(exc)
             # Tasks, futures and frames hold each other by way of their exception, until the next full collection.
             # The receive buffer of a failed attempt must not wait for that: whoever waits for a broker tries often.
             del link
@@ -72,6 +79,7 @@ class Cluster:
         except BaseException:
             self.forget(link)
             raise
+        self.failure = ""
         return link
 
     def forget(self, link: Link) -> None:
@@ -100,23 +108,20 @@ class Cluster:
 
         Without ``create`` the question does not make a broker create it, where the broker knows that wish.
         """
-        link, _ = await self._service_link(service)
-        try:
-            answer = await link.ask(lambda connection, now: connection.partitioned_metadata(topic, now, create=create))
-        except FastwireError:
-            self._next_turn(service)
-            raise
+        link, _ = await self.service_link(service)
+        answer = await self._question(
+            link, service, lambda connection, now: connection.partitioned_metadata(topic, now, create=create)
+        )
         return answer.partitionMetadataResponse.partitions
 
     async def _look_up(self, topic: str, service: ServiceUrl) -> Link:
-        link, entrance = await self._service_link(service)
+        link, entrance = await self.service_link(service)
+        listener = self._settings.listener
         authoritative = False
         for _ in range(MOST_REDIRECTS + 1):
-            try:
-                found = await self._ask_owner(link, topic, authoritative)
-            except FastwireError:
-                self._next_turn(service)
-                raise
+            ask = partial(_lookup, topic, authoritative, listener)
+            answer = await self._question(link, service, ask)
+            found = answer.lookupTopicResponse
             address = broker_address(found, service.tls)
             link = await self.link(address, entrance if found.proxy_through_service_url else None)
             if found.response == pb.CommandLookupTopicResponse.Connect:
@@ -125,15 +130,17 @@ class Cluster:
         self._next_turn(service)
         raise FastwireError(f"lookup of {topic}: more than {MOST_REDIRECTS} redirects")
 
-    async def _ask_owner(self, link: Link, topic: str, authoritative: bool) -> pb.CommandLookupTopicResponse:
-        listener = self._settings.listener
-        answer = await link.ask(
-            lambda connection, now: connection.lookup(topic, now, authoritative=authoritative, listener=listener)
-        )
-        return answer.lookupTopicResponse
+    async def _question(self, link: Link, service: ServiceUrl, request: Request) -> pb.BaseCommand:
+        """Ask one of the many things that a client asks when it comes; a host that fails us has to wait its turn."""
+        try:
+            async with self._gate:
+                return await link.ask(request)
+        except FastwireError:
+            self._next_turn(service)
+            raise
 
-    async def _service_link(self, service: ServiceUrl) -> tuple[Link, Address]:
-        """A connection to a host of the service URL: the one there is, or to the next host that lets us."""
+    async def service_link(self, service: ServiceUrl) -> tuple[Link, Address]:
+        """A connection to a host of the service URL, and which: the one there is, or the next host that lets us."""
         failure: FastwireError | None = None
         for _ in service.addresses:
             address = service.addresses[self._turn.get(service, 0) % len(service.addresses)]
@@ -165,3 +172,7 @@ class Cluster:
             await asyncio.wait([link.lost for link in links], timeout=1.0)
         for link in links:
             link.abort("closed")
+
+
+def _lookup(topic: str, authoritative: bool, listener: str, connection: Connection, now: float) -> int:
+    return connection.lookup(topic, now, authoritative=authoritative, listener=listener)

@@ -39,7 +39,7 @@ from ..endpoint import LinkLost, RequestTimeout
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkLost", "LinkOwner", "ProducerTenant", "RequestTimeout", "Tenant"]
+__all__ = ["Link", "LinkLost", "LinkOwner", "ProducerTenant", "Request", "RequestTimeout", "Tenant"]
 
 # 128 KiB is what one read brings when we are faster than the sender, a MiB when we are not.
 RECEIVE_BYTES = 1 << 20
@@ -106,7 +106,7 @@ class Link:
         self.server = ""
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self.diverts = settings.on_corrupt == "divert"
-        self._physical = physical
+        self.physical = physical  # where the socket leads: the broker, or a proxy before it
         self._settings = settings
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -144,12 +144,12 @@ class Link:
         """
         settings = self._settings
         data = self._shown = await settings.credentials.data()
-        tls = settings.tls.context() if settings.tls is not None and self._physical.tls else None
+        tls = settings.tls.context() if settings.tls is not None and self.physical.tls else None
         try:
             await open_transport(
                 self.transport,
-                self._physical.host,
-                self._physical.port,
+                self.physical.host,
+                self.physical.port,
                 tls=tls,
                 server_name=settings.server_name,
                 timeout_s=settings.connect_timeout_s,
@@ -163,7 +163,7 @@ class Link:
             self._loop.time(),
             method=settings.credentials.method,
             data=data,
-            proxy_to="" if self._physical == self.address else self.address.netloc,
+            proxy_to="" if self.physical == self.address else self.address.netloc,
         )
         self.transport.flush()
         try:

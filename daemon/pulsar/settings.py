@@ -35,5 +35,6 @@ def client_fields(source: SourceConfig) -> dict[str, Any]:
         "credentials": credentials(source.auth, client_certificate=source.tls.cert is not None),
         "tls": ClientTls(source.tls) if source.url.tls else None,
         "server_name": source.tls.server_name or "",
+        "listener": source.listener or "",
         "on_corrupt": source.on_corrupt,
     }

@@ -184,6 +184,10 @@ class Source(Protocol):
     def unreachable_since(self) -> float | None:
         """Loop time since when no connection is up; None while there is one."""
 
+    @property
+    def unreachable_because(self) -> str:
+        """Why the last attempt to connect has failed; "" if none was made, or it has not."""
+
     def status(self) -> dict[str, Any]:
         """What ``/status`` shows: plain values, no secrets."""
 

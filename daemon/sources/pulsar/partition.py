@@ -24,14 +24,13 @@ from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
 from ...pulsar.refusal import is_for_good
 from ..base import Assignment, First, LogStopped, SourceFailed
+from .beginning import StartAt
 from .coverage import Landed, declared_gap, landed_of, newly_landed
 
-__all__ = ["Host", "Partition", "Stage", "StartAt"]
+__all__ = ["Host", "Partition", "Stage"]
 
 LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)  # both on the wire as they stand
 ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
-
-StartAt = str | datetime | Position  # "earliest", "latest", a time, last consumed
 
 log = get_logger("source")
 
@@ -44,6 +43,7 @@ class Stage(Enum):
     ASSIGNED = "assigned"
     READING = "reading"
     STOPPED = "stopped"
+    GONE = "gone"  # the topic was deleted; should it come again, so does the partition
 
 
 class OvertakenError(FastwireError):
@@ -67,6 +67,7 @@ class Host(Protocol):
     def stopped(self, partition: "Partition", error: LogStopped) -> None: ...
     def refused(self, error: SourceFailed) -> None: ...
     def moved(self, partition: "Partition", service: ServiceUrl) -> None: ...
+    def missed(self, partition: "Partition") -> None: ...
     def reconnecting(self, partition: "Partition", reason: str) -> None: ...
     def run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]": ...
 
@@ -75,13 +76,23 @@ class Partition:
     """Keeps one consumer subscribed. ``assignment`` is the current one, ``granted`` whether we ask for records."""
 
     def __init__(
-        self, host: Host, index: int, log_: Log, consumer: Consumer, service: ServiceUrl, *, first: bool, late: bool
+        self,
+        host: Host,
+        index: int,
+        log_: Log,
+        consumer: Consumer,
+        service: ServiceUrl,
+        *,
+        first: bool,
+        late: bool,
+        discovered: bool = False,
     ) -> None:
         self.index = index
         self.log = log_
         self.consumer = consumer
         self.service = service
-        self.late = late  # appeared while we were reading: from its beginning, or what came before the poll is lost
+        self.late = late  # appeared since reading began: from its beginning, or what came before we saw it is lost
+        self.discovered = discovered  # of a topic that may come and go
         self.assignment: Assignment | None = None
         self.granted = False
         self.was_granted = False
@@ -99,7 +110,7 @@ class Partition:
         self._backoff = Backoff()
         self._first = first  # never subscribed yet, and a refusal for good ends the source
         self._task: asyncio.Task[None] | None = None
-        self._hint: Address | None = None
+        self._hint: tuple[Address, Address | None] | None = None  # the new owner, and the proxy that leads there
         self._seeking = False
         self._active = asyncio.Event()
         self._began: Position | None = None  # the resolved first position, for sinks that do not know it
@@ -112,8 +123,9 @@ class Partition:
 
     def on_closed(self, event: ConsumerClosed) -> None:
         url = event.assigned_url_tls if self.service.tls else event.assigned_url
+        proxy = self.link.physical if self.link is not None and self.link.physical != self.link.address else None
         try:
-            self._hint = parse_address(url) if url else None
+            self._hint = (parse_address(url), proxy) if url else None
         except ValueError:
             self._hint = None
         self._detached("closed by the broker")
@@ -176,12 +188,17 @@ class Partition:
         self._reconnect(0.0)
 
     def _reconnect(self, delay: float) -> None:
-        if self.stage is not Stage.STOPPED and not self._busy and not self.leaving:
+        if not self.over and not self._busy and not self.leaving:
             self._spawn(self._establish(delay))
 
     @property
     def _busy(self) -> bool:
         return self._task is not None and not self._task.done()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is read any more."""
+        return self.stage in (Stage.STOPPED, Stage.GONE)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._host.run(work, f"{self.log}")
@@ -199,6 +216,8 @@ class Partition:
                 self.error = str(exc)
                 if self._fatal(exc):
                     return
+                if self.discovered and _is_missing(exc):
+                    self._host.missed(self)
                 delay = self._backoff.next()
                 self._complain(exc, delay)
                 continue
@@ -224,7 +243,7 @@ class Partition:
         write("cannot subscribe, trying again", topic=str(self.log), error=str(exc), retry_s=round(delay, 3))
 
     def _fatal(self, exc: FastwireError) -> bool:
-        if not self._first or not is_for_good(exc):
+        if not self._first or not is_for_good(exc) or (self.discovered and _is_missing(exc)):
             return False
         wrong = isinstance(exc, ConfigurationRefused)
         self._host.refused(
@@ -236,7 +255,9 @@ class Partition:
         hint, self._hint = self._hint, None
         topic = self.consumer.want.topic
         cluster = self._host.cluster
-        link = await (cluster.owner(topic, self.service) if hint is None else cluster.link(hint))
+        link = await (cluster.owner(topic, self.service) if hint is None else cluster.link(*hint))
+        if self.over:
+            raise OvertakenError("the topic is gone")
         if not link.ready:
             raise OvertakenError("the connection was lost meanwhile")
         self.link = link
@@ -302,7 +323,7 @@ class Partition:
         if self.link is not None:
             self.link.tenants.pop(self.consumer.consumer_id, None)
             self.link = None
-        if self.stage is not Stage.STOPPED:
+        if not self.over:
             self.stage = Stage.CONNECTING
 
     def _let_go(self, reason: str) -> None:
@@ -385,9 +406,42 @@ class Partition:
             self.stage = Stage.CONNECTING
             self._spawn(self._rejoin())
 
+    def vanish(self) -> None:
+        """The topic was deleted: close the consumer without a word about the subscription, and wait for another."""
+        if self.over:
+            return
+        self._let_go("the topic was deleted")
+        self.stage = Stage.GONE
+        self.error = ""
+        if not self.informed.done():
+            self.informed.set_result(None)
+        task = self._task
+        if task is not None:
+            task.cancel()
+        self._spawn(self._withdraw_behind(task))
+
+    def revive(self) -> None:
+        """A topic of this name is there again: its entries have later positions, so the log goes on with them."""
+        if self.stage is Stage.GONE:
+            self.stage = Stage.CONNECTING
+            self.ended = False
+            self.consumer.acks.forget()
+            self._backoff.reset()
+            self._spawn(self._establish_behind(self._task))
+
+    async def _withdraw_behind(self, task: "asyncio.Task[None] | None") -> None:
+        if task is not None:
+            await asyncio.wait([task])
+        await self._withdraw()
+
+    async def _establish_behind(self, task: "asyncio.Task[None] | None") -> None:
+        if task is not None:
+            await asyncio.wait([task])
+        await self._establish()
+
     def stop(self, error: LogStopped) -> None:
         """Give this log up; the others go on."""
-        if self.stage is Stage.STOPPED:
+        if self.over:
             return
         self.error = str(error)
         self._let_go(self.error)
@@ -492,7 +546,7 @@ class Partition:
     def _offer_again(self) -> None:
         """Give up an assignment before it was granted, subscribe again, and come back with another one."""
         self.assignment = None
-        if self.stage is not Stage.STOPPED and not self._busy:
+        if not self.over and not self._busy:
             self._spawn(self._rejoin(self._backoff.next()))
 
     def grant(self, assignment: Assignment, coverage: Coverage) -> bool:
@@ -546,6 +600,10 @@ class Partition:
             return None
         await self._ask_last()
         return self.cursor
+
+
+def _is_missing(exc: FastwireError) -> bool:
+    return isinstance(exc, BrokerError) and exc.code == pb.TopicNotFound
 
 
 def _position(message_id: pb.MessageIdData) -> Position:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.namespace import TopicPattern
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ...config import SourceConfig, Start
@@ -31,7 +32,8 @@ _TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
 class PulsarSettings(ClientSettings):
     """Everything about one Pulsar source; ``settings_from`` makes it of a configuration."""
 
-    topics: tuple[Topic, ...]
+    topics: tuple[Topic, ...] = ()
+    pattern: TopicPattern | None = None  # instead of ``topics``
     subscription: str
     subscription_type: SubscriptionType
     start: Start
@@ -62,6 +64,7 @@ def settings_from(
     return PulsarSettings(
         **client_fields(source),
         topics=tuple(parse_topic(str(topic)) for topic in source.topics),
+        pattern=source.topics_pattern,
         subscription=source.subscription,
         subscription_type=source.subscription_type,
         start=source.start,

@@ -8,12 +8,11 @@ from typing import Any
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
-from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.connection import State
 from fastwire.pulsar.consumer import Consumer, Phase
-from fastwire.pulsar.request import BrokerError, SubscribeRequest
+from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import ServiceUrl, Topic
+from fastwire.pulsar.topic import ServiceUrl, Topic, parse_topic
 from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
@@ -24,10 +23,12 @@ from ...metrics import PipelineMetrics
 from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
 from ...pulsar.refusal import is_for_good
+from ...pulsar.topics import News, Topics
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from .beginning import Beginnings, StartAt
 from .coverage import MOST_INTERVALS
-from .partition import Partition, Stage, StartAt
+from .partition import Partition, Stage
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
 from .watch import Watch
@@ -66,7 +67,8 @@ class PulsarSource:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._by_log: dict[Log, Partition] = {}
-        self._counts: dict[Topic, int] = {}  # partitions of each configured topic
+        self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
+        self._beginnings = Beginnings(settings)
         self._watch = Watch(self)
         self._stats = Stats(self, metrics)
         self._offered: list[Assignment] = []
@@ -82,7 +84,6 @@ class PulsarSource:
         self._touched: set[int] = set()  # consumers that got something since the last tick
         self._unsettled: set[int] = set()  # those whose permits are below the window
         self._acking: set[int] = set()  # those with acks waiting
-        self._polled_at = 0.0
         self._settling: set[int] = set()
         self._reconnects: Counter[str] = Counter()
 
@@ -95,26 +96,24 @@ class PulsarSource:
                 raise SourceFailed(
                     f"{topic}: non-persistent topics have no positions that could be committed", configuration=True
                 )
+        self._beginnings.learn(coverage)
         self._tick()
         backoff = Backoff()
         while True:
-            try:
-                counts = await asyncio.gather(*(self._count_partitions(topic) for topic in self.settings.topics))
+            news = await self.topics.look()
+            self._take_in(news, first=True)
+            if news.failure is None:
                 break
-            except FastwireError as exc:
-                self._give_up_if_refused(exc)
-                delay = backoff.next()
-                log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
+            self._give_up_if_refused(news.failure)
+            delay = backoff.next()
+            log.warning("cannot find the topics, trying again", error=str(news.failure), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
-        self._polled_at = self._loop.time()
-        for topic, count in zip(self.settings.topics, counts, strict=True):
-            known = sum(one.topic == str(topic.base) for one in coverage.logs())
-            self._counts[topic] = count
-            for index in range(count) if count else (topic.partition,):
-                self._add(topic, index, first=True, late=False)
-            log.info("topic found", topic=str(topic), partitions=count, known_partitions=known)
+        if not self.partitions:
+            log.info("no topic matches yet", pattern=str(self.settings.pattern))
+        self._beginnings.start(self._loop.time())
         for partition in self.partitions:
             partition.start()
+        self.run(self._follow(), "topics")
 
     async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
         """See ``Source.resolve``."""
@@ -147,7 +146,7 @@ class PulsarSource:
     def landed(self, coverage: Coverage) -> None:
         """See ``Source.landed``."""
         for partition in self.partitions:
-            if not partition.was_granted or partition.stage is Stage.STOPPED:
+            if not partition.was_granted or partition.over:
                 continue
             try:
                 partition.landed(coverage)
@@ -198,6 +197,11 @@ class PulsarSource:
         """See ``Source.unreachable_since``."""
         return self._unreachable_since
 
+    @property
+    def unreachable_because(self) -> str:
+        """See ``Source.unreachable_because``."""
+        return self.cluster.failure
+
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
         stages = Counter(partition.stage.value for partition in self.partitions)
@@ -208,6 +212,7 @@ class PulsarSource:
             "subscription": self.settings.subscription,
             "subscription_type": self.settings.subscription_type,
             "consumer": self.settings.consumer_name,
+            "topics": len(self.topics),
             "partitions": dict(stages),
             "errors": errors,
             "connections": [
@@ -257,17 +262,7 @@ class PulsarSource:
 
     def start_of(self, partition: Partition) -> StartAt:
         """Where a log begins that neither Coverage nor the broker's cursor knows."""
-        start = self.settings.start
-        if partition.late and partition.consumer.want.topic not in start.positions:
-            return "earliest"  # added to a topic that we read: all of its records were written since
-        if start.kind == "time" and start.time is not None:
-            return start.time
-        if start.kind == "positions":
-            at = start.positions.get(partition.consumer.want.topic)
-            if at is None:
-                raise LogStopped(f"{partition.log}: start names no position for {partition.consumer.want.topic}")
-            return at
-        return start.kind
+        return self._beginnings.of(partition.log, partition.consumer.want.topic, late=partition.late)
 
     def offer(self, partition: Partition, assignment: Assignment) -> None:
         """A log can be read: tell the pipeline, together with others that come at the same time."""
@@ -307,10 +302,13 @@ class PulsarSource:
 
     def moved(self, partition: Partition, service: ServiceUrl) -> None:
         """A topic lives in another cluster from here: a new log, read from its beginning."""
-        topic = next(topic for topic in self.settings.topics if str(topic.base) == partition.log.topic)
-        index = int(partition.log.partition)
+        topic, index = parse_topic(partition.log.topic), int(partition.log.partition)
         moved = self._add(topic, index, first=False, late=True, service=service, cluster=service.hosts)
         moved.start()
+
+    def missed(self, partition: Partition) -> None:
+        """A topic that was found by its pattern is not there: it may be gone, or not whole yet."""
+        self.topics.doubt()
 
     def reconnecting(self, partition: Partition, reason: str) -> None:
         """A consumer has to come back."""
@@ -413,7 +411,6 @@ class PulsarSource:
             self._watch.look(now)
             self._stats.count(self.cluster.links.values())
             self._stats.look(now)
-            self._poll(now)
         for link in tuple(self.cluster.links.values()):
             if link.connection.has_outbound:
                 link.flush()
@@ -448,22 +445,16 @@ class PulsarSource:
 
     def _tell_offers(self) -> None:
         self._tell_revoked()  # a log ends before it begins again
-        if self._offered and not self._closing:
-            offered, self._offered = self._offered, []
+        if not self._offered or self._closing:
+            return
+        connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
+        waiting = self._beginnings.together(connecting, self._loop.time())
+        offered = [one for one in self._offered if one.log.topic not in waiting]
+        if offered:
+            self._offered = [one for one in self._offered if one.log.topic in waiting]
             self.events.on_assigned(offered)
 
     # --- partitions
-
-    async def _count_partitions(self, topic: Topic) -> int:
-        # A partition's own name is a topic like any other, and must not be asked about.
-        if topic.partition >= 0:
-            return 0
-        try:
-            return await self.cluster.partitions(str(topic), self.settings.url, create=False)
-        except BrokerError as exc:
-            if exc.code == pb.TopicNotFound:
-                raise BrokerError(exc.code, f"{topic} does not exist; fastwire reads topics and creates none") from None
-            raise
 
     def _give_up_if_refused(self, exc: FastwireError) -> None:
         if is_for_good(exc):
@@ -482,9 +473,10 @@ class PulsarSource:
     ) -> Partition:
         settings = self.settings
         name = topic if topic.partition >= 0 or index < 0 else topic.of_partition(index)
-        log_ = Log("pulsar", cluster or settings.cluster, str(topic.base), str(index), str(settings.incarnation))
+        log_ = self._log(topic, index, cluster)
         log_index = self.slots.add_log(log_)
         consumer_id = len(self.partitions)
+        discovered = settings.pattern is not None
         self.slots.add(consumer_id, log_index, ordered=settings.ordered)
         want = SubscribeRequest(
             topic=str(name),
@@ -492,9 +484,19 @@ class PulsarSource:
             subscription_type=settings.wire_type,
             consumer_id=consumer_id,
             consumer_name=settings.consumer_name,
+            create=not discovered,
         )
         consumer = Consumer(want, self.slots, settings.most_permits)
-        partition = Partition(self, log_index, log_, consumer, service or settings.url, first=first, late=late)
+        partition = Partition(
+            self,
+            log_index,
+            log_,
+            consumer,
+            service or settings.url,
+            first=first,
+            late=late,
+            discovered=discovered,
+        )
         self.logs.append(log_)
         self.partitions.append(partition)
         self._by_log[log_] = partition
@@ -514,29 +516,54 @@ class PulsarSource:
         """The window that a consumer begins with; it may shrink while it reads, and never grows beyond this."""
         return max(1, min(self.settings.most_permits, MOST_PERMITS_TOGETHER // max(1, len(self.partitions))))
 
-    def _poll(self, now: float) -> None:
-        if now - self._polled_at >= self.settings.partition_poll_s and self._counts and self.cluster.ready:
-            self._polled_at = now
-            self.run(self._look_for_partitions(), "partition poll")
-
-    async def _look_for_partitions(self) -> None:
-        for topic, before in tuple(self._counts.items()):
-            if before == 0:
-                continue  # not partitioned; that does not change while a topic lives
-            try:
-                count = await self._count_partitions(topic)
-            except FastwireError as exc:
-                log.debug("cannot ask for the partitions", topic=str(topic), error=str(exc))
-                continue
-            if count < before:
-                log.error("topic has fewer partitions than before", topic=str(topic), before=before, now=count)
-                continue
-            self._counts[topic] = count
-            added = [self._add(topic, index, first=False, late=True) for index in range(before, count)]
-            if added:
-                log.info("topic has new partitions", topic=str(topic), before=before, now=count)
-            for partition in added:
+    async def _follow(self) -> None:
+        """Take in topics and partitions that come and go, as the broker tells or when it is asked."""
+        backoff = Backoff()
+        wait_s = self.settings.partition_poll_s
+        while True:
+            told = await self.topics.wait(wait_s)
+            news = await self.topics.look(everything=not told)
+            for partition in self._take_in(news, first=False):
                 partition.start()
+            wait_s = self.settings.partition_poll_s
+            if news.failure is None:
+                backoff.reset()
+            else:
+                wait_s = min(wait_s, backoff.next())
+                log.debug("cannot find the topics", error=str(news.failure))
+
+    def _take_in(self, news: News, *, first: bool) -> list[Partition]:
+        """Let go of what is gone; return the partitions that are new."""
+        for topic in news.gone:
+            gone = [one for one in self.partitions if one.discovered and self._is_of(one, topic)]
+            log.info("topic is gone", topic=str(topic), partitions=len(gone))
+            for partition in gone:
+                partition.vanish()
+        added = []
+        for found in news.found:
+            what = "topic has new partitions" if found.first else "topic found"
+            log.info(what, topic=str(found.topic), partitions=found.partitions, first=found.first)
+            for index in found.indexes:
+                known = self._by_log.get(self._log(found.topic, index))
+                if known is not None:
+                    known.revive()
+                    continue
+                late = not first or self._beginnings.is_late(found.topic, index)
+                added.append(self._add(found.topic, index, first=first, late=late))
+        return added
+
+    def _is_of(self, partition: Partition, topic: Topic) -> bool:
+        """Whether ``partition`` is one of ``topic``, here and not in a cluster that it has moved to."""
+        log_ = partition.log
+        return (
+            log_.topic == str(topic.base)
+            and topic.partition in (-1, int(log_.partition))
+            and log_.cluster == self.settings.cluster
+        )
+
+    def _log(self, topic: Topic, index: int, cluster: str = "") -> Log:
+        settings = self.settings
+        return Log("pulsar", cluster or settings.cluster, str(topic.base), str(index), str(settings.incarnation))
 
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         partition = self.partitions[assignment.index]
@@ -547,7 +574,7 @@ class PulsarSource:
             return None
 
     async def _unfinished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
-        if partition.stage is Stage.STOPPED:
+        if partition.over:
             return False
         end = coverage.end(partition.log)
         if self.settings.ordered and end is not None and end >= head:
