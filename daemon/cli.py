@@ -172,6 +172,8 @@ def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Che
     typer.echo(f"{name}")
     for topic in source.topics:
         typer.echo(f"  from     {topic}")
+    if source.topics_pattern is not None:
+        typer.echo(f"  from     all topics that match {source.topics_pattern}, also those that come later")
     typer.echo(f"           at {source.url}, subscription {source.subscription} ({source.subscription_type})")
     typer.echo(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
@@ -273,6 +275,9 @@ def tail(
         str, typer.Option("--from", help='earliest, latest, an RFC 3339 time, or of one partition a position: "12:34".')
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
+    pattern: Annotated[
+        bool, typer.Option("--pattern", help="TOPIC is TENANT/NAMESPACE/REGEX: all topics that match now.")
+    ] = False,
     form: Annotated[Format, typer.Option("--format", help="raw: values alone, a line each.")] = Format.PRETTY,
     *,
     broker: BrokerOptions,
@@ -288,14 +293,14 @@ def tail(
 
     keys = {
         "url": url,
-        "topics": [topic],
+        **({"topics_pattern": topic} if pattern else {"topics": [topic]}),
         "subscription": "fastwire-tail",
         "start": {topic: start} if _is_position(start) else start,
     }
     try:
         source = parse_source(keys | broker.keys())
     except ConfigError as exc:
-        refuse(exc, {"url": "URL", "topics": "TOPIC", "start": "--from", "tls": "URL"})
+        refuse(exc, {"url": "URL", "topics": "TOPIC", "topics_pattern": "TOPIC", "start": "--from", "tls": "URL"})
     asyncio.run(tail_topic(source, count=count, until_end=until_end, form=form.value))
 
 

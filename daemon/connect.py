@@ -41,6 +41,8 @@ async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
         if reader is not None:
             await reader.close()
     results = [CheckResult(name, "broker", True, f"{source.url} answers and lets us in")]
+    if not topics:
+        results.append(CheckResult(name, "topic", True, f"none matches {source.topics_pattern} yet"))
     for topic, count in topics:
         partitions = f"{count} partitions" if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))

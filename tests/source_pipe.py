@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
 from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar.namespace import parse_pattern
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire.pulsar.topic import parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
@@ -77,9 +78,11 @@ class Pipe:
         self._spans = SpanAccumulator()
         self._tasks: set[asyncio.Task[None]] = set()
         self.pool = pool or Pool(1 << 28)
+        pattern = more.pop("pattern", None)
         settings: dict[str, Any] = {
             "url": parse_service_url(more.pop("url", broker.url)),
-            "topics": tuple(parse_topic(topic) for topic in topics or ("t",)),
+            "topics": () if pattern else tuple(parse_topic(topic) for topic in topics or ("t",)),
+            "pattern": parse_pattern(pattern) if pattern else None,
             "subscription": "s",
             "subscription_type": "failover",
             "start": parse_start(more.pop("start", "earliest")),
@@ -170,7 +173,8 @@ class Pipe:
         await until(lambda: self.backlog(subscription) == 0, "an empty backlog")
 
     def backlog(self, subscription: str = "s") -> int:
-        return sum(self.broker.backlog(str(topic), subscription) for topic in self.source.settings.topics)
+        topics = self.source.settings.topics or {parse_topic(log.topic) for log in self.source.logs}
+        return sum(self.broker.backlog(str(topic), subscription) for topic in topics)
 
     def count(self, kind: str) -> int:
         return sum(one[0] == kind for one in self.told)

@@ -485,6 +485,44 @@ def test_tail_from_a_position(run: Run, broker: PulsarDevBroker) -> None:
     assert numbers(out) == list(range(21, 40, 2))
 
 
+def test_tail_of_a_pattern(run: Run, broker: PulsarDevBroker) -> None:
+    broker.create_topic("orders-eu", 1)
+    fill(broker.append, "orders-eu", Load(records=7, partitions=1, batch=5), lambda: 1_700_000_000_000)
+    options = ("--pattern", "--from", "earliest", "--until-end", "--format", "jsonl")
+    code, out, err = run("tail", broker.url, "orders.*", *options)
+    assert (code, err) == (0, "")
+    topics = [json.loads(line)["topic"].rpartition("/")[2] for line in out.splitlines()]
+    assert (topics.count("orders"), topics.count("orders-eu")) == (40, 7)
+    assert run("tail", broker.url, "nothing.*", *options)[:2] == (0, "")
+    code, _, err = run("tail", broker.url, "(", *options)
+    assert code == 2
+    assert "TOPIC" in err and "not a regular expression" in err
+    assert broker.violations == []
+
+
+def test_check_of_a_pattern(run: Run, broker: PulsarDevBroker, tmp_path: Path) -> None:
+    config = tmp_path / "pattern.toml"
+    config.write_text(
+        f"""
+        [pipelines.it.source]
+        url = "{broker.url}"
+        topics_pattern = "orders.*"
+        subscription = "s"
+        start = "latest"
+        [pipelines.it.sink]
+        type = "discard"
+        """
+    )
+    code, out, _ = run("check", config, "--connect")
+    assert code == 0
+    assert "  from     all topics that match persistent://public/default/orders.*, also those that come later\n" in out
+    assert "  topic    persistent://public/default/orders: 2 partitions\n" in out
+    config.write_text(config.read_text().replace("orders.*", "invoices.*"))
+    code, out, _ = run("check", config, "--connect")
+    assert code == 0
+    assert "  topic    none matches persistent://public/default/invoices.* yet\n" in out
+
+
 def test_tail_where_no_broker_is(run: Run) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -411,8 +411,7 @@ def test_topics_of_a_namespace(broker: PulsarDevBroker) -> None:
 
 def test_what_is_not_spoken_is_refused(broker: PulsarDevBroker) -> None:
     with Peer(broker.url) as peer:
-        watch = pb.CommandWatchTopicList(request_id=5, watcher_id=1, namespace="public/default", topics_pattern=".*")
-        peer.send(Command.WATCH_TOPIC_LIST, watchTopicList=watch)
+        peer.send(Command.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=5))
         error = peer.take(Command.ERROR).error
         assert (error.request_id, error.error) == (5, pb.NotAllowedError)
         peer.send(Command.GET_SCHEMA, getSchema=pb.CommandGetSchema(request_id=6, topic=full("t")))

@@ -3,7 +3,7 @@
 import itertools
 import ssl
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -11,7 +11,7 @@ from fastwire.pulsar.payload import Entry
 from fastwire.pulsar.topic import parse_topic
 
 from ..server import DevBroker, on_loop
-from . import consuming, lookup, producing
+from . import consuming, lookup, producing, watching
 from .connection import Handler, PulsarConnection
 from .consumer import ConsumerState
 from .credentials import Authenticate
@@ -32,7 +32,9 @@ HANDLERS: dict[int, tuple[str, Handler]] = {
     Command.PONG: ("pong", PulsarConnection.pong),
     Command.PARTITIONED_METADATA: ("partitionMetadata", lookup.partitioned_metadata),
     Command.LOOKUP: ("lookupTopic", lookup.lookup),
-    Command.GET_TOPICS_OF_NAMESPACE: ("getTopicsOfNamespace", lookup.topics_of_namespace),
+    Command.GET_TOPICS_OF_NAMESPACE: ("getTopicsOfNamespace", watching.topics_of_namespace),
+    Command.WATCH_TOPIC_LIST: ("watchTopicList", watching.watch_topics),
+    Command.WATCH_TOPIC_LIST_CLOSE: ("watchTopicListClose", watching.unwatch_topics),
     Command.GET_SCHEMA: ("getSchema", lookup.get_schema),
     Command.PRODUCER: ("producer", producing.open_producer),
     Command.SEND: ("send", producing.send),
@@ -60,6 +62,7 @@ class PulsarOptions:
         default_factory=lambda: pb.FeatureFlags(
             supports_auth_refresh=True,
             supports_broker_entry_metadata=True,
+            supports_topic_watchers=True,
             supports_get_partitioned_metadata_without_auto_creation=True,
         )
     )
@@ -69,7 +72,11 @@ class PulsarOptions:
     auto_create: bool = True
     auto_create_partitions: int = 0
     pattern_max_length: int = 50  # a longer pattern is left to the client
-    proxy_through_service_url: bool = False
+    watchable: bool = True  # topic lists; a real broker can be told not to, whatever its features say
+    proxy_through_service_url: bool = False  # play a proxy: whoever reads or writes must say whom it wants to reach
+    listeners: Mapping[str, str] = field(default_factory=dict)  # URLs by name; "" is our own
+    lookup_delay_s: float = 0.0
+    most_lookups: int = 50_000  # waiting at once, with a delay; what is beyond is refused
     deduplication: bool = False  # entries that a producer sends again are not stored again
     ledger_entries: int = 50_000  # entries after which a new ledger begins
     broker_entry_metadata: bool = False  # put in front of entries for clients that take it
@@ -104,6 +111,7 @@ class PulsarDevBroker(DevBroker):
         self._partitioned: dict[str, int] = {}
         self._ledger_ids = itertools.count(FIRST_LEDGER, LEDGER_STEP)
         self._producer_names = itertools.count()
+        self.lookups = 0  # that wait for their answer
         self._redirects: list[str] = []
         self._schemas: dict[str, list[pb.Schema]] = {}  # by topic without partition; the version is the place
 
@@ -129,17 +137,36 @@ class PulsarDevBroker(DevBroker):
             raise ValueError(f"{name} exists already")
         if partitions:
             self._partitioned[name] = partitions
-        for one in self._parts(name):
-            self._topics[one] = self._make_topic(one)
+        self._create(self._parts(name))
+
+    @on_loop
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Give a partitioned topic more partitions."""
+        name = _full(name)
+        before = self._partitioned[name]
+        self._partitioned[name] = partitions
+        self._create(self._parts(name)[before:])
 
     @on_loop
     def delete_topic(self, name: str) -> None:
         """Drop a topic with everything in it; made again it has other, higher ledger ids."""
         name = _full(name)
-        for one in self._parts(name):
+        parts = self._parts(name)
+        for one in parts:
             self._topic(one).disconnect()
             del self._topics[one]
         self._partitioned.pop(name, None)
+        watching.tell_watchers(self, deleted=parts)
+
+    @on_loop
+    def migrate(self, name: str, url: str) -> None:
+        """Say that a topic lives in another cluster from now on, and close its consumers."""
+        for one in self._parts(_full(name)):
+            topic = self._topic(one)
+            for subscription in topic.subscriptions.values():
+                for consumer in subscription.consumers:
+                    consumer.connection.migrated(consumer.consumer_id, url)
+            topic.disconnect()
 
     @on_loop
     def unload(self, name: str, assigned_url: str = "") -> None:
@@ -286,11 +313,13 @@ class PulsarDevBroker(DevBroker):
         beyond = parsed.partition >= self._partitioned.get(str(parsed.base), sys.maxsize)
         if beyond or not (self.options.auto_create and create):
             raise RefusedError(pb.TopicNotFound, f"Topic {name} not found")
-        topic = self._topics[name] = self._make_topic(name)
-        return topic
+        self._create([name])
+        return self._topics[name]
 
-    def _make_topic(self, name: str) -> Topic:
-        return Topic(name, self.options, self._ledger_ids.__next__, lambda: self.loop)
+    def _create(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._topics[name] = Topic(name, self.options, self._ledger_ids.__next__, lambda: self.loop)
+        watching.tell_watchers(self, new=names)
 
     def _parts(self, name: str) -> list[str]:
         topic = parse_topic(name)

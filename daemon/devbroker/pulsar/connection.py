@@ -25,6 +25,7 @@ from .subscription import RefusedError
 
 if TYPE_CHECKING:
     from .broker import PulsarDevBroker
+    from .watching import Watcher
 
 __all__ = ["NO_REQUEST", "PulsarConnection"]
 
@@ -32,6 +33,12 @@ NO_REQUEST = (1 << 64) - 1  # request id of what answers no request
 REFRESH = b"PulsarAuthRefresh"
 # The official C++ client numbers these with a counter of their own, so their ids meet those of other requests.
 LOOKUPS = frozenset(("LOOKUP", "PARTITIONED_METADATA", "GET_TOPICS_OF_NAMESPACE", "GET_SCHEMA"))
+
+CHALLENGE_SINCE = 14
+ENTRY_METADATA_SINCE = 18
+MIGRATION_SINCE = 20
+# What a proxy serves by itself; for anything else a connection has to lead to a broker behind it.
+PROXY_SERVES = LOOKUPS | {"CONNECT", "AUTH_RESPONSE", "PING", "PONG", "WATCH_TOPIC_LIST", "WATCH_TOPIC_LIST_CLOSE"}
 
 _SIZES = Struct(">II")
 Command = pb.BaseCommand
@@ -48,6 +55,8 @@ class PulsarConnection(Connection):
         self.broker_entry_metadata = False  # the client wants it and we have it
         self.consumers: dict[int, Consumer] = {}
         self.producers: dict[int, Producer] = {}
+        self.watchers: dict[int, Watcher] = {}
+        self.proxy_to = ""  # the broker that the client wants, if it takes us for a proxy
         # Ids that the broker closed: what the client had on the way for them is no broken rule.
         self.closed_consumers: set[int] = set()
         self.closed_producers: set[int] = set()
@@ -99,11 +108,7 @@ class PulsarConnection(Connection):
         self.consumers.pop(consumer.consumer_id, None)
         self.closed_consumers.add(consumer.consumer_id)
         close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=NO_REQUEST)
-        if assigned_url:
-            field = (
-                "assignedBrokerServiceUrlTls" if assigned_url.startswith("pulsar+ssl") else "assignedBrokerServiceUrl"
-            )
-            setattr(close, field, assigned_url)
+        _assign(close, assigned_url)
         self.send(Command.CLOSE_CONSUMER, close_consumer=close)
         consumer.subscription.leave(consumer)
 
@@ -112,16 +117,24 @@ class PulsarConnection(Connection):
         self.producers.pop(producer.producer_id, None)
         self.closed_producers.add(producer.producer_id)
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=NO_REQUEST)
-        if assigned_url:
-            field = (
-                "assignedBrokerServiceUrlTls" if assigned_url.startswith("pulsar+ssl") else "assignedBrokerServiceUrl"
-            )
-            setattr(close, field, assigned_url)
+        _assign(close, assigned_url)
         self.send(Command.CLOSE_PRODUCER, close_producer=close)
         producer.topic.producers.leave(producer)
 
+    def migrated(self, consumer_id: int, url: str) -> None:
+        """Tell a consumer where its topic lives from now on."""
+        moved = pb.CommandTopicMigrated(resource_id=consumer_id, resource_type=pb.CommandTopicMigrated.Consumer)
+        if url.startswith("pulsar+ssl"):
+            moved.brokerServiceUrlTls = url
+        else:
+            moved.brokerServiceUrl = url
+        if self.protocol_version >= MIGRATION_SINCE:
+            self.send(Command.TOPIC_MIGRATED, topicMigrated=moved)
+
     def challenge(self) -> None:
-        """Ask the client for fresh credentials."""
+        """Ask the client for fresh credentials, if it can be asked."""
+        if self.protocol_version < CHALLENGE_SINCE:
+            return
         data = pb.AuthData(auth_method_name="token", auth_data=REFRESH)
         challenge = pb.CommandAuthChallenge(
             server_version=self.broker.options.server_version, challenge=data, protocol_version=self.protocol_version
@@ -159,6 +172,8 @@ class PulsarConnection(Connection):
             return self.violation(f"{name} without its fields")
         if not self.connected and command.type != Command.CONNECT:
             return self.violation(f"{name} before CONNECTED")
+        if self.broker.options.proxy_through_service_url and not self.proxy_to and name not in PROXY_SERVES:
+            return self.violation(f"{name} to a proxy, on a connection that leads to no broker")
         part: Any = getattr(command, field)
         request_id = self._note(name, part)
         if self.closing:
@@ -221,8 +236,11 @@ class PulsarConnection(Connection):
             return self.close()
         self.connected = True
         self.protocol_version = min(request.protocol_version, options.protocol_version)
+        self.proxy_to = request.proxy_to_broker_url
         self.broker_entry_metadata = (
-            options.broker_entry_metadata and request.feature_flags.supports_broker_entry_metadata
+            options.broker_entry_metadata
+            and request.feature_flags.supports_broker_entry_metadata
+            and self.protocol_version >= ENTRY_METADATA_SINCE
         )
         connected = pb.CommandConnected(
             server_version=options.server_version,

@@ -25,6 +25,8 @@ __all__ = [
 
 Command = pb.BaseCommand
 Type = pb.CommandSubscribe
+KEY_SHARED_SINCE = 14
+RECEIPTS_SINCE = 17
 
 
 def subscribe(connection: PulsarConnection, request: pb.CommandSubscribe, body: bytes) -> None:
@@ -33,6 +35,8 @@ def subscribe(connection: PulsarConnection, request: pb.CommandSubscribe, body: 
     if request.consumer_id in connection.consumers:
         text = f"SUBSCRIBE for consumer {request.consumer_id}, which is open on this connection: close it first"
         return connection.violation(text)
+    if request.subType == Type.Key_Shared and connection.protocol_version < KEY_SHARED_SINCE:
+        return connection.violation(f"Key_Shared, the connection has version {connection.protocol_version}")
     if not request.subscription:
         raise RefusedError(pb.NotAllowedError, "Empty subscription name")
     if broker.partitions(request.topic):
@@ -103,6 +107,10 @@ def ack(connection: PulsarConnection, request: pb.CommandAck, body: bytes) -> No
         cumulative = request.ack_type == pb.CommandAck.Cumulative
         if not request.message_id:
             return connection.violation("ACK without a message id")
+        if request.HasField("request_id") and connection.protocol_version < RECEIPTS_SINCE:
+            return connection.violation(
+                f"ACK with a request id on a connection of version {connection.protocol_version}"
+            )
         if cumulative and len(request.message_id) != 1:
             return connection.violation(f"cumulative ACK of {len(request.message_id)} ids")
         if request.HasField("validation_error"):

@@ -1,19 +1,20 @@
-"""Requests about topics: who owns them, how many partitions they have, which there are (Pulsar 5, 6, 23)."""
+"""Requests about single topics: who owns them, how many partitions they have, their schema (Pulsar 5, 6.1, 23)."""
 
-import re
+from typing import TYPE_CHECKING
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.namespace import topics_hash
-from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.pulsar.topic import parse_topic
 
 from .connection import PulsarConnection
 from .subscription import RefusedError
 
-__all__ = ["get_schema", "lookup", "partitioned_metadata", "topics_of_namespace"]
+if TYPE_CHECKING:
+    from .broker import PulsarDevBroker
+
+__all__ = ["get_schema", "lookup", "partitioned_metadata"]
 
 Partitions = pb.CommandPartitionedTopicMetadataResponse
 Lookup = pb.CommandLookupTopicResponse
-Topics = pb.CommandGetTopicsOfNamespace
 
 
 def partitioned_metadata(
@@ -21,6 +22,9 @@ def partitioned_metadata(
 ) -> None:
     """Handle PARTITIONED_METADATA; a topic that does not exist is made if broker and client allow it."""
     broker = connection.broker
+    flag = broker.options.feature_flags.supports_get_partitioned_metadata_without_auto_creation
+    if request.HasField("metadata_auto_creation_enabled") and not request.metadata_auto_creation_enabled and not flag:
+        return connection.violation("metadata_auto_creation_enabled, which was not among the features")
     answer = Partitions(request_id=request.request_id)
     try:
         name = _checked(request.topic)
@@ -33,16 +37,37 @@ def partitioned_metadata(
     except RefusedError as exc:
         answer.response, answer.error, answer.message = Partitions.Failed, exc.error, str(exc)
     connection.send(pb.BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+    return None
 
 
 def lookup(connection: PulsarConnection, request: pb.CommandLookupTopic, body: bytes) -> None:
     """Handle LOOKUP: this broker owns everything, unless it was told to point elsewhere."""
     broker = connection.broker
+    if broker.options.lookup_delay_s:
+        if broker.lookups >= broker.options.most_lookups:
+            return _answer(connection, request, RefusedError(pb.TooManyRequests, "Failed due to too many requests"))
+        broker.lookups += 1
+        broker.loop.call_later(broker.options.lookup_delay_s, _look_up, connection, request)
+    else:
+        _answer(connection, request)
+    return None
+
+
+def _look_up(connection: PulsarConnection, request: pb.CommandLookupTopic) -> None:
+    connection.broker.lookups -= 1
+    if not connection.closing:
+        _answer(connection, request)
+
+
+def _answer(connection: PulsarConnection, request: pb.CommandLookupTopic, refused: RefusedError | None = None) -> None:
+    broker = connection.broker
     answer = Lookup(request_id=request.request_id)
     try:
+        if refused is not None:
+            raise refused
         name = _checked(request.topic)
         redirect = broker.take_redirect()
-        url = redirect or broker.advertised_url
+        url = redirect or _advertised(broker, request.advertised_listener_name)
         answer.response = Lookup.Redirect if redirect else Lookup.Connect
         answer.authoritative = True
         answer.proxy_through_service_url = broker.options.proxy_through_service_url
@@ -57,24 +82,13 @@ def lookup(connection: PulsarConnection, request: pb.CommandLookupTopic, body: b
     connection.send(pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer)
 
 
-def topics_of_namespace(connection: PulsarConnection, request: pb.CommandGetTopicsOfNamespace, body: bytes) -> None:
-    """Handle GET_TOPICS_OF_NAMESPACE: the partitions by name, filtered if a short enough pattern was sent."""
-    broker = connection.broker
-    topics = [topic for topic in map(parse_topic, broker.topic_names()) if _namespace(topic) == request.namespace]
-    if request.mode != Topics.ALL:
-        topics = [topic for topic in topics if topic.persistent == (request.mode == Topics.PERSISTENT)]
-    answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=request.request_id)
-    pattern = request.topics_pattern
-    if pattern and len(pattern) <= broker.options.pattern_max_length:
-        matches = re.compile(pattern.partition("://")[2] or pattern).fullmatch
-        topics = [topic for topic in topics if matches(f"{_namespace(topic)}/{topic.base.local}")]
-        answer.filtered = True
-    names = [str(topic) for topic in topics]
-    answer.topics_hash = topics_hash(names)
-    answer.changed = answer.topics_hash != request.topics_hash
-    if answer.changed:
-        answer.topics.extend(names)
-    connection.send(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
+def _advertised(broker: "PulsarDevBroker", listener: str) -> str:
+    if not listener:
+        return broker.advertised_url
+    url = broker.options.listeners.get(listener)
+    if url is None:
+        raise RefusedError(pb.ServiceNotReady, f"the broker do not have {listener} listener")
+    return url or broker.url
 
 
 def get_schema(connection: PulsarConnection, request: pb.CommandGetSchema, body: bytes) -> None:
@@ -87,10 +101,6 @@ def get_schema(connection: PulsarConnection, request: pb.CommandGetSchema, body:
         answer.schema.CopyFrom(found[0])
         answer.schema_version = found[1]
     connection.send(pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
-
-
-def _namespace(topic: Topic) -> str:
-    return f"{topic.tenant}/{topic.namespace}"
 
 
 def _checked(topic: str) -> str:

@@ -20,6 +20,7 @@ from fastwire.wire.pool import Pool
 
 from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
+from ...pulsar.topics import Found, Topics
 from .settings import PulsarSettings
 
 __all__ = ["Reader"]
@@ -45,24 +46,27 @@ class Reader:
 
     async def open(self) -> None:
         """Find the partitions and ask for their records. Raises FastwireError where the broker says no."""
-        for topic in self._settings.topics:
-            count = await self._count(topic)
-            for index in range(count) if count else (topic.partition,):
-                await self._subscribe(topic, index, topic.of_partition(index) if count else topic)
+        for found in await self._find():
+            for index in found.indexes:
+                await self._subscribe(
+                    found.topic, index, found.topic.of_partition(index) if found.partitions else found.topic
+                )
 
     async def describe(self) -> list[tuple[str, int]]:
         """Each topic with the number of its partitions, 0 = none; asks who owns each, and reads nothing."""
-        found = []
-        for topic in self._settings.topics:
-            count = await self._count(topic)
-            await self._cluster.owner(str(topic.of_partition(0) if count else topic), self._settings.url)
-            found.append((str(topic), count))
-        return found
+        topics = await self._find()
+        for found in topics:
+            name = found.topic.of_partition(0) if found.partitions else found.topic
+            await self._cluster.owner(str(name), self._settings.url)
+        return [(str(found.topic), found.partitions) for found in topics]
 
-    async def _count(self, topic: Topic) -> int:
-        if topic.partition >= 0:
-            return 0
-        return await self._cluster.partitions(str(topic), self._settings.url, create=False)
+    async def _find(self) -> list[Found]:
+        """The topics that there are now."""
+        settings = self._settings
+        news = await Topics(self._cluster, settings.url, settings.topics, settings.pattern).look()
+        if news.failure is not None:
+            raise news.failure
+        return news.found
 
     async def chunks(self, *, until_end: bool = False) -> AsyncIterator[Chunk]:
         """Yield chunks as they come; with ``until_end`` up to what the topic held at ``open``."""
