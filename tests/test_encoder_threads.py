@@ -147,7 +147,7 @@ def encoder_thread(
 def test_the_largest_file_writes_when_all_together_hold_too_much() -> None:
     batch = pa.record_batch(Feed(partitions=1, rows=1_000).chunk(1))
     made: dict[str, FakeFile] = {}
-    thread = encoder_thread(lambda folder: made.setdefault(folder, FakeFile()), 4 * batch.nbytes)
+    thread = encoder_thread(lambda folder: made.setdefault(folder, FakeFile()), 4 * batch.get_total_buffer_size())
     for folder in ("a", "b", "b", "c"):
         thread.put([(folder, batch)])
     thread.put([])

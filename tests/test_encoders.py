@@ -198,7 +198,7 @@ def test_parquet_pending_bytes_and_flush() -> None:
     batch = batch_of(some_rows(100, 1))
     writer.write(batch)
     writer.write(batch)
-    assert (writer.rows, writer.pending_bytes) == (200, 2 * batch.nbytes)
+    assert (writer.rows, writer.pending_bytes) == (200, 2 * batch.get_total_buffer_size())
     writer.flush()
     writer.flush()
     assert writer.pending_bytes == 0

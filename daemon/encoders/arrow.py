@@ -55,7 +55,7 @@ class ArrowEncoder:
         self._batches.append(batch)
         self._gathered_rows += batch.num_rows
         self.rows += batch.num_rows
-        self.pending_bytes += batch.nbytes
+        self.pending_bytes += batch.get_total_buffer_size()  # nbytes takes fifty times as long
         if self._gathered_rows >= self._batch_rows or self.pending_bytes >= self._batch_bytes:
             self.flush()
 

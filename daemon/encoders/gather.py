@@ -83,12 +83,12 @@ class Gatherer:
             return []
         folders = self._runs(batch, runs)
         folder = folders[0][0] if len(folders) == 1 else None
-        mostly_empty = held_bytes > 2 * batch.nbytes
+        mostly_empty = held_bytes > 2 * batch.get_total_buffer_size()
         if folder is not None and not mostly_empty and (not self._batches or self._folder == folder):
             return [*self.flush(), (folder, batch)]
         if mostly_empty:
             batch = own(batch)
-            held_bytes = batch.nbytes
+            held_bytes = batch.get_total_buffer_size()
         else:
             batch = _own_dictionaries(batch)
         self._folder = folder if not self._batches or self._folder == folder else None

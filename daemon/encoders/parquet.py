@@ -59,7 +59,7 @@ class ParquetEncoder:
         self._batches.append(batch)
         self._gathered_rows += batch.num_rows
         self.rows += batch.num_rows
-        self.pending_bytes += batch.nbytes
+        self.pending_bytes += batch.get_total_buffer_size()  # nbytes takes fifty times as long
         options = self._options
         if self._gathered_rows >= options.row_group_rows or self.pending_bytes >= options.row_group_bytes:
             self.flush()

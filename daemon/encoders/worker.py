@@ -85,7 +85,7 @@ class EncoderThread(Generic[Staged]):
 
     def put(self, pieces: list[Piece]) -> None:
         """Take ``pieces``; the list is emptied when they are encoded."""
-        self._put_bytes += sum(batch.nbytes for _, batch in pieces)
+        self._put_bytes += sum(batch.get_total_buffer_size() for _, batch in pieces)
         self._jobs.put(pieces)
 
     def finish(self) -> "Future[list[Staged]]":
@@ -158,7 +158,7 @@ class EncoderThread(Generic[Staged]):
             outlet = Outlet(staged.file)
             file = _OpenFile(staged, outlet, self._encoder(outlet, batch.schema, self._options))
             self._files[folder] = file
-        self._taken_bytes += batch.nbytes
+        self._taken_bytes += batch.get_total_buffer_size()
         self._account(file, lambda: file.encoder.write(batch))
         if self._gathered_bytes > self._limit_bytes:
             largest = max(self._files.values(), key=lambda each: each.encoder.pending_bytes)

@@ -257,7 +257,7 @@ class DatasetSink:
         # From here on Arrow alone holds the memory: it goes back as soon as the encoder is done with it.
         chunk.release()
         self._rows += batch.num_rows
-        self._raw_bytes += batch.nbytes
+        self._raw_bytes += batch.get_total_buffer_size()
         self._deal(self._gatherer.add(batch, held_bytes, runs))
 
     def _deal(self, pieces: list[Piece]) -> None:
