@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .auth import AuthError, credentials
-from .config import AuthConfig, Config, ConfigError, SinkConfig, TlsConfig
+from .config import AuthConfig, Config, ConfigError, EncryptionConfig, SinkConfig, TlsConfig
+from .pulsar.settings import decryptor
 from .tls import client_context
 
 __all__ = ["CheckResult", "folder_checks", "promise", "static_checks"]
@@ -43,6 +44,8 @@ def static_checks(config: Config) -> list[CheckResult]:
             results.append(_auth(name, auth))
         if pipeline.source.url.tls:
             results.append(_tls(name, tls))
+        if pipeline.source.encryption.private_keys:
+            results.append(_encryption(name, pipeline.source.encryption))
     return results
 
 
@@ -70,6 +73,14 @@ def _tls(pipeline: str, tls: TlsConfig) -> CheckResult:
     if not tls.verify:
         return CheckResult(pipeline, "tls", True, "encrypted, but verify = false: anybody could be the broker")
     return CheckResult(pipeline, "tls", True, f"the broker must be vouched for by {tls.ca or 'the system'}")
+
+
+def _encryption(pipeline: str, encryption: EncryptionConfig) -> CheckResult:
+    try:
+        decryptor(encryption)
+    except ConfigError as exc:
+        return CheckResult(pipeline, "encryption", False, str(exc))
+    return CheckResult(pipeline, "encryption", True, f"private keys found: {', '.join(encryption.private_keys)}")
 
 
 def _folder(pipeline: str, path: Path) -> CheckResult:

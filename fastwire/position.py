@@ -132,6 +132,8 @@ class Span:
     """What one reader was given of ``log`` after ``start`` up to and including ``end``; ``gap`` lies behind it.
 
     ``rows`` counts the rows in it whatever became of them. A span whose ``start`` is its ``end`` makes a log known.
+    What lies between ``held_from`` and ``start`` was received and is not landed yet: parts of a chunked message whose
+    last part has not come (Pulsar). It stays a hole until the message is landed.
     """
 
     log: Log
@@ -139,6 +141,7 @@ class Span:
     end: Position
     rows: int
     gap: Gap | None = None
+    held_from: Position | None = None
 
     @property
     def reach(self) -> Position:

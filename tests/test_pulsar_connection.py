@@ -10,7 +10,9 @@ import pytest
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import PULSAR_EARLIEST, Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.assembly import Assembly
 from fastwire.pulsar.command import decode_command, encode_command
+from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.connection import LARGEST_MESSAGE_SIZE, LEGAL, Connection, State
 from fastwire.pulsar.event import (
     ActiveChanged,
@@ -53,9 +55,11 @@ class Wire:
         self.slots = SlotTable([Log("pulsar", "c", TOPIC, "-1", "0")])
         self.slots.add(CONSUMER, 0, ordered=True)
         self.slots.attach(CONSUMER, 1)
-        divert = options.get("divert", True)
-        self.scanner = Scanner(self.slots, Pool(1 << 28), 1, on_corrupt="divert" if divert else "stop")
-        self.connection = Connection(self.scanner, client_version="fw-0.1", **options)
+        divert = options.pop("divert", True)
+        pool = Pool(1 << 28)
+        self.scanner = Scanner(self.slots, pool, 1, on_corrupt="divert" if divert else "stop")
+        completion = Completion(Assembly(pool), divert=divert)
+        self.connection = Connection(self.scanner, completion, client_version="fw-0.1", **options)
         self.now = 1000.0
 
     def feed(self, data: bytes, piece: int = 1 << 30) -> list[Any]:
@@ -686,8 +690,9 @@ def test_the_output_of_one_turn_is_bounded() -> None:
 
 
 def part_of_chunked() -> Entry:
+    """The last part of a message of which nothing else comes."""
     whole = Record(value=b"x" * 100)
-    return encode_chunks(whole, chunk_bytes=50, producer_name="p", sequence_id=1, publish_time=1)[0]
+    return encode_chunks(whole, chunk_bytes=50, producer_name="p", sequence_id=1, publish_time=1)[1]
 
 
 def test_an_entry_that_is_not_decoded_is_diverted_in_its_place() -> None:

@@ -16,7 +16,7 @@ from fastwire.wire.pool import Pool
 from fastwire_daemon.budget import Level
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.metrics import DaemonMetrics
-from fastwire_daemon.sources.base import LogStopped, SourceFailed
+from fastwire_daemon.sources.base import SourceFailed
 from fastwire_daemon.sources.pulsar.coverage import Landed, declared_gap, landed_of, newly_landed
 from fastwire_daemon.sources.pulsar.partition import Stage
 from tests.hostile.pulsar import NeverAnswers
@@ -332,12 +332,19 @@ def test_what_has_landed_of_a_log() -> None:
     assert landed_of(landed(), log, None, ordered=True) == Landed(PULSAR_EARLIEST, ())
     coverage.add(Span(log, Position(5, 5), Position(5, 9), 4))
     coverage.add(Span(log, Position(6, -1), Position(6, 0), 1))
-    assert landed_of(coverage, log, None, ordered=False) == Landed(Position(5, 3), ((5, 6, 9), (6, 0, 0)))
-    # Read in order the holes must be settled first.
-    for cursor in (None, Position(5, 9)):
-        with pytest.raises(LogStopped, match="it was read by a shared subscription"):
-            landed_of(coverage, log, cursor, ordered=True)
-    assert landed_of(coverage, log, Position(6, -1), ordered=True) == Landed(Position(6, 0), ())
+    coverage.add(Span(log, Position(6, 2), Position(8, 1), 1))
+    above = coverage.intervals(log)[1:]
+    for ordered in (False, True):
+        assert landed_of(coverage, log, None, ordered=ordered) == Landed(Position(5, 3), above)
+    both = Landed(Position(5, 3), above)
+    assert both.runs == [(5, 6, 9), (6, 0, 0)]
+    assert both.across == [(Position(6, 2), Position(8, 1))]
+    # Read in order, what the broker's cursor has passed is settled.
+    assert landed_of(coverage, log, Position(5, 4), ordered=True) == both
+    assert landed_of(coverage, log, Position(5, 5), ordered=True) == Landed(Position(5, 9), above[1:])
+    assert landed_of(coverage, log, Position(5, 5), ordered=False) == both
+    assert landed_of(coverage, log, Position(6, 1), ordered=True) == Landed(Position(6, 0), above[2:])
+    assert landed_of(coverage, log, Position(6, 2), ordered=True) == Landed(Position(8, 1), ())
 
 
 def test_what_of_the_received_has_landed() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Record, encode_chunks
 from fastwire_daemon.auth import TokenCredentials, token_from
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
@@ -305,21 +304,6 @@ def test_on_corrupt_stop() -> None:
                 await until(lambda: broker.consumers("t", "s") == [], "the consumer is closed")
                 pipe.commit()
                 assert pipe.coverage.end(pipe.log()) == Position(*broker.positions("t")[8][:2])
-
-    run(main)
-
-
-def test_parts_of_chunked_messages_are_put_aside() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            parts = encode_chunks(
-                Record(value=b"x" * 100), chunk_bytes=40, producer_name="p", sequence_id=1, publish_time=1
-            )
-            broker.append("t", [*entries(0, 2), *parts, *entries(2, 1)])
-            async with reading(broker) as pipe:
-                await pipe.got(30)
-                assert [letter.reason.partition(":")[0] for letter in pipe.letters] == ["Chunked"] * 3
-                await pipe.drained()
 
     run(main)
 

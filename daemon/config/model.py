@@ -35,6 +35,7 @@ __all__ = [
     "AuthConfig",
     "Config",
     "DaemonConfig",
+    "EncryptionConfig",
     "OAuth2Config",
     "PipelineConfig",
     "RollConfig",
@@ -117,6 +118,15 @@ class TlsConfig(_Table):
     """The name that the certificate must carry, if it is not the host of the URL."""
 
 
+class EncryptionConfig(_Table):
+    """How entries are opened that producers have encrypted end to end."""
+
+    private_keys: dict[Text, FolderPath] = Field(default_factory=dict)
+    """RSA private keys: the name that producers gave the key, and the file (PEM) that holds it."""
+    on_failure: Literal["fail", "discard", "consume"] = "fail"
+    """What to do with an entry that no key opens: stop its log, acknowledge and drop it, or keep the ciphertext."""
+
+
 class SourceConfig(_Table):
     """Where records come from."""
 
@@ -136,6 +146,7 @@ class SourceConfig(_Table):
     tls: TlsConfig = TlsConfig()
     listener: Text | None = None
     """The name of the broker's advertised listener whose addresses we can reach."""
+    encryption: EncryptionConfig = EncryptionConfig()
     cluster: Text | None = None
     """The name of the cluster in the log of the dataset; by default the hosts of the URL at its creation."""
     incarnation: Natural = 0

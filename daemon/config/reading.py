@@ -25,6 +25,7 @@ from .model import (
     AuthConfig,
     Config,
     DaemonConfig,
+    EncryptionConfig,
     OAuth2Config,
     PipelineConfig,
     RollConfig,
@@ -411,6 +412,7 @@ def _table_of(path: KeyPath) -> type[BaseModel] | None:
         ("pipelines", "*", "source", "auth"): AuthConfig,
         ("pipelines", "*", "source", "auth", "oauth2"): OAuth2Config,
         ("pipelines", "*", "source", "tls"): TlsConfig,
+        ("pipelines", "*", "source", "encryption"): EncryptionConfig,
         ("pipelines", "*", "sink"): SinkConfig,
         ("pipelines", "*", "sink", "roll"): RollConfig,
     }

@@ -263,16 +263,24 @@ def _files_from_json(folders: dict[str, list[list[int]]]) -> list[DataFile]:
 def _span_to_json(span: Span) -> list[Any]:
     system = span.log.system
     parts: list[Any] = [format_position(system, span.start), format_position(system, span.end), span.rows]
-    return parts if span.gap is None else [*parts, format_position(system, span.gap.to), span.gap.reason]
+    if span.gap is not None:
+        parts += [format_position(system, span.gap.to), span.gap.reason]
+    if span.held_from is not None:
+        parts.append(format_position(system, span.held_from))
+    return parts
 
 
 def _spans_from_json(tree: Any) -> Iterator[Span]:
     for log, spans in unnest(tree):
-        for start, end, rows, *gap in spans:
+        for start, end, rows, *more in spans:
+            if len(more) > 3:
+                raise ValueError(f"{log}: a span has at most 6 parts, not {3 + len(more)}")
+            gap = more[:2] if len(more) > 1 else None
             yield Span(
                 log,
                 parse_position(log.system, _text(start)),
                 parse_position(log.system, _text(end)),
                 _count(rows),
                 Gap(parse_position(log.system, _text(gap[0])), _text(gap[1])) if gap else None,
+                parse_position(log.system, _text(more[-1])) if len(more) % 2 else None,
             )

@@ -543,7 +543,8 @@ def _check_chain(coverage: Coverage, span: Span) -> None:
     intervals = coverage.intervals(log)
     if len(intervals) > 1 or (intervals and intervals[0][0] != begin):
         return
-    if order(system, end) < order(system, span.start) < order(system, span.reach):
+    behind = span.start if span.held_from is None else min(span.start, span.held_from)
+    if order(system, end) < order(system, behind) < order(system, span.reach):
         raise UndeclaredGapError(
             f"{log}: a roll starts at {format_position(system, span.start)}, but what has landed ends at "
             f"{format_position(system, end)}, and no gap was declared"

@@ -7,6 +7,8 @@ from itertools import count
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.assembly import Assembly
+from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.connection import Connection
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl
@@ -31,6 +33,12 @@ class Cluster:
         self._settings = settings
         self._slots = slots
         self._pool = pool
+        self.completion = Completion(
+            Assembly(pool),
+            divert=settings.on_corrupt == "divert",
+            decryptor=settings.decryptor,
+            on_failure=settings.on_undecryptable,
+        )
         self._owner = owner
         self._request_ids: Iterator[int] = count(1)
         self._link_ids: Iterator[int] = count(1)
@@ -62,6 +70,7 @@ class Cluster:
             self._settings,
             self._slots,
             self._pool,
+            self.completion,
             self._request_ids,
             self._owner,
         )

@@ -1,13 +1,15 @@
 """One connection to a broker, driven: the state machine, its socket, and those who wait for answers."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from fastwire import __version__
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.assembly import Torn
+from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.connection import Connection, State
 from fastwire.pulsar.event import (
     ActiveChanged,
@@ -30,7 +32,7 @@ from fastwire.pulsar.event import (
     TopicsChanged,
 )
 from fastwire.pulsar.request import Kind
-from fastwire.pulsar.scan import ColdEntry, Scanner
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
@@ -53,7 +55,7 @@ class Tenant(Protocol):
     def on_active(self, active: bool) -> None: ...
     def on_end_of_topic(self) -> None: ...
     def on_migrated(self, event: TopicMigrated) -> None: ...
-    def on_rejected(self, entry: ColdEntry) -> None: ...
+    def on_rejected(self, event: EntryRejected) -> None: ...
     def on_link_lost(self, reason: str) -> None: ...
 
 
@@ -95,6 +97,7 @@ class Link:
         settings: ClientSettings,
         slots: SlotTable,
         pool: Pool,
+        completion: Completion,
         request_ids: Iterator[int],
         owner: LinkOwner,
     ) -> None:
@@ -105,7 +108,7 @@ class Link:
         self.producers: dict[int, ProducerTenant] = {}
         self.server = ""
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
-        self.diverts = settings.on_corrupt == "divert"
+        self._completion = completion
         self.physical = physical  # where the socket leads: the broker, or a proxy before it
         self._settings = settings
         self._owner = owner
@@ -126,9 +129,9 @@ class Link:
         )
         self.connection = Connection(
             self.scanner,
+            completion,
             client_version=f"fastwire-{__version__}",
             request_ids=request_ids,
-            divert=self.diverts,
             keep_alive_s=settings.keep_alive_s,
             operation_timeout_s=settings.operation_timeout_s,
         )
@@ -233,6 +236,12 @@ class Link:
         if chunk is not None:
             self._owner.on_chunk(chunk)
 
+    def give_up(self, torn: Iterable[Torn]) -> None:
+        """Parts of chunked messages, held by consumers on this link, will never be whole: put them aside."""
+        self._on_events(self._completion.give_up(torn, self.scanner))
+        if self.connection.open_since is None and self.scanner.has_open:
+            self.connection.open_since = self._loop.time()
+
     def drop_chunk(self) -> None:
         """Forget what the open chunk holds."""
         self.scanner.drop_chunk()
@@ -280,7 +289,7 @@ class Link:
                         tenant.on_closed(event)
                 case EntryRejected(entry):
                     if tenant := self.tenants.get(entry.consumer_id):
-                        tenant.on_rejected(entry)
+                        tenant.on_rejected(event)
                 case EndOfTopic(consumer_id):
                     if tenant := self.tenants.get(consumer_id):
                         tenant.on_end_of_topic()

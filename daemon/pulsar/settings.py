@@ -3,13 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fastwire.pulsar.completion import OnFailure
+from fastwire.pulsar.encryption import Decryptor
 from fastwire.pulsar.topic import ServiceUrl
 
 from ..auth import Credentials, NoCredentials, credentials
-from ..config import SourceConfig
+from ..config import ConfigError, EncryptionConfig, Problem, SourceConfig
 from ..tls import ClientTls
 
-__all__ = ["ClientSettings", "client_fields"]
+__all__ = ["ClientSettings", "client_fields", "decryptor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class ClientSettings:
     listener: str = ""  # name of the broker's advertised listener
     columns: frozenset[str] | None = None
     on_corrupt: Literal["divert", "stop"] = "divert"
+    decryptor: Decryptor | None = None
+    on_undecryptable: OnFailure = "fail"
     keep_alive_s: float = 30.0
     operation_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
@@ -37,4 +41,23 @@ def client_fields(source: SourceConfig) -> dict[str, Any]:
         "server_name": source.tls.server_name or "",
         "listener": source.listener or "",
         "on_corrupt": source.on_corrupt,
+        "decryptor": decryptor(source.encryption),
+        "on_undecryptable": source.encryption.on_failure,
     }
+
+
+def decryptor(encryption: EncryptionConfig) -> Decryptor | None:
+    """What opens encrypted entries; None without a key. Raises ConfigError for files that hold none."""
+    found: dict[str, bytes] = {}
+    problems = []
+    for name, path in encryption.private_keys.items():
+        try:
+            found[name] = path.read_bytes()
+            Decryptor({name: found[name]})
+        except OSError as exc:
+            problems.append(Problem("", f"encryption.private_keys.{name}", f"cannot read {path}: {exc.strerror}"))
+        except ValueError as exc:
+            problems.append(Problem("", f"encryption.private_keys.{name}", f"{path}: {exc}"))
+    if problems:
+        raise ConfigError(problems)
+    return Decryptor(found) if found else None

@@ -10,6 +10,9 @@ cdef struct SpanRow:             # one log's part of a chunk: (start, end], posi
     int64_t end_a
     int64_t end_b
     int64_t rows
+    bint holds                   # what lies between held and start was received and is not landed yet
+    int64_t held_a
+    int64_t held_b
 
 
 cdef struct RunRow:              # consecutive rows of one log

@@ -50,6 +50,7 @@ cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noex
     row.start_a = row.end_a = a
     row.start_b = row.end_b = b
     row.rows = 0
+    row.holds = False
     p.span_count += 1
     return p.span_count - 1
 
@@ -82,7 +83,10 @@ cdef void places_drop(Places* p) noexcept nogil:
 
 
 cdef object span_object(SpanRow* row, list logs):
-    return Span(logs[row.log], Position(row.start_a, row.start_b), Position(row.end_a, row.end_b), row.rows)
+    held_from = Position(row.held_a, row.held_b) if row.holds else None
+    return Span(
+        logs[row.log], Position(row.start_a, row.start_b), Position(row.end_a, row.end_b), row.rows, None, held_from
+    )
 
 
 @cython.final
@@ -195,6 +199,25 @@ def marker_chunk(spans):
     return chunk
 
 
+def in_order(spans):
+    """Spans of each log by their start, adjacent ones merged: what was held closes the holes that it had left."""
+    by_log = {}
+    for span in spans:
+        by_log.setdefault(span.log, []).append(span)
+    merged = []
+    for log, parts in by_log.items():
+        parts.sort(key=lambda span: span.start)
+        whole = []
+        for span in parts:
+            if whole and whole[-1].end == span.start:
+                before = whole[-1]
+                whole[-1] = Span(log, before.start, span.end, before.rows + span.rows, None, before.held_from)
+            else:
+                whole.append(span)
+        merged += whole
+    return merged
+
+
 @cython.final
 cdef class SpanAccumulator:
     """Merges the spans of many chunks in C; objects are made once a commit."""
@@ -203,6 +226,7 @@ cdef class SpanAccumulator:
     cdef list marked             # spans of markers, and of chunks with another list
     cdef int32_t* last           # log index -> its newest span + 1
     cdef int64_t last_size
+    cdef bint late               # some span of a log begins before one that came earlier: parts that were held
     cdef readonly int64_t rows
 
     def __cinit__(self):
@@ -231,6 +255,8 @@ cdef class SpanAccumulator:
                 known.end_b = row.end_b
                 known.rows += row.rows
                 return 0
+            if row.start_a < known.end_a or (row.start_a == known.end_a and row.start_b < known.end_b):
+                self.late = True
         at = places_open_span(&self.places, row.log, row.start_a, row.start_b)
         if at < 0:
             raise MemoryError()
@@ -254,11 +280,15 @@ cdef class SpanAccumulator:
     def take(self):
         """All spans since the last call, adjacent ones merged; the accumulator is empty afterwards."""
         cdef int64_t i
-        spans = list(self.marked)
+        spans = []
         for i in range(self.places.span_count):
             spans.append(span_object(&self.places.spans[i], self.logs))
+        if self.late:
+            spans = in_order(spans)
+        spans = [*self.marked, *spans]
         self.marked = []
         self.logs = None
+        self.late = False
         self.rows = 0
         places_drop(&self.places)
         if self.last is not NULL:

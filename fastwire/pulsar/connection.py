@@ -18,6 +18,7 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ack import encode_ack_cumulative, encode_ack_runs, encode_flow
 from fastwire.pulsar.command import MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_command, encode_command
+from fastwire.pulsar.completion import Completion, Finisher
 from fastwire.pulsar.event import (
     ActiveChanged,
     AuthChallenged,
@@ -26,7 +27,6 @@ from fastwire.pulsar.event import (
     ConnectRefused,
     ConsumerClosed,
     EndOfTopic,
-    EntryRejected,
     Event,
     Lost,
     More,
@@ -61,7 +61,7 @@ _PONG = encode_command(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandP
 _PING = encode_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 
 
-class ScannerLike(Protocol):
+class ScannerLike(Finisher, Protocol):
     """What a connection needs of ``scan.Scanner``."""
 
     max_message_size: int
@@ -72,7 +72,6 @@ class ScannerLike(Protocol):
     def scan(self) -> int: ...
     def take_command(self) -> bytes | None: ...
     def take_entry(self) -> ColdEntry | None: ...
-    def divert(self, entry: ColdEntry, /) -> None: ...
     def take_chunk(self) -> Chunk | None: ...
     @property
     def has_open(self) -> bool: ...
@@ -94,18 +93,18 @@ _NOWHERE = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 class Connection:
     """One connection: handshake, keep-alive, requests with deadlines, and what the scanner hands out.
 
-    ``request_ids`` is shared by all connections of a client, so that an answer never fits the wrong question. With
-    ``divert`` an entry that cannot be decoded joins the chunk as a dead letter in its place, and the event only tells;
-    without it the driver has to deal with ``EntryRejected`` before it calls again.
+    ``request_ids`` is shared by all connections of a client, so that an answer never fits the wrong question, and so is
+    ``completion``, because what a consumer holds outlives a connection. Where that does not make a dead letter of an
+    entry that cannot be decoded, the driver has to deal with ``EntryRejected`` before it calls again.
     """
 
     def __init__(
         self,
         scanner: ScannerLike,
+        completion: Completion,
         *,
         client_version: str,
         request_ids: Iterator[int] | None = None,
-        divert: bool = True,
         keep_alive_s: float = KEEP_ALIVE_S,
         operation_timeout_s: float = OPERATION_TIMEOUT_S,
     ) -> None:
@@ -122,7 +121,7 @@ class Connection:
         self.acks_confirmed = 0
         self.open_since: float | None = None  # when the open chunk got its first entry
         self._client_version = client_version
-        self._divert = divert
+        self._completion = completion
         self._request_ids = count(1) if request_ids is None else request_ids
         self._keep_alive_s = keep_alive_s
         self._operation_timeout_s = operation_timeout_s
@@ -182,13 +181,13 @@ class Connection:
             events.append(ChunkReady(chunk))
 
     def _reject(self, events: list[Event]) -> bool:
-        """Hand on an entry that is not decoded; true if scanning has to wait until it was dealt with."""
+        """Complete an entry that the hot loop left; true if scanning has to wait until somebody has dealt with it."""
         entry = self.scanner.take_entry()
         if entry is None:
             return False
-        events.append(EntryRejected(entry))
-        if self._divert:
-            self.scanner.divert(entry)
+        rejected = self._completion.take(entry, self.scanner, lambda: self._hand_on(events))
+        events += rejected
+        if all(each.diverted for each in rejected):
             return False
         # What follows of its consumer must not be counted as if this one had been taken.
         self.more = True

@@ -170,12 +170,14 @@ class ChunkReady:
 
 @dataclass(frozen=True, slots=True)
 class EntryRejected:
-    """An entry that is not decoded (damaged, encrypted, a part of a chunked message).
+    """An entry that cannot be decoded (damaged, encrypted, a part of a torn message).
 
-    Unless the connection diverts such entries, ``More`` follows: deal with its consumer before the next ``receive``.
+    ``diverted``: it is a dead letter of the open chunk. If not, ``More`` follows: deal with its consumer before the
+    next ``receive``.
     """
 
     entry: ColdEntry
+    diverted: bool
 
 
 @dataclass(frozen=True, slots=True)

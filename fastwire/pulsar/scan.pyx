@@ -11,6 +11,7 @@ Frame layout (specs: pulsar 1)::
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport Columns, columns_bytes, columns_drop, columns_open
 from fastwire.columns.chunk cimport Chunk, Places, SpanRow, chunk_close, places_drop, places_open_span, places_run
@@ -28,8 +29,19 @@ from fastwire.pulsar.metadata cimport (
     read_metadata_plain,
     skip_field,
 )
-from fastwire.pulsar.slot cimport LANDED, Slot, SlotTable, State, runs_add, slot_stage, slot_state
+from fastwire.pulsar.slot cimport (
+    LANDED,
+    Slot,
+    SlotTable,
+    State,
+    runs_add,
+    slot_hold,
+    slot_pass,
+    slot_stage,
+    slot_state,
+)
 from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW, Codec, Decompressor
+from fastwire.wire.frame cimport Frame
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
@@ -91,9 +103,24 @@ cdef class ColdEntry:
     cdef readonly object entry
     cdef readonly object permits
     cdef readonly object redelivery_count
+    cdef readonly bint ordered
+    cdef readonly bint held      # by ``Scanner.hold``; what it follows is remembered for the span that it gets
     cdef readonly str reason
     cdef readonly str detail
     cdef readonly bytes payload
+    cdef int64_t after_ledger
+    cdef int64_t after_entry
+    cdef bytes ack_set           # its words in our own byte order; None if there was none
+
+    @property
+    def position(self):
+        """Its place in the log."""
+        return Position(self.ledger, self.entry)
+
+    def refuse(self, str reason not None, str detail not None):
+        """Say why it cannot be decoded, now that somebody has tried."""
+        self.reason = reason
+        self.detail = detail
 
     def __repr__(self):
         place = f"{self.log.topic} {self.log.partition} {self.ledger}:{self.entry}"
@@ -152,7 +179,7 @@ cdef class Scanner:
     cdef bint divert_corrupt
     cdef bytes command
     cdef ColdEntry cold
-    cdef int32_t cold_log
+    cdef ColdEntry finishing     # the one that ``finish`` is at
     cdef uint64_t[ACK_SET_WORDS] ack_set
     cdef readonly int64_t frames
     cdef readonly int64_t entries
@@ -378,20 +405,20 @@ cdef class Scanner:
                 self.cut_staged += 1
             return GO_ON
         if bad is not None:
-            return self.reject(slot, head, permits, bad, detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, bad, detail, p + at, size - at)
         if m.batched and m.messages > MOST_MESSAGES:
             detail = f"num_messages_in_batch is {m.messages}, the limit is {MOST_MESSAGES}"
-            return self.reject(slot, head, permits, "BatchDeSerializeError", detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, "BatchDeSerializeError", detail, p + at, size - at)
         if m.marker:
             self.debit(slot, head, permits)
             self.place_span(slot, head, 0)
             return GO_ON
         if m.encrypted:
-            return self.reject(slot, head, permits, "Encrypted", "the payload is encrypted", p + at, size - at)
+            return self.reject(slot, head, &place, permits, "Encrypted", "the payload is encrypted", p + at, size - at)
         if m.chunks > 1:
-            return self.reject(slot, head, permits, "Chunked", f"one of {m.chunks} parts", p + at, size - at)
+            return self.reject(slot, head, &place, permits, "Chunked", f"one of {m.chunks} parts", p + at, size - at)
         if m.compacted_indexes:
-            return self.reject(slot, head, permits, "CompactedIndexes", "compacted batch", p + at, size - at)
+            return self.reject(slot, head, &place, permits, "CompactedIndexes", "compacted batch", p + at, size - at)
         return self.payload(slot, head, permits, &m, &place, &r, p + at, size - at)
 
     cdef int64_t permits(self, MessageHead* head, Metadata* m, EntryPlace* place) except -1:
@@ -422,6 +449,8 @@ cdef class Scanner:
         """The entry belongs to the open chunk: extend its log's span, or begin one."""
         cdef SpanRow* span
         cdef int64_t start_ledger, start_entry
+        if slot.ahead_count and slot.ordered:
+            slot_pass(slot, head.ledger, head.entry)
         if slot.chunk == self.chunk and not slot.ordered:
             span = &self.places.spans[slot.span]
             if span.end_a != head.ledger or span.end_b + 1 != head.entry:
@@ -437,6 +466,12 @@ cdef class Scanner:
             if slot.span < 0:
                 raise MemoryError()
             slot.chunk = self.chunk
+            if slot.holds:
+                span = &self.places.spans[slot.span]
+                span.holds = True
+                span.held_a = slot.held_ledger
+                span.held_b = slot.held_entry
+                slot.holds = False
         span = &self.places.spans[slot.span]
         span.end_a = head.ledger
         span.end_b = head.entry
@@ -446,10 +481,14 @@ cdef class Scanner:
         return 0
 
     cdef int reject(
-        self, Slot* slot, MessageHead* head, int64_t permits, str reason, str detail, const uint8_t* raw, int64_t size
+        self, Slot* slot, MessageHead* head, EntryPlace* place, int64_t permits, str reason, str detail,
+        const uint8_t* raw, int64_t size,
     ) except -1:
         """An entry that is not decoded here: a dead letter, or the caller's business."""
-        cdef ColdEntry cold = ColdEntry.__new__(ColdEntry)
+        cdef ColdEntry cold
+        if self.finishing is not None:
+            raise CorruptEntryError(reason, detail)
+        cold = ColdEntry.__new__(ColdEntry)
         self.debit(slot, head, permits)
         cold.consumer_id = head.consumer_id
         cold.log = self.slots.logs[slot.log]
@@ -457,8 +496,11 @@ cdef class Scanner:
         cold.entry = head.entry
         cold.permits = permits
         cold.redelivery_count = head.redelivery_count
+        cold.ordered = slot.ordered
         cold.reason = reason
         cold.detail = detail
+        if place.ack_set is not NULL:
+            cold.ack_set = PyBytes_FromStringAndSize(<const char*>place.ack_set, place.ack_words * 8)
         cold.payload = PyBytes_FromStringAndSize(<const char*>raw, size)
         if self.divert_corrupt and reason not in UNDECODED:
             self.divert(cold)
@@ -466,16 +508,108 @@ cdef class Scanner:
         self.cold = cold
         return STOP_COLD_ENTRY
 
-    def divert(self, ColdEntry cold not None):
-        """Put ``cold`` into the open chunk as a dead letter: its position is covered like that of a decoded entry."""
-        cdef Slot* slot = self.slots.find(cold.consumer_id, self.connection)
-        cdef MessageHead head
-        if slot is NULL:
-            return
+    cdef Slot* slot_of(self, ColdEntry cold, MessageHead* head) noexcept:
+        """Where ``cold`` belongs, NULL if its consumer is not on this connection any more."""
         head.consumer_id = cold.consumer_id
         head.ledger = cold.ledger
         head.entry = cold.entry
-        self.place_span(slot, &head, 0)
+        head.redelivery_count = cold.redelivery_count
+        return self.slots.find(head.consumer_id, self.connection)
+
+    cdef int place_cold(self, Slot* slot, MessageHead* head, ColdEntry cold, int64_t rows) except -1:
+        """A span for an entry that the hot loop left; one that was held gets one of its own."""
+        cdef SpanRow* span
+        cdef int64_t at
+        if not cold.held:
+            return self.place_span(slot, head, rows)
+        at = places_open_span(&self.places, slot.log, cold.after_ledger, cold.after_entry)
+        if at < 0:
+            raise MemoryError()
+        span = &self.places.spans[at]
+        span.end_a = head.ledger
+        span.end_b = head.entry
+        span.rows = rows
+        return 0
+
+    def hold(self, ColdEntry cold not None):
+        """Count ``cold`` as received without landing it: until ``finish``, ``cover`` or ``divert`` no span holds it."""
+        cdef MessageHead head
+        cdef Slot* slot = self.slot_of(cold, &head)
+        if slot is NULL:
+            return
+        if slot.ordered:
+            slot_pass(slot, head.ledger, head.entry)
+            cold.after_ledger = slot.staged_ledger
+            cold.after_entry = slot.staged_entry
+        else:
+            cold.after_ledger = head.ledger
+            cold.after_entry = head.entry - 1
+        if slot_hold(slot, head.ledger, head.entry):
+            raise MemoryError()
+        cold.held = True
+        slot.largest = max(slot.largest, <int64_t>len(cold.payload))
+
+    def cover(self, ColdEntry cold not None):
+        """Land the position of ``cold`` without a row: its content is in another entry, or not wanted."""
+        cdef MessageHead head
+        cdef Slot* slot = self.slot_of(cold, &head)
+        if slot is not NULL:
+            self.place_cold(slot, &head, cold, 0)
+
+    def finish(self, ColdEntry cold not None, metadata, payload, *, bint whole=False):
+        """Decode ``cold`` from other ``metadata`` and ``payload`` than it came with; False = take the chunk first.
+
+        ``whole`` leaves its ack_set out of account. Raises CorruptEntryError, and nothing has changed then.
+        """
+        cdef Frame head_bytes = Frame(metadata)
+        cdef Frame body_bytes = Frame(payload)
+        cdef MessageHead head
+        cdef Slot* slot = self.slot_of(cold, &head)
+        cdef Metadata m
+        cdef EntryPlace place
+        cdef Reader r
+        cdef int64_t largest
+        if slot is NULL:
+            return True
+        reader_init(&r, head_bytes.data, head_bytes.size)
+        read_metadata(&r, &m)
+        if r.fault:
+            raise CorruptEntryError("BatchDeSerializeError", str(reader_error(&r, "MessageMetadata")))
+        if m.batched and not 0 <= m.messages <= MOST_MESSAGES:
+            raise CorruptEntryError("BatchDeSerializeError", f"num_messages_in_batch is {m.messages}")
+        place.ack_set = NULL
+        place.ack_words = 0
+        if cold.ack_set is not None and not whole:
+            place.ack_words = <int32_t>(len(cold.ack_set) // 8)
+            memcpy(self.ack_set, <const char*>cold.ack_set, <size_t>place.ack_words * 8)
+            place.ack_set = self.ack_set
+        reader_init(&r, body_bytes.data, body_bytes.size)
+        largest = slot.largest   # permits are sized by what comes as one entry
+        self.finishing = cold
+        try:
+            return self.payload(slot, &head, 0, &m, &place, &r, r.pos, 0) != STOP_CHUNK_FULL
+        finally:
+            self.finishing = None
+            slot.largest = max(largest, <int64_t>len(cold.payload))
+
+    def inflate(self, uint32_t compression, payload, uint32_t size):
+        """The ``size`` bytes that ``payload`` decompresses to. Raises CorruptEntryError."""
+        cdef Frame packed = Frame(payload)
+        cdef const uint8_t* data
+        if size == 0 or compression == 0:
+            return PyBytes_FromStringAndSize(<const char*>packed.data, 0 if compression else packed.size)
+        data = self.codecs.decompress(codec_of(compression), packed.data, packed.size, size)
+        block = PyBytes_FromStringAndSize(<const char*>data, size)
+        self.codecs.shrink()
+        return block
+
+    def divert(self, ColdEntry cold not None):
+        """Put ``cold`` into the open chunk as a dead letter: its position is covered like that of a decoded entry."""
+        cdef MessageHead head
+        cdef Slot* slot = self.slot_of(cold, &head)
+        if slot is NULL:
+            return
+        self.place_cold(slot, &head, cold, 0)
         self.diverted.append(
             DeadLetter(
                 cold.log, Position(cold.ledger, cold.entry), f"{cold.reason}: {cold.detail}", cold.payload, cold.permits
@@ -510,7 +644,7 @@ cdef class Scanner:
                     size = m.uncompressed_size
             except CorruptEntryError as exc:
                 self.codecs.shrink()
-                return self.reject(slot, head, permits, exc.reason, exc.detail, raw, raw_size)
+                return self.reject(slot, head, place, permits, exc.reason, exc.detail, raw, raw_size)
         if c.memory is NULL and columns_open(c):
             raise MemoryError()
         first = c.rows
@@ -529,7 +663,7 @@ cdef class Scanner:
             detail = str(reader_error(&block, "batch")) if status == DAMAGED and block.fault else (
                 "text is not UTF-8" if status == NOT_UTF8 else "a property has no key or no value"
             )
-            return self.reject(slot, head, permits, "BatchDeSerializeError", detail, raw, raw_size)
+            return self.reject(slot, head, place, permits, "BatchDeSerializeError", detail, raw, raw_size)
         if m.batched:
             self.leftover_bytes += block.end - block.pos
         self.debit(slot, head, permits)
@@ -541,7 +675,10 @@ cdef class Scanner:
         self.rows += c.rows - first
         if self.slots.room > 0:
             self.slots.room -= min(self.slots.room, c.rows - first)
-        self.place_span(slot, head, c.rows - first)
+        if self.finishing is None:
+            self.place_span(slot, head, c.rows - first)
+        else:
+            self.place_cold(slot, head, self.finishing, c.rows - first)
         if c.rows > first and places_run(&self.places, slot.log, first, c.rows - first):
             raise MemoryError()
         return GO_ON

@@ -13,6 +13,13 @@ cdef struct Runs:                # sorted, disjoint
     int64_t count
     int64_t capacity
 
+
+cdef struct Stretch:             # landed positions behind ``begin`` up to ``end``
+    int64_t begin_a
+    int64_t begin_b
+    int64_t end_a
+    int64_t end_b
+
 cdef enum State:
     NEW = 0
     STAGED = 1
@@ -37,11 +44,18 @@ cdef struct Slot:                # what the scanner knows of one consumer
     bint dirty
     uint64_t chunk               # the chunk that holds this slot's open span
     int64_t span
+    bint holds                   # ordered: what lies between held and staged is held back, and in no span
+    int64_t held_ledger
+    int64_t held_entry
+    Stretch* ahead               # what has landed beyond parts that were held back, in order
+    int64_t ahead_count
     Runs entries                 # shared: received and landed ones
     Runs cut                     # landed entries that came again
 
 cdef State slot_state(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
 cdef int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
+cdef void slot_pass(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
+cdef int slot_hold(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
 cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil
 
 

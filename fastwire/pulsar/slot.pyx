@@ -109,14 +109,53 @@ cdef void runs_drop(Runs* r) noexcept nogil:
     memset(r, 0, sizeof(Runs))
 
 
+cdef bint is_ahead(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    """Whether an entry beyond the landed floor has landed; there are as many stretches as messages in parts."""
+    cdef int64_t i
+    for i in range(s.ahead_count):
+        if not before(s.ahead[i].begin_a, s.ahead[i].begin_b, ledger, entry):
+            return False
+        if not before(s.ahead[i].end_a, s.ahead[i].end_b, ledger, entry):
+            return True
+    return False
+
+
+cdef void slot_pass(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    """Ordered: (ledger, entry) has come. What has landed before it was passed, and the next span begins behind that."""
+    cdef int64_t i
+    for i in range(s.ahead_count):
+        if before(s.ahead[i].begin_a, s.ahead[i].begin_b, ledger, entry) and before(
+            s.staged_ledger, s.staged_entry, s.ahead[i].end_a, s.ahead[i].end_b
+        ):
+            s.staged_ledger = s.ahead[i].end_a
+            s.staged_entry = s.ahead[i].end_b
+            s.holds = False      # the span behind this stretch says what was held before it
+            s.chunk = 0
+
+
+cdef int slot_hold(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    """The entry has come and is in no span yet. -1 = no memory."""
+    if s.ordered:
+        if not s.holds:
+            s.holds = True
+            s.held_ledger = s.staged_ledger
+            s.held_entry = s.staged_entry
+        s.chunk = 0
+    return slot_stage(s, ledger, entry)
+
+
 cdef State slot_state(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
     cdef int64_t at
     if s.ordered:
         if not before(s.landed_ledger, s.landed_entry, ledger, entry):
             return LANDED
+        if s.ahead_count and is_ahead(s, ledger, entry):
+            return LANDED
         return NEW if before(s.staged_ledger, s.staged_entry, ledger, entry) else STAGED
-    # A landed floor holds for shared subscriptions too.
+    # A landed floor holds for shared subscriptions too, and so does what was landed when it was read in order.
     if not before(s.landed_ledger, s.landed_entry, ledger, entry):
+        return LANDED
+    if s.ahead_count and is_ahead(s, ledger, entry):
         return LANDED
     at = runs_find(&s.entries, ledger, entry)
     if at == s.entries.count or s.entries.run[at].ledger != ledger or s.entries.run[at].first > entry:
@@ -153,6 +192,7 @@ cdef class SlotTable:
         for i in range(self.capacity):
             runs_drop(&self.slots[i].entries)
             runs_drop(&self.slots[i].cut)
+            free(self.slots[i].ahead)
         free(self.slots)
 
     cdef Slot* get(self, int64_t consumer_id) except NULL:
@@ -223,6 +263,7 @@ cdef class SlotTable:
         cdef Slot* s = self.get(consumer_id)
         runs_drop(&s.entries)
         runs_drop(&s.cut)
+        free(s.ahead)
         memset(s, 0, sizeof(Slot))
 
     def attach(self, int64_t consumer_id, uint32_t connection_id, *, uint64_t epoch=0):
@@ -250,11 +291,28 @@ cdef class SlotTable:
             s.staged_ledger = s.landed_ledger
             s.staged_entry = s.landed_entry
             s.chunk = 0          # what comes next does not follow what the open span ends with
+            s.holds = False
         # What the floor covers needs no run of its own.
         while s.entries.count and not before(
             s.landed_ledger, s.landed_entry, s.entries.run[0].ledger, s.entries.run[0].last
         ):
             runs_remove(&s.entries, 0)
+
+    def set_ahead(self, int64_t consumer_id, intervals):
+        """What ``intervals`` (after, up to) hold above the floor is durable; in order, instead of the last ones."""
+        cdef Slot* s = self.get(consumer_id)
+        cdef int64_t i
+        cdef Stretch* grown
+        intervals = list(intervals)
+        if intervals:
+            grown = <Stretch*>realloc(s.ahead, <size_t>len(intervals) * sizeof(Stretch))
+            if grown is NULL:
+                raise MemoryError()
+            s.ahead = grown
+        s.ahead_count = 0
+        for i, (begin, end) in enumerate(intervals):
+            s.ahead[i] = Stretch(begin.a, begin.b, end.a, end.b)
+        s.ahead_count = len(intervals)
 
     def set_landed_runs(self, int64_t consumer_id, runs):
         """Shared: the entries of ``runs`` (ledger, first, last) are durable."""
@@ -272,6 +330,7 @@ cdef class SlotTable:
         s.staged_ledger = s.landed_ledger
         s.staged_entry = s.landed_entry
         s.chunk = 0
+        s.holds = False
         while at < s.entries.count:
             if s.entries.run[at].landed:
                 at += 1

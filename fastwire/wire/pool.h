@@ -34,7 +34,8 @@ typedef struct fw_free_block {
 
 typedef struct fw_pool {
     pthread_mutex_t lock;
-    atomic_llong used;   /* bytes in blocks that are out */
+    atomic_llong used;   /* bytes in blocks that are out, and what is charged */
+    atomic_llong charged; /* bytes that others hold for records, outside of any block */
     atomic_llong peak;
     atomic_llong limit;  /* the budget; asked by drivers, never enforced here */
     atomic_long refs;    /* the owner and every block that is out */
@@ -118,6 +119,15 @@ static inline void fw_pool_unref(fw_pool *pool)
     }
 }
 
+/* `size` bytes more are in use. */
+static inline void fw_count(fw_pool *pool, long long size)
+{
+    long long used = atomic_fetch_add(&pool->used, size) + size;
+    long long peak = atomic_load(&pool->peak);
+    while (used > peak && !atomic_compare_exchange_weak(&pool->peak, &peak, used)) {
+    }
+}
+
 /* A block of at least `size` bytes, or NULL; *klass gets its class. Its content is undefined. */
 static inline void *fw_take(fw_pool *pool, size_t size, int *klass)
 {
@@ -143,10 +153,7 @@ static inline void *fw_take(fw_pool *pool, size_t size, int *klass)
             return NULL;
     }
     atomic_fetch_add(&pool->refs, 1);
-    long long used = atomic_fetch_add(&pool->used, (long long)whole) + (long long)whole;
-    long long peak = atomic_load(&pool->peak);
-    while (used > peak && !atomic_compare_exchange_weak(&pool->peak, &peak, used)) {
-    }
+    fw_count(pool, (long long)whole);
     *klass = k;
     return block;
 }
@@ -218,6 +225,14 @@ static inline long long fw_memory_bytes(const fw_memory *m)
     return sum;
 }
 
+/* Count memory that is not ours: `size` bytes more of it, or fewer if it is negative. */
+static inline void fw_pool_charge(fw_pool *pool, long long size)
+{
+    atomic_fetch_add(&pool->charged, size);
+    fw_count(pool, size);
+}
+
+static inline long long fw_pool_charged(fw_pool *pool) { return atomic_load(&pool->charged); }
 static inline long long fw_pool_used(fw_pool *pool) { return atomic_load(&pool->used); }
 static inline long long fw_pool_peak(fw_pool *pool) { return atomic_load(&pool->peak); }
 static inline long long fw_pool_limit(fw_pool *pool) { return atomic_load(&pool->limit); }

@@ -11,6 +11,8 @@ cdef extern from "pool.h" nogil:
     void fw_pool_trim(fw_pool*, long long keep)
     void* fw_take(fw_pool*, size_t size, int* klass)
     void fw_give(fw_pool*, void* memory, int klass)
+    void fw_pool_charge(fw_pool*, long long size)
+    long long fw_pool_charged(fw_pool*)
     long long fw_pool_used(fw_pool*)
     long long fw_pool_peak(fw_pool*)
     long long fw_pool_limit(fw_pool*)

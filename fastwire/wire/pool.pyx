@@ -3,6 +3,8 @@
 cimport cython
 
 from fastwire.wire.pool cimport (
+    fw_pool_charge,
+    fw_pool_charged,
     fw_pool_kept,
     fw_pool_limit,
     fw_pool_new,
@@ -32,9 +34,18 @@ cdef class Pool:
         if self.pool is not NULL:
             fw_pool_unref(self.pool)
 
+    def charge(self, long long size):
+        """``size`` bytes more are held for records outside of any block; a negative number gives them back."""
+        fw_pool_charge(self.pool, size)
+
+    @property
+    def charged(self):
+        """Bytes that were charged and not given back."""
+        return fw_pool_charged(self.pool)
+
     @property
     def used(self):
-        """Bytes in blocks that are out."""
+        """Bytes in blocks that are out, and what was charged."""
         return fw_pool_used(self.pool)
 
     @property

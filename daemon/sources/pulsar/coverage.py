@@ -5,43 +5,43 @@ from typing import NamedTuple
 
 from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position
 
-from ..base import LogStopped
-
 __all__ = ["MOST_INTERVALS", "Landed", "declared_gap", "landed_of", "newly_landed"]
 
 MOST_INTERVALS = 64  # above it the broker is asked for what is settled
 
 
 class Landed(NamedTuple):
-    """``floor``: everything up to it is settled. ``runs``: (ledger, first, last) of what has landed above it."""
+    """``floor``: everything up to it is settled. ``above``: (after, up to) of what has landed beyond."""
 
     floor: Position
-    runs: tuple[tuple[int, int, int], ...]
+    above: tuple[tuple[Position, Position], ...]
+
+    @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """What has landed above within one ledger, as (ledger, first, last)."""
+        return [(end.a, begin.b + 1, end.b) for begin, end in self.above if begin.a == end.a]
+
+    @property
+    def across(self) -> list[tuple[Position, Position]]:
+        """What has landed above from one ledger into another, which only reading in order does."""
+        return [(begin, end) for begin, end in self.above if begin.a != end.a]
 
 
 def landed_of(coverage: Coverage, log: Log, cursor: Position | None, *, ordered: bool) -> Landed:
     """What has landed of a log that Coverage knows.
 
-    Read in order a log has one interval. Several are left over from a shared subscription: then what the broker's
-    ``cursor`` has passed is settled, and if that does not close the holes, LogStopped says so.
+    Holes are parts of chunked messages that are not complete, or what a shared subscription has not got yet: the broker
+    sends both again. Read in order, what its ``cursor`` has passed is settled, whatever it was.
     """
     start = coverage.start(log) or PULSAR_EARLIEST
     intervals = coverage.intervals(log)
-    if not intervals:
-        return Landed(start, ())
-    floor, above = start, intervals
-    if intervals[0][0] <= start:
-        floor, above = intervals[0][1], intervals[1:]
-    if not above:
-        return Landed(floor, ())
-    if not ordered:
-        return Landed(floor, tuple((end.a, begin.b + 1, end.b) for begin, end in above))
-    if cursor is None or cursor < above[-1][0]:
-        raise LogStopped(
-            f"{log}: it was read by a shared subscription, and records between what has landed are not confirmed yet; "
-            "go on with that subscription_type until they are"
-        )
-    return Landed(above[-1][1], ())
+    floor, passed = start, 0
+    for begin, end in intervals:
+        if begin > floor and not (ordered and cursor is not None and cursor >= begin):
+            break
+        floor = max(floor, end)
+        passed += 1
+    return Landed(floor, intervals[passed:])
 
 
 def declared_gap(base: Position, cursor: Position) -> bool:

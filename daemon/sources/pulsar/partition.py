@@ -1,7 +1,7 @@
 """One partition of a topic: from lookup to permits, through reconnects, seeks and changes of role (pulsar 7, 18-21)."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from fastwire.errors import FastwireError
 from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Span, format_position
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.assembly import Torn
 from fastwire.pulsar.consumer import Consumer, Phase
-from fastwire.pulsar.event import ConsumerClosed, Reply, TopicMigrated
+from fastwire.pulsar.event import ConsumerClosed, EntryRejected, Reply, TopicMigrated
 from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.scan import ColdEntry
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 
@@ -169,17 +169,23 @@ class Partition:
         self._migrating = ServiceUrl(address.tls, (address,))
         log.info("topic has moved to another cluster", topic=str(self.log), url=str(address))
 
-    def on_rejected(self, entry: ColdEntry) -> None:
-        where = format_position("pulsar", Position(entry.ledger, entry.entry))
-        if self.link is not None and self.link.diverts:
+    def on_rejected(self, event: EntryRejected) -> None:
+        entry = event.entry
+        where = format_position("pulsar", entry.position)
+        if event.diverted:
             log.warning("entry is put aside", topic=str(self.log), position=where, reason=entry.reason)
             return
-        self.stop(
-            LogStopped(
-                f"{self.log}: entry {where} cannot be decoded ({entry.reason}: {entry.detail}); "
-                'on_corrupt = "divert" would put it aside and go on'
+        if entry.reason == "DecryptionError":
+            what, cure = (
+                "decrypted",
+                (
+                    "source.encryption.private_keys has to name a key that opens it, "
+                    'or on_failure = "discard" or "consume" would go on without'
+                ),
             )
-        )
+        else:
+            what, cure = "decoded", 'on_corrupt = "divert" would put it aside and go on'
+        self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}); {cure}"))
 
     # --- coming and going
 
@@ -190,6 +196,11 @@ class Partition:
     def _reconnect(self, delay: float) -> None:
         if not self.over and not self._busy and not self.leaving:
             self._spawn(self._establish(delay))
+
+    @property
+    def reading(self) -> bool:
+        """Whether what the broker has for us comes in now."""
+        return self.granted and self.link is not None and self.link.ready and not self.link.transport.paused
 
     @property
     def _busy(self) -> bool:
@@ -397,6 +408,7 @@ class Partition:
     def void(self) -> None:
         """What was staged is gone: the broker has to send it again, which a new consumer makes it do."""
         self._host.slots.void_staged(self.consumer.consumer_id)
+        self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
         if not self.granted:
             return
         self.assignment = None
@@ -443,6 +455,7 @@ class Partition:
         """Give this log up; the others go on."""
         if self.over:
             return
+        self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
         self.error = str(error)
         self._let_go(self.error)
         self.stage = Stage.STOPPED
@@ -561,10 +574,22 @@ class Partition:
         landed = self.landed(coverage)
         if not self.consumer.ordered and landed is not None:
             self._host.slots.set_landed_runs(self.consumer.consumer_id, landed.runs)
+            self._host.slots.set_ahead(self.consumer.consumer_id, landed.across)
+        self._give_up_landed(coverage)
         self.consumer.hold(self._host.holding)
         self.consumer.permits.window = self._host.most_permits
         self.consumer.grant()
         return True
+
+    def _give_up_landed(self, coverage: Coverage) -> None:
+        """A peer has read on while we did not: what it has landed of messages that we hold parts of stays with it."""
+        held = self._host.cluster.completion.assembly
+        self.give_up(held.landed(self.consumer.consumer_id, lambda position: coverage.covers(self.log, position)))
+
+    def give_up(self, torn: Sequence[Torn]) -> None:
+        """Put parts of chunked messages aside that will never be whole."""
+        if torn and self.link is not None:
+            self.link.give_up(torn)
 
     def landed(self, coverage: Coverage) -> Landed | None:
         """What ``coverage`` holds is durable: cut it if it comes again, and acknowledge what of it has come."""
@@ -574,6 +599,7 @@ class Partition:
         slots, consumer_id = self._host.slots, self.consumer.consumer_id
         if self.consumer.ordered:
             slots.set_landed(consumer_id, landed.floor)
+            slots.set_ahead(consumer_id, landed.above)
             self.consumer.landed(landed.floor, (), self._loop.time())
             return landed
         # Runs first: the slot forgets what lies below a new floor.

@@ -11,9 +11,8 @@ from fastwire.errors import FastwireError
 from fastwire.position import PULSAR_EARLIEST, Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.consumer import Consumer
-from fastwire.pulsar.event import ConsumerClosed, Reply, TopicMigrated
+from fastwire.pulsar.event import ConsumerClosed, EntryRejected, Reply, TopicMigrated
 from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.scan import ColdEntry
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Topic
 from fastwire.wire.pool import Pool
@@ -187,9 +186,15 @@ class _Tenant:
     def on_active(self, active: bool) -> None: ...
     def on_end_of_topic(self) -> None: ...
     def on_migrated(self, event: TopicMigrated) -> None: ...
-    def on_rejected(self, entry: ColdEntry) -> None: ...
 
     def on_closed(self, event: ConsumerClosed) -> None:
         self._reader.fail(FastwireError(f"the broker has closed {self._topic}"))
 
     def on_link_lost(self, reason: str) -> None: ...
+
+    def on_rejected(self, event: EntryRejected) -> None:
+        entry = event.entry
+        if not event.diverted:
+            self._reader.fail(
+                FastwireError(f"{self._topic}: entry {entry.ledger}:{entry.entry}: {entry.reason}: {entry.detail}")
+            )

@@ -154,7 +154,7 @@ class PulsarSource:
                 partition.stop(exc)
                 continue
             self._note_acks(partition)
-            if not self.settings.ordered and len(coverage.intervals(partition.log)) > MOST_INTERVALS:
+            if self._unsettled_holes(partition, coverage):
                 self._settle(partition)
 
     def void(self) -> None:
@@ -584,6 +584,17 @@ class PulsarSource:
         except FastwireError:
             return True
         return cursor is None or cursor < head
+
+    def _unsettled_holes(self, partition: Partition, coverage: Coverage) -> bool:
+        """Whether the broker should be asked what it holds for confirmed.
+
+        Read in order, holes are parts that we hold. Others come from a time of reading shared: what was in them may
+        have been confirmed by somebody else, and our cumulative acks would wait for it.
+        """
+        intervals = len(coverage.intervals(partition.log))
+        if self.settings.ordered:
+            return intervals > 1 and not self.cluster.completion.assembly.holds(partition.consumer.consumer_id)
+        return intervals > MOST_INTERVALS
 
     def _settle(self, partition: Partition) -> None:
         if partition.index not in self._settling:

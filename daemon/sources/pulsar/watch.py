@@ -66,6 +66,7 @@ class Watch:
     def look(self, now: float) -> None:
         """Look at consumers that got something, and at those that do not although they might."""
         self._looked_at = now
+        self._expire()
         recent, self._recent = self._recent, set()
         for consumer_id in recent:
             seen = self._seen.setdefault(consumer_id, _Seen())
@@ -83,6 +84,17 @@ class Watch:
             elif not consumer.ordered and consumer.outstanding > 0:
                 known.ask_after = min(known.ask_after * 2, MOST_QUIET_S)
                 self._ask(partition)
+
+    def _expire(self) -> None:
+        """Count the time in which missing parts of chunked messages could have come."""
+        source = self._source
+        assembly = source.cluster.completion.assembly
+        if not len(assembly) or source.holding:
+            return
+        reading = [one for one in source.partitions if one.reading]
+        torn = assembly.expired((one.consumer.consumer_id for one in reading), LOOK_S)
+        for one in reading if torn else ():
+            one.give_up([each for each in torn if each.entry.consumer_id == one.consumer.consumer_id])
 
     def _size(self, consumer_id: int, seen: _Seen) -> None:
         source = self._source

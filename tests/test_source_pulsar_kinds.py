@@ -1,0 +1,184 @@
+"""Chunked, encrypted, compacted and other unusual entries, from the embedded broker into rows, and their acks."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from fastwire.position import Coverage, Position
+from fastwire.pulsar.encryption import Encryptor
+from fastwire.pulsar.payload import (
+    Compression,
+    Entry,
+    Record,
+    encode_chunks,
+    encode_payload,
+    split_payload,
+)
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from tests.keys import key_pair
+from tests.source_pipe import Pipe, entry, until
+from tests.test_source_pulsar import FULL, ORDERED, TYPES, reading, run, serving
+
+KEY = key_pair("orders")
+DATA_KEY = bytes(range(32))
+
+
+def value_of(number: int, size: int = 100) -> bytes:
+    return b"%d/" % number + random.Random(number).randbytes(size)
+
+
+def message(number: int, parts: int, compression: Compression = Compression.NONE) -> list[Entry]:
+    """Message ``number`` of producer ``c``, cut into ``parts``."""
+    value = value_of(number, parts * 50)
+    found = encode_chunks(
+        Record(value=value, key=f"k{number}"),
+        chunk_bytes=-(-(len(value) + 16) // parts),  # zstd makes it a little longer
+        producer_name="c",
+        sequence_id=number,
+        publish_time=1_700_000_000_000,
+        compression=compression,
+    )
+    assert len(found) == parts
+    return found
+
+
+def sealed(sent: Entry, iv: int = 0, key: bytes = KEY.public, name: str = "orders") -> Entry:
+    """The same entry, encrypted."""
+    metadata, payload = split_payload(sent.body)
+    stored = Encryptor({name: key}, DATA_KEY).encrypt(metadata, bytes(payload), iv.to_bytes(12, "big"))
+    body = encode_payload(metadata, stored)
+    return Entry(
+        body, sent.messages, sent.sequence_id, sent.highest_sequence_id, sent.publish_time, sent.batched, sent.chunk
+    )
+
+
+def places(broker: PulsarDevBroker) -> list[Position]:
+    return [Position(*each[:2]) for each in broker.positions("t")]
+
+
+def got(pipe: Pipe, value: bytes) -> int:
+    return pipe.values[(FULL, "-1", value)]
+
+
+# --- chunked messages
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_interleaved_parts_become_rows_and_are_acknowledged(kind: str) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            one, two, three = message(1, 3), message(2, 4, Compression.ZSTD), message(3, 2)
+            mixed = [one[0], two[0], entry(0), two[1], one[1], three[0], one[2], entry(1), two[2], two[3], three[1]]
+            broker.append("t", mixed)
+            async with reading(broker, subscription_type=kind) as pipe:
+                await pipe.got(23)
+                for number, parts in ((1, 3), (2, 4), (3, 2)):
+                    assert got(pipe, value_of(number, parts * 50)) == 1
+                assert pipe.letters == [] and pipe.once()
+                await pipe.drained()
+                assert pipe.coverage.intervals(pipe.log())[0][1] == places(broker)[-1]
+                assert len(pipe.coverage.intervals(pipe.log())) == 1
+                assert pipe.pool.charged == 0
+                await until(lambda: broker.consumers("t", "s")[0].permits == 10_000, "a whole window")
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_nothing_of_an_incomplete_message_is_landed_or_acknowledged(kind: str) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            one = message(1, 3)
+            broker.append("t", [entry(0), one[0], entry(1), one[1], entry(2)])
+            async with reading(broker, subscription_type=kind) as pipe:
+                await pipe.got(30)
+                pipe.commit()
+                at = places(broker)
+                landed = [pipe.coverage.covers(pipe.log(), each) for each in at]
+                assert landed == [True, False, True, False, True]
+                # Two parts; read in order also everything behind the first of them.
+                left = 12 + 10 if kind in ORDERED else 2
+                await until(lambda: broker.backlog("t", "s") <= left, "acks")
+                broker.append("t", [entry(3)])
+                await pipe.got(40)
+                pipe.commit()
+                broker.append("t", [one[2], entry(4)])
+                await pipe.got(51)
+                await pipe.drained()
+                assert got(pipe, value_of(1, 150)) == 1 and pipe.once() and pipe.letters == []
+
+    run(main)
+
+
+async def life(
+    broker: PulsarDevBroker, kind: str, coverage: Coverage, rows: list[bytes], sent: Sequence[Entry], how: str
+) -> Coverage:
+    """One process: it reads what is there and ``sent``, and goes as ``how`` says; returns what is durable then."""
+    pipe = await Pipe(broker, coverage=coverage.copy(), subscription_type=kind).start()
+    await pipe.granted()
+    first = pipe.coverage.copy()  # committed before anything was asked for
+    before = len(broker.positions("t"))
+    broker.append("t", sent)
+    last = Position(*broker.positions("t")[before + len(sent) - 1][:2])
+    await until(lambda: pipe.source.slots.last_position(0) >= last, "everything sent")
+    if how == "cut":  # the connection breaks, and what is held survives it
+        broker.drop_connections()
+        await until(lambda: pipe.count("revoked") == 1, "a revocation")
+        await pipe.granted()
+    if how == "void":  # the roll is lost, and the process goes on
+        pipe.drop_roll()
+        pipe.values.clear()
+        pipe.source.void()
+        await pipe.granted()
+        await until(lambda: pipe.source.slots.last_position(0) >= last, "everything again")
+    await until(lambda: not any(link.scanner.has_open for link in pipe.source.cluster.links.values()), "a chunk")
+    if how != "killed":
+        pipe.commit()
+        rows += [value for _, _, value in pipe.values.elements()]
+    assert pipe.letters == []
+    if how == "unacknowledged":  # it dies between commit and ack
+        broker.drop_connections()
+    pool = pipe.pool
+    await pipe.close()
+    pipe.source.cluster.completion.assembly.forget()
+    assert pool.charged == 0
+    return first if how == "killed" else pipe.coverage
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("seed", range(6))
+def test_lives_that_end_between_parts_lose_and_double_nothing(kind: str, seed: int) -> None:
+    """Some end with a commit, some without, some between commit and ack; Coverage is all that outlives them."""
+    dice = random.Random(seed)
+    waiting = [message(number, dice.randint(2, 4)) for number in range(6)] + [[entry(number)] for number in range(6)]
+    counts = [len(parts) for parts in waiting]
+    stream: list[Entry] = []
+    while waiting:
+        # Few producers at once, so that messages overlap but also end.
+        one = dice.randrange(min(3, len(waiting)))
+        stream.append(waiting[one].pop(0))
+        if not waiting[one]:
+            del waiting[one]
+    wanted = sorted(value_of(number, counts[number] * 50) for number in range(6) if counts[number] >= 2)
+
+    async def main() -> None:
+        async with serving(ledger_entries=7) as broker:
+            coverage, rows = Coverage(), list[bytes]()
+            at = 0
+            while at < len(stream):
+                step = dice.randint(1, 5)
+                how = dice.choice(["clean", "killed", "unacknowledged", "cut", "void"])
+                coverage = await life(broker, kind, coverage, rows, stream[at : at + step], how)
+                at += step
+            coverage = await life(broker, kind, coverage, rows, [entry(99)], "clean")
+            plain = sorted(value for value in rows if b"/" in value)
+            assert plain == wanted
+            assert len(rows) == len(set(rows)) == len(wanted) + 70
+            await until(lambda: broker.backlog("t", "s") == 0, "an empty backlog")
+            (log,) = coverage.logs()
+            assert coverage.intervals(log)[-1][1] == places(broker)[-1]
+            if kind in ORDERED:
+                assert len(coverage.intervals(log)) == 1
+
+    run(main)
