@@ -279,6 +279,9 @@ def tail(
         bool, typer.Option("--pattern", help="TOPIC is TENANT/NAMESPACE/REGEX: all topics that match now.")
     ] = False,
     form: Annotated[Format, typer.Option("--format", help="raw: values alone, a line each.")] = Format.PRETTY,
+    schemas: Annotated[
+        bool, typer.Option("--schemas", help="Show the schemas of the records, too, on standard error.")
+    ] = False,
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -301,7 +304,7 @@ def tail(
         source = parse_source(keys | broker.keys())
     except ConfigError as exc:
         refuse(exc, {"url": "URL", "topics": "TOPIC", "topics_pattern": "TOPIC", "start": "--from", "tls": "URL"})
-    asyncio.run(tail_topic(source, count=count, until_end=until_end, form=form.value))
+    asyncio.run(tail_topic(source, count=count, until_end=until_end, form=form.value, schemas=schemas))
 
 
 def _is_position(text: str) -> bool:

@@ -9,9 +9,12 @@ import orjson
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
+from fastwire.errors import ProtocolError
+from fastwire.pulsar.schema import Schema, split_key_value, version_number
 from fastwire.wire.pool import Pool
 
 from .config import SourceConfig
+from .pulsar.schemas import Schemas
 from .sources.pulsar import settings_from
 from .sources.pulsar.reader import Reader
 
@@ -21,24 +24,29 @@ TailFormat = Literal["pretty", "jsonl", "raw"]
 MEMORY = 64 << 20
 
 
-async def tail(source: SourceConfig, *, count: int | None, until_end: bool, form: TailFormat) -> int:
+async def tail(
+    source: SourceConfig, *, count: int | None, until_end: bool, form: TailFormat, schemas: bool = False
+) -> int:
     """Print records of ``source`` to standard output until ``count`` of them, the end, or Ctrl-C; return how many.
 
-    ``until_end`` stops at what the topic held at the start. Raises FastwireError when the broker or the connection
-    fails.
+    ``until_end`` stops at what the topic held at the start; ``schemas`` shows those of the records on standard error,
+    each before the first records that have it. Raises FastwireError when the broker or the connection fails.
     """
     reader = Reader(settings_from(source), Pool(MEMORY))
     printed = 0
+    shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
         await reader.open()
         async for chunk in reader.chunks(until_end=until_end):
             for letter in chunk.diverted:
                 print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)
-            lines = _lines(chunk, form)
+            lines = _lines(chunk)
             if count is not None:
                 lines = lines[: count - printed]
             printed += len(lines)
-            _print(lines)
+            if shown is not None:
+                await _show_schemas(reader.schemas, lines, shown)
+            _print(_formed(lines, form))
             if count is not None and printed >= count:
                 break
     except asyncio.CancelledError:
@@ -48,7 +56,8 @@ async def tail(source: SourceConfig, *, count: int | None, until_end: bool, form
     return printed
 
 
-def _lines(chunk: Chunk, form: TailFormat) -> list[bytes]:
+def _lines(chunk: Chunk) -> list[bytes]:
+    """The rows as lines of JSON."""
     if not chunk.rows:
         return []
     formatter = LineFormatter(chunk)
@@ -56,7 +65,10 @@ def _lines(chunk: Chunk, form: TailFormat) -> list[bytes]:
     text = b""
     while piece := formatter.read():
         text += piece
-    lines = text.splitlines(keepends=True)
+    return text.splitlines(keepends=True)
+
+
+def _formed(lines: list[bytes], form: TailFormat) -> list[bytes]:
     if form == "jsonl":
         return lines
     rows = [orjson.loads(line) for line in lines]
@@ -72,6 +84,46 @@ def _bytes(cell: Any) -> bytes:
 
         return base64.b64decode(cell["base64"])
     return str(cell).encode()
+
+
+async def _show_schemas(schemas: Schemas, lines: list[bytes], shown: set[tuple[str, bytes]]) -> None:
+    """Show the schemas of these rows that were not shown yet; rows without a version have none."""
+    for line in lines:
+        row = orjson.loads(line)
+        topic, version = row["topic"], _bytes(row["schemaVersion"])
+        if not version or (topic, version) in shown:
+            continue
+        shown.add((topic, version))
+        schema = await schemas.get(topic, version)
+        name = f"schema {version_number(version)} of {topic.removeprefix('persistent://')}"
+        if schema is None:
+            print(f"{name}: the broker does not know it", file=sys.stderr)
+            continue
+        print(f"{name}: {schema.kind} {_shown(schema.name)}".rstrip(), file=sys.stderr)
+        for definition in _definitions(schema):
+            print(f"    {definition}", file=sys.stderr)
+
+
+def _definitions(schema: Schema) -> list[str]:
+    """What a schema says, a line for each of its parts."""
+    if schema.kind != "KEY_VALUE":
+        return [_definition(schema.definition)] if schema.definition else []
+    try:
+        parts = split_key_value(schema.definition)
+    except ProtocolError as exc:
+        return [f"cannot be read: {exc}"]
+    kinds = [_shown(schema.properties.get(f"{part}.schema.type", "BYTES")) for part in ("key", "value")]
+    return [
+        f"{part} {kind} {_definition(data)}".rstrip()
+        for part, kind, data in zip(("key", "value"), kinds, parts, strict=True)
+    ]
+
+
+def _definition(data: bytes) -> str:
+    try:
+        return _shown(data.decode())
+    except UnicodeDecodeError:
+        return "0x" + data.hex()
 
 
 def _raw(row: dict[str, Any]) -> bytes:

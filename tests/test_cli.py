@@ -16,6 +16,8 @@ import pytest
 from fastwire import __version__
 from fastwire.errors import FastwireError
 from fastwire.position import Log
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import Record, encode_single_entry
 from fastwire_daemon import cli, connect, service
 from fastwire_daemon.checks import CheckResult
 from fastwire_daemon.config import SourceConfig
@@ -474,6 +476,52 @@ def test_tail_shows_records_and_leaves_no_trace(run: Run, broker: PulsarDevBroke
     code, out, _ = run("tail", *url, "-n", "1")
     assert re.match(r"2023-11-14T22:13:20\S*Z  public/default/orders-[01] \d+:0:0  key=\S+\n    \{.*\}\n$", out)
     assert broker.subscriptions("orders-partition-0") == []
+    assert broker.violations == []
+
+
+def test_tail_shows_each_schema_before_its_records(run: Run, broker: PulsarDevBroker) -> None:
+    topic = "persistent://public/default/typed"
+    broker.create_topic(topic)
+    pair = b'\0\0\0\3"a"\0\0\0\5{\x1b\n 1'
+    schemas = [
+        pb.Schema(name="Order", type=pb.Schema.Json, schema_data=b'{"type": "record"}'),
+        pb.Schema(name="Order", type=pb.Schema.Json, schema_data=b"\xff"),
+    ]
+    versions = [broker.register_schema(topic, each) for each in schemas] + [b"\7", b""]
+    properties = [pb.KeyValue(key="key.schema.type", value="STRING")]
+    other = pb.Schema(name="", type=pb.Schema.KEY_VALUE, schema_data=pair, properties=properties)
+    broker.create_topic("pairs")
+    broken = pb.Schema(name="", type=pb.Schema.KEY_VALUE, schema_data=pair[:-1])
+    pairs = [broker.register_schema("pairs", each) for each in (other, broken)]
+    for name, given in ((topic, [*versions, *versions]), ("pairs", pairs)):
+        for number, version in enumerate(given):
+            metadata = pb.MessageMetadata(schema_version=version) if version else None
+            record = Record(value=b"%d" % number)
+            entry = encode_single_entry(
+                record, producer_name="p", sequence_id=number, publish_time=1, metadata=metadata
+            )
+            broker.append(name, [entry])
+    reading = ("--from", "earliest", "--until-end", "--schemas", "--format", "raw")
+    code, out, err = run("tail", broker.url, "typed", *reading)
+    assert (code, out.split()) == (0, [str(number) for number in range(8)])
+    assert err.splitlines() == [
+        "schema 0 of public/default/typed: JSON Order",
+        '    {"type": "record"}',
+        "schema 1 of public/default/typed: JSON Order",
+        "    0xff",
+        "schema 0x07 of public/default/typed: the broker does not know it",
+    ]
+    code, _, err = run("tail", broker.url, "pairs", *reading)
+    assert (code, err.splitlines()) == (
+        0,
+        [
+            "schema 0 of public/default/pairs: KEY_VALUE",
+            '    key STRING "a"',
+            "    value BYTES {\\x1b\\n 1",
+            "schema 1 of public/default/pairs: KEY_VALUE",
+            "    cannot be read: schema of the value at byte 7: needs 5 bytes, 4 are left",
+        ],
+    )
     assert broker.violations == []
 
 

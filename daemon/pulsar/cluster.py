@@ -117,11 +117,15 @@ class Cluster:
 
         Without ``create`` the question does not make a broker create it, where the broker knows that wish.
         """
-        link, _ = await self.service_link(service)
-        answer = await self._question(
-            link, service, lambda connection, now: connection.partitioned_metadata(topic, now, create=create)
+        answer = await self.ask(
+            service, lambda connection, now: connection.partitioned_metadata(topic, now, create=create)
         )
         return answer.partitionMetadataResponse.partitions
+
+    async def ask(self, service: ServiceUrl, request: Request) -> pb.BaseCommand:
+        """What any broker of ``service`` answers to a question about a topic; raises what ``Link.ask`` does."""
+        link, _ = await self.service_link(service)
+        return await self._question(link, service, request)
 
     async def _look_up(self, topic: str, service: ServiceUrl) -> Link:
         link, entrance = await self.service_link(service)

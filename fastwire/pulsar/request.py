@@ -31,6 +31,7 @@ class Kind(Enum):
     LIST_TOPICS = auto()
     WATCH_TOPICS = auto()
     UNWATCH_TOPICS = auto()
+    GET_SCHEMA = auto()
 
 
 class BrokerError(FastwireError):
@@ -84,6 +85,7 @@ REPLIES = {
     Kind.LIST_TOPICS: _C.GET_TOPICS_OF_NAMESPACE_RESPONSE,
     Kind.WATCH_TOPICS: _C.WATCH_TOPIC_LIST_SUCCESS,
     Kind.UNWATCH_TOPICS: _C.SUCCESS,
+    Kind.GET_SCHEMA: _C.GET_SCHEMA_RESPONSE,
 }
 
 
@@ -107,6 +109,8 @@ def reply_id(command: pb.BaseCommand) -> int | None:
         return command.getTopicsOfNamespaceResponse.request_id
     if kind == _C.WATCH_TOPIC_LIST_SUCCESS:
         return command.watchTopicListSuccess.request_id
+    if kind == _C.GET_SCHEMA_RESPONSE:
+        return command.getSchemaResponse.request_id
     receipt = command.ackResponse
     return receipt.request_id if receipt.HasField("request_id") else None
 
@@ -130,6 +134,9 @@ def refusal(command: pb.BaseCommand) -> BrokerError | None:
     if kind == _C.CONSUMER_STATS_RESPONSE:
         stats = command.consumerStatsResponse
         return BrokerError(stats.error_code, stats.error_message) if stats.HasField("error_code") else None
+    if kind == _C.GET_SCHEMA_RESPONSE:
+        schema = command.getSchemaResponse
+        return BrokerError(schema.error_code, schema.error_message) if schema.HasField("error_code") else None
     if kind == _C.ACK_RESPONSE:
         receipt = command.ackResponse
         return BrokerError(receipt.error, receipt.message) if receipt.HasField("error") else None

@@ -22,7 +22,6 @@ class State(Enum):
 # Every command that a broker may send in a state; one that we know and that is missing here is a protocol error.
 NOTICES = frozenset(
     {
-        _C.GET_SCHEMA_RESPONSE,
         _C.GET_OR_CREATE_SCHEMA_RESPONSE,
         _C.NEW_TXN_RESPONSE,
         _C.ADD_PARTITION_TO_TXN_RESPONSE,

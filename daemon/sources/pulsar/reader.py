@@ -19,6 +19,7 @@ from fastwire.wire.pool import Pool
 
 from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
+from ...pulsar.schemas import Schemas
 from ...pulsar.topics import Found, Topics
 from .settings import PulsarSettings
 
@@ -38,6 +39,7 @@ class Reader:
         self._settings = settings
         self._slots = SlotTable()
         self._cluster = Cluster(settings, self._slots, pool, self)
+        self.schemas = Schemas(self._cluster, settings.url)
         self._consumers: dict[int, Consumer] = {}
         self._heads: dict[int, Position] = {}
         self._queue: asyncio.Queue[Chunk] = asyncio.Queue()
