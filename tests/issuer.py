@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,10 +30,11 @@ class Issuer:
         self.discoveries = 0
         self.given: dict[str, float] = {}  # tokens, and when they end on the clock of time.monotonic
         self.port = 0
+        self.scheme = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def seconds_left(self, token: str) -> float | None:
         """What a broker that knows this issuer finds out about a token."""
@@ -73,16 +75,17 @@ class Issuer:
 
 
 @asynccontextmanager
-async def issuing() -> AsyncIterator[Issuer]:
+async def issuing(tls: ssl.SSLContext | None = None) -> AsyncIterator[Issuer]:
     """An issuer that answers while the block lasts."""
     issuer = Issuer()
+    issuer.scheme = "https" if tls else "http"
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", issuer.discover)
     app.router.add_post("/oauth/token", issuer.token)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         issuer.port = runner.addresses[0][1]
         yield issuer

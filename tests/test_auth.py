@@ -205,7 +205,7 @@ def test_an_issuer_that_fails(tmp_path: Path, mood: str) -> None:
     async def main() -> None:
         answer, kind, words = FAILURES[mood]
         async with issuing() as issuer:
-            who = client(issuer, tmp_path, timeout_s=0.3 if answer is None else 10.0)
+            who = client(issuer, tmp_path, timeout_s=3.0 if answer is None else 10.0)
             issuer.answers = [answer]
             with pytest.raises(kind, match=words) as caught:
                 await who.data()
@@ -267,6 +267,24 @@ def test_keys_that_are_none(tmp_path: Path) -> None:
     run(main())
 
 
+def test_an_issuer_behind_tls_is_verified(tmp_path: Path) -> None:
+    async def main() -> None:
+        certs = make_certificates(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certs.cert, certs.key)
+        async with issuing(context) as issuer:
+            assert issuer.url.startswith("https://")
+            assert await client(issuer, tmp_path, ca=str(certs.ca)).data() == b"issued-1"
+            with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+                await client(issuer, tmp_path, ca=str(certs.other_ca)).data()
+            with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+                await client(issuer, tmp_path).data()
+            with pytest.raises(AuthError, match="the issuer cannot be trusted: ca: cannot use"):
+                await client(issuer, tmp_path, ca=str(tmp_path / "nothing")).data()
+
+    run(main())
+
+
 def test_a_client_without_a_key_file(tmp_path: Path) -> None:
     async def main() -> None:
         async with issuing() as issuer:
@@ -298,21 +316,56 @@ async def serving(**options: Any) -> PulsarDevBroker:
     return broker
 
 
+def answers(broker: PulsarDevBroker) -> int:
+    """How often clients that are connected have shown fresh credentials."""
+    return sum(
+        each.commands.count("AUTH_RESPONSE") for each in broker.connections if isinstance(each, PulsarConnection)
+    )
+
+
 def test_tokens_that_end_are_renewed_on_a_living_connection(tmp_path: Path) -> None:
     async def main() -> None:
         async with issuing() as issuer:
-            issuer.life = 0.3
-            broker = await serving(authenticate=bearer(issuer.seconds_left), refresh_check_s=0.1)
+            broker = await serving(authenticate=bearer(issuer.seconds_left), refresh_check_s=60.0)
             pipe = await Pipe(broker, credentials=client(issuer, tmp_path)).start()
+            await pipe.granted()
             for number in range(5):
+                issuer.given.clear()  # whoever shows the old one again is thrown out
+                broker.expire_credentials()
+                await until(lambda: answers(broker) == number + 1, "fresh credentials")  # noqa: B023
                 broker.append("t", entries(number, 1))
-                given = len(issuer.given)
-                await until(lambda: len(issuer.given) > given, "a new token")  # noqa: B023
-            await pipe.got(50)
+                await pipe.got(10 * number + 10)
             assert pipe.count("revoked") == 0
-            assert broker.accepted == 1
+            assert (broker.accepted, len(issuer.forms)) == (1, 6)
+            # Who does not answer until the next look is thrown out as well, and comes back.
+            issuer.gate.clear()
+            broker.expire_credentials()
+            await until(lambda: len(issuer.forms) == 7, "a request")
+            broker.expire_credentials()
+            await until(lambda: pipe.count("revoked") == 1, "a revocation")
+            issuer.gate.set()
+            broker.append("t", entries(5, 1))
+            await pipe.got(60)
             await pipe.close()
             assert broker.violations == []
+            await broker.stop()
+
+    run(main())
+
+
+def test_a_token_of_seconds_is_followed_by_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with issuing() as issuer:
+            issuer.life = 1.0
+            broker = await serving(authenticate=bearer(issuer.seconds_left), refresh_check_s=0.2)
+            pipe = await Pipe(broker, credentials=client(issuer, tmp_path)).start()
+            for number in range(3):  # on the same connection or, on a slow machine, on others
+                given = len(issuer.given)
+                await until(lambda: len(issuer.given) > given, "a new token")  # noqa: B023
+                broker.append("t", entries(number, 1))
+                await pipe.got(10 * number + 10)
+            assert pipe.failure is None
+            await pipe.close()
             await broker.stop()
 
     run(main())

@@ -12,7 +12,7 @@ from fastwire.errors import FastwireError
 from ..config import ConfigError, OAuth2Config, TlsConfig, check_issuer_url
 from ..logs import get_logger
 from ..shared import shared
-from ..tls import client_context
+from ..tls import ClientTls
 from .base import AuthError, UnavailableError
 from .client_key import ClientKey, read_client_key
 
@@ -39,6 +39,8 @@ class OAuth2Credentials:
     def __init__(self, config: OAuth2Config, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._config = config
         self._timeout_s = timeout_s
+        self._trust = TlsConfig() if config.ca is None else TlsConfig.model_validate({"ca": str(config.ca)})
+        self._tls: ClientTls | None = None  # made at the first use: certificates of the system take their time
         self._token: bytes | None = None
         self._renew_at = 0.0
         self._ends_at = 0.0
@@ -71,12 +73,12 @@ class OAuth2Credentials:
         key = _sound(read_client_key(self._config))
         asked_at = asyncio.get_running_loop().time()
         try:
-            context = client_context(TlsConfig(ca=self._config.ca))
+            self._tls = self._tls or ClientTls(self._trust)
         except ConfigError as exc:
             raise AuthError(f"the issuer cannot be trusted: {exc}") from None
         timeout = aiohttp.ClientTimeout(total=self._timeout_s)
         async with aiohttp.ClientSession(timeout=timeout) as session:
-            issuer = _Issuer(session, context, key)
+            issuer = _Issuer(session, self._tls.context(), key)
             endpoint = await issuer.find_endpoint()
             token, life_s = await issuer.ask_token(endpoint, self._config.audience, self._config.scope)
         self._token = token

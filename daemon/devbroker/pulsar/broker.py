@@ -253,6 +253,13 @@ class PulsarDevBroker(DevBroker):
                 connection.challenge()
 
     @on_loop
+    def expire_credentials(self) -> None:
+        """Let the credentials of all clients end now, and look after them as every ``refresh_check_s``."""
+        for connection in tuple(self.connections):
+            if isinstance(connection, PulsarConnection) and connection.connected:
+                connection.expire_credentials()
+
+    @on_loop
     def redirect(self, url: str = "", times: int = 1) -> None:
         """Answer the next lookups with a redirect, to this broker itself unless ``url`` says otherwise."""
         self._redirects += [url or self.advertised_url] * times

@@ -284,6 +284,13 @@ class PulsarConnection(Connection):
         self._good_until = self.broker.loop.time() + seconds
         return True
 
+    def expire_credentials(self) -> None:
+        """What the client has shown is not good any more."""
+        self._good_until = self.broker.loop.time()
+        if self._refresh is not None:
+            self._refresh.cancel()
+        self._watch_credentials()
+
     def _watch_credentials(self) -> None:
         """Ask for fresh credentials when those shown have ended; drop a client that has not answered the last time."""
         if self.broker.loop.time() >= self._good_until:
