@@ -5,7 +5,7 @@ Modules are imported by the command that needs them, for everybody waits for ``-
 
 import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -310,6 +310,93 @@ def tail(
 def _is_position(text: str) -> bool:
     ledger, colon, entry = text.partition(":")
     return bool(colon) and ledger.removeprefix("-").isdecimal() and entry.removeprefix("-").isdecimal()
+
+
+class Input(StrEnum):
+    """How ``produce`` reads its input."""
+
+    LINES = "lines"
+    JSONL = "jsonl"
+
+
+class Codec(StrEnum):
+    """How entries are compressed."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZLIB = "zlib"
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+
+
+class KeyHash(StrEnum):
+    """How a key chooses its partition."""
+
+    JAVA = "java"
+    MURMUR3 = "murmur3"
+
+
+@app.command()
+@with_broker_options
+def produce(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The broker: pulsar://host:port", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, or one partition.", show_default=False)],
+    form: Annotated[
+        Input,
+        typer.Option(
+            "--format", help="jsonl: objects with value, key, properties, event_time, ordering_key, partition."
+        ),
+    ] = Input.LINES,
+    load: Annotated[
+        int | None, typer.Option("--load", metavar="N", min=1, help="Generate N records instead of reading any.")
+    ] = None,
+    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=1, max=80_000, help="Of a generated one.")] = 100,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=0, help="Records a batch; 0: no batches.")] = 1000,
+    compression: Annotated[Codec, typer.Option("--compression")] = Codec.LZ4,
+    rate: Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many a second.")] = None,
+    key_hash: Annotated[
+        KeyHash, typer.Option("--key-hash", help="What makes a partition of a key, as the topic's other producers do.")
+    ] = KeyHash.JAVA,
+    *,
+    broker: BrokerOptions,
+) -> None:
+    """Write records to a topic: the lines of standard input, or generated ones. Ctrl-C sends what was read and ends.
+
+    In JSON lines value, key and ordering_key are text, null or {"base64": "..."}; a null value is a tombstone.
+    A token may also stand in the environment variable FASTWIRE_TOKEN, a password in FASTWIRE_PASSWORD.
+    """
+    import asyncio
+
+    from fastwire.pulsar.batcher import BatchLimits
+    from fastwire.pulsar.payload import Compression
+    from fastwire.pulsar.producer import ProducerSettings
+    from fastwire.pulsar.routing import Hashing
+
+    from .config import ConfigError, parse_source
+    from .feed import feed
+    from .input import Put, parse_json, parse_line
+    from .load import Load
+    from .logs import configure
+    from .pulsar.settings import ClientSettings, client_fields
+
+    keys = {"url": url, "topics": [topic], "subscription": "fastwire-produce", "start": "latest"}  # the last two unused
+    try:
+        client = ClientSettings(**client_fields(parse_source(keys | broker.keys())))
+    except ConfigError as exc:
+        refuse(exc, {"url": "URL", "topics": "TOPIC", "tls": "URL"})
+    configure(level="warning")
+    codec = Compression[compression.name]
+    settings = ProducerSettings(
+        compression=codec, batching=BatchLimits(messages=batch) if batch else None, chunking=True
+    )
+    what: Load | Callable[[bytes], Put] = parse_json if form is Input.JSONL else parse_line
+    if load is not None:
+        together = batch and max(1, min(batch, _LOAD_BYTES // size))
+        what = Load(records=load, batch=together, record_bytes=size, compression=codec)
+    asyncio.run(feed(client, topic, settings, what, hashing=Hashing(key_hash.value), rate=rate))
+
+
+_LOAD_BYTES = 1 << 20  # of a batch of generated records, before compression
 
 
 # -- to play with -------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ class ProgressFacts(NamedTuple):
 
     rows: int
     payload_bytes: int
-    files: int
+    files: int | None = None
     memory_bytes: int = 0
     memory_limit: int = 0
     note: str = ""
@@ -71,8 +71,9 @@ def progress_line(facts: ProgressFacts, rows_per_s: float) -> str:
         f"{facts.rows:,} rows",
         f"{rows_per_s:,.0f} rows/s",
         format_bytes(facts.payload_bytes),
-        f"{facts.files:,} file{'' if facts.files == 1 else 's'}",
     ]
+    if facts.files is not None:
+        parts.append(f"{facts.files:,} file{'' if facts.files == 1 else 's'}")
     if facts.memory_limit:
         parts.append(f"memory {format_bytes(facts.memory_bytes)} of {format_bytes(facts.memory_limit)}")
     if facts.note:

@@ -90,7 +90,7 @@ def test_version(run: Run) -> None:
 def test_help_names_every_command(run: Run) -> None:
     code, out, err = run("--help")
     assert (code, err) == (0, "")
-    for command in ("run", "check", "verify", "tail", "dev-broker", "demo", "unit", "schema"):
+    for command in ("run", "check", "verify", "tail", "produce", "dev-broker", "demo", "unit", "schema"):
         assert re.search(rf"^  {command} +[A-Z]", out, re.MULTILINE), command
         code, out_of_command, _ = run(command, "-h")
         assert code == 0

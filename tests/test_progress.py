@@ -21,6 +21,7 @@ def test_the_line() -> None:
         "1,234,567 rows  250,000 rows/s  988 MB  12 files  memory 300 MB of 537 MB"
     )
     assert progress_line(ProgressFacts(0, 0, 1, note="disk full"), 0) == "0 rows  0 rows/s  0 B  1 file  disk full"
+    assert progress_line(ProgressFacts(5, 70), 2) == "5 rows  2 rows/s  70 B"
 
 
 def test_bytes_for_eyes() -> None:
