@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
+from fastwire.address import format_host
 from fastwire.errors import ProtocolError, UnsupportedError
 
 __all__ = ["Connection", "DevBroker", "on_loop", "running", "serve_until_signal"]
@@ -62,7 +63,7 @@ class DevBroker:
     @property
     def url(self) -> str:
         """The address that a client is given."""
-        return f"{self.scheme}{'+ssl' if self.tls else ''}://{self.host}:{self.port}"
+        return f"{self.scheme}{'+ssl' if self.tls else ''}://{format_host(self.host, self.port)}"
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

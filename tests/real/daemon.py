@@ -21,7 +21,7 @@ RUN_LIMIT = 90.0  # seconds for one run; a hang ends there with the child's log 
 
 @dataclass(frozen=True)
 class Job:
-    """One pipeline from one topic into one dataset; the tables add keys of their own or replace ours."""
+    """One pipeline from one topic into one dataset; the tables add keys of their own, replace or (None) drop ours."""
 
     url: str
     topic: str
@@ -51,7 +51,7 @@ class Job:
             "pipelines.p.sink.roll": {"idle": "1s", **self.roll},
         }
         return "\n".join(
-            f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+            f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items() if value is not None)
             for name, table in tables.items()
         )
 

@@ -524,10 +524,13 @@ class Partition:
             )
         if not await self._seek(at) or self.assignment is not assignment:
             return None, False
-        began = self.cursor if self.cursor is not None else self.last
+        began = self.cursor
         if isinstance(at, Position):
             # The entry itself comes again, and is cut. What retention has taken away meanwhile cannot come.
             began = at if began is None else max(at, began)
+        elif at == "latest" and began is None:
+            began = self.last
+        # Without a word about the cursor nothing is cut: what comes is what the seek has left.
         return (PULSAR_EARLIEST if began is None else began), False
 
     async def _seek(self, at: StartAt) -> bool:
