@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Assembly, Part, Torn
-from fastwire.pulsar.encryption import Decryptor
+from fastwire.pulsar.encryption import Decryptor, text_of
 from fastwire.pulsar.event import EntryRejected
 from fastwire.pulsar.payload import split_payload
 from fastwire.pulsar.scan import ColdEntry
@@ -72,10 +72,14 @@ class Completion:
         if entry.reason not in ("Encrypted", "Chunked", "CompactedIndexes"):
             return self._reject((entry,), to)
         try:
-            metadata, stored = split_payload(entry.payload)
+            return self._complete(entry, to, hand_on)
         except CorruptEntryError as exc:
             entry.refuse(exc.reason, exc.detail)
             return self._reject((entry,), to)
+
+    def _complete(self, entry: ColdEntry, to: Finisher, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
+        """The same for an entry that may be sound. Raises CorruptEntryError where it is not."""
+        metadata, stored = split_payload(entry.payload)
         data: bytes | memoryview = stored
         if metadata.encryption_keys:
             try:
@@ -84,15 +88,11 @@ class Completion:
                 return self._undecryptable(entry, metadata, stored, exc, to, hand_on)
         if metadata.num_chunks_from_msg > 1:
             return self._part(metadata, Part(entry, data), to, hand_on)
-        try:
-            if metadata.compacted_batch_indexes and metadata.HasField("num_messages_in_batch"):
-                block = to.inflate(metadata.compression, data, metadata.uncompressed_size)
-                data = _expand(block, metadata.num_messages_in_batch, metadata.compacted_batch_indexes)
-                metadata.compression = pb.NONE
-            _finish(entry, metadata, data, to, hand_on)
-        except CorruptEntryError as exc:
-            entry.refuse(exc.reason, exc.detail)
-            return self._reject((entry,), to)
+        if metadata.compacted_batch_indexes and metadata.HasField("num_messages_in_batch"):
+            block = to.inflate(metadata.compression, data, metadata.uncompressed_size)
+            data = _expand(block, metadata.num_messages_in_batch, metadata.compacted_batch_indexes)
+            metadata.compression = pb.NONE
+        _finish(entry, metadata, data, to, hand_on)
         return ()
 
     def give_up(self, torn: Iterable[Torn], to: Finisher) -> Sequence[EntryRejected]:
@@ -206,20 +206,23 @@ def _sealed(metadata: pb.MessageMetadata) -> pb.MessageMetadata:
     plain.CopyFrom(metadata)
     facts = {
         "encryption.param": base64.b64encode(metadata.encryption_param).decode(),
-        "encryption.algo": metadata.encryption_algo,
+        "encryption.algo": text_of(metadata.encryption_algo),
         "compression": pb.CompressionType.Name(metadata.compression) if metadata.compression else "",
         "uncompressed.size": str(metadata.uncompressed_size) if metadata.compression else "",
         "batch.size": str(metadata.num_messages_in_batch) if metadata.HasField("num_messages_in_batch") else "",
-        "chunk.uuid": metadata.uuid,
+        "chunk.uuid": text_of(metadata.uuid),
         "chunk.id": str(metadata.chunk_id) if metadata.num_chunks_from_msg > 1 else "",
         "chunk.count": str(metadata.num_chunks_from_msg) if metadata.num_chunks_from_msg > 1 else "",
         "chunk.total.size": str(metadata.total_chunk_msg_size) if metadata.num_chunks_from_msg > 1 else "",
     }
     for key in metadata.encryption_keys:
-        plain.properties.add(key=f"{_PREFIX}encryption.key.{key.key}", value=base64.b64encode(key.value).decode())
+        plain.properties.add(
+            key=f"{_PREFIX}encryption.key.{text_of(key.key)}", value=base64.b64encode(key.value).decode()
+        )
     for name, value in facts.items():
         if value:
             plain.properties.add(key=_PREFIX + name, value=value)
     for field in ("compression", "uncompressed_size", "num_messages_in_batch", "null_value", "encryption_keys"):
         plain.ClearField(field)
+    plain.DiscardUnknownFields()  # a codec that we do not know is among them
     return plain

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 
-__all__ = ["DATA_KEY_BYTES", "IV_BYTES", "Decryptor", "Encryptor"]
+__all__ = ["DATA_KEY_BYTES", "IV_BYTES", "Decryptor", "Encryptor", "text_of"]
 
 DATA_KEY_BYTES = 32
 IV_BYTES = 12
@@ -93,7 +93,7 @@ class Decryptor:
             raise _failed(f"{len(payload)} bytes of ciphertext, the tag alone has {TAG_BYTES}")
         known = [key for key in metadata.encryption_keys if key.key in self._private][:MOST_KEYS_TRIED]
         if not known:
-            wanted = ", ".join(sorted({key.key for key in metadata.encryption_keys[:MOST_KEYS_TRIED]}))
+            wanted = ", ".join(sorted({text_of(key.key) for key in metadata.encryption_keys[:MOST_KEYS_TRIED]}))
             raise _failed(f"it is encrypted for {wanted or 'no key'}, of which no private key is given")
         opened = False
         for key in known:
@@ -124,6 +124,11 @@ class Decryptor:
         if len(self._opened) > MOST_DATA_KEYS:
             self._opened.popitem(last=False)
         return cipher
+
+
+def text_of(value: str | bytes) -> str:
+    """A text out of metadata: what is not UTF-8 comes out of the generated code as bytes, whatever its type says."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _failed(detail: str) -> CorruptEntryError:
