@@ -158,7 +158,13 @@ def values(desk: Desk) -> list[bytes]:
 @pytest.mark.parametrize("compression", list(Compression))
 def test_a_chunked_message_is_one_row_with_the_place_of_its_last_part(compression: Compression) -> None:
     value = b"abc" * 200 + random.Random(1).randbytes(300)
-    record = {"key": "a2V5", "key_is_base64": True, "properties": [("a", "b")], "event_time": 7, "ordering_key": b"o"}
+    record: dict[str, Any] = {
+        "key": "a2V5",
+        "key_is_base64": True,
+        "properties": [("a", "b")],
+        "event_time": 7,
+        "ordering_key": b"o",
+    }
     whole = encode_single_entry(Record(value=value, **record), producer_name="p", sequence_id=4, publish_time=TIME)
     desk = Desk().give(*parts(4, value, 3, compression, **record))
     assert desk.rows() == oracle(message_frame(whole.body, entry=2, ledger=12))
@@ -519,7 +525,7 @@ def compacted(
         compacted_batch_indexes=kept if listed is None else listed,
     )
     if codec:
-        metadata.compression = pb.CompressionType.Value(codec.name)
+        metadata.MergeFrom(pb.MessageMetadata(compression=pb.CompressionType.Value(codec.name)))  # type: ignore[arg-type]
     return encode_payload(metadata, compress(codec, block))
 
 

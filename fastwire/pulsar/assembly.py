@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.scan import ColdEntry
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.wire.pool import Pool
 
 __all__ = ["Assembly", "Part", "Torn", "Verdict"]

@@ -14,10 +14,10 @@ from google.protobuf.message import DecodeError
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Assembly, Part, Torn
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.encryption import Decryptor, text_of
 from fastwire.pulsar.event import EntryRejected
 from fastwire.pulsar.payload import split_payload
-from fastwire.pulsar.scan import ColdEntry
 
 __all__ = ["Completion", "Finisher", "OnFailure"]
 

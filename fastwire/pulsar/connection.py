@@ -17,6 +17,7 @@ from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ack import encode_ack_cumulative, encode_ack_runs, encode_flow
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.command import MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_command, encode_command
 from fastwire.pulsar.completion import Completion, Finisher
 from fastwire.pulsar.event import (
@@ -42,7 +43,7 @@ from fastwire.pulsar.event import (
     TopicsChanged,
 )
 from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, refusal, reply_id
-from fastwire.pulsar.scan import ColdEntry, Stop
+from fastwire.pulsar.scan import Stop
 from fastwire.pulsar.state import LEGAL, NOTICES, State
 
 __all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
@@ -94,8 +95,7 @@ class Connection:
     """One connection: handshake, keep-alive, requests with deadlines, and what the scanner hands out.
 
     ``request_ids`` is shared by all connections of a client, so that an answer never fits the wrong question, and so is
-    ``completion``, because what a consumer holds outlives a connection. Where that does not make a dead letter of an
-    entry that cannot be decoded, the driver has to deal with ``EntryRejected`` before it calls again.
+    ``completion``, because what a consumer holds outlives a connection.
     """
 
     def __init__(

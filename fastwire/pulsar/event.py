@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.request import BrokerError, Kind
-from fastwire.pulsar.scan import ColdEntry
 
 __all__ = [
     "ActiveChanged",

@@ -528,3 +528,28 @@ cdef inline bint read_message_plain(const uint8_t* p, const uint8_t* end, Messag
         if p is NULL:
             return False
     return seen == 3
+
+
+# --- sets of bits
+
+cdef inline int64_t popcount(uint64_t word) noexcept nogil:
+    cdef int64_t n = 0
+    while word:
+        word &= word - 1
+        n += 1
+    return n
+
+
+cdef inline int64_t bits_below(const uint64_t* words, int32_t count, int64_t limit) noexcept nogil:
+    """Set bits among the first ``limit``."""
+    cdef int64_t n = 0
+    cdef int64_t i
+    cdef uint64_t word
+    for i in range(count):
+        if i * 64 >= limit:
+            break
+        word = words[i]
+        if limit - i * 64 < 64:
+            word &= ((<uint64_t>1) << (limit - i * 64)) - 1
+        n += popcount(word)
+    return n

@@ -5,11 +5,11 @@ from typing import Self, final
 from typing_extensions import Buffer
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Log, Position
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-__all__ = ["ColdEntry", "Scanner", "Stop"]
+__all__ = ["Scanner", "Stop"]
 
 UNDECODED: frozenset[str]
 
@@ -19,34 +19,6 @@ class Stop(IntEnum):
     COLD_COMMAND = 2
     COLD_ENTRY = 3
     OUTPUT_CAP = 4
-
-@final
-class ColdEntry:
-    @property
-    def consumer_id(self) -> int: ...
-    @property
-    def log(self) -> Log: ...
-    @property
-    def ledger(self) -> int: ...
-    @property
-    def entry(self) -> int: ...
-    @property
-    def permits(self) -> int: ...
-    @property
-    def redelivery_count(self) -> int: ...
-    @property
-    def ordered(self) -> bool: ...
-    @property
-    def held(self) -> bool: ...
-    @property
-    def position(self) -> Position: ...
-    def refuse(self, reason: str, detail: str) -> None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def detail(self) -> str: ...
-    @property
-    def payload(self) -> bytes: ...
 
 @final
 class Scanner:

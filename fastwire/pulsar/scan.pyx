@@ -16,11 +16,13 @@ from libc.string cimport memcpy
 from fastwire.columns.builder cimport Columns, columns_bytes, columns_drop, columns_open
 from fastwire.columns.chunk cimport Chunk, Places, SpanRow, chunk_close, places_drop, places_open_span, places_run
 from fastwire.pulsar.batch cimport DAMAGED, NO_MEMORY, NOT_UTF8, EntryPlace, decode_entry
+from fastwire.pulsar.cold cimport ColdEntry
 from fastwire.pulsar.metadata cimport (
     ACK_SET_WORDS,
     MOST_MESSAGES,
     MessageHead,
     Metadata,
+    bits_below,
     read_ack_set,
     read_bytes,
     read_command_message,
@@ -54,7 +56,7 @@ from fastwire.columns.schema import column_mask
 from fastwire.errors import CorruptEntryError, ProtocolError
 from fastwire.position import Position
 
-__all__ = ["ColdEntry", "Scanner", "Stop"]
+__all__ = ["Scanner", "Stop"]
 
 cdef enum:
     CHUNK_ROWS = 16_384
@@ -90,69 +92,9 @@ class Stop(IntEnum):
     OUTPUT_CAP = STOP_OUTPUT_CAP
 
 
-@cython.final
-cdef class ColdEntry:
-    """An entry that the hot loop does not decode: damaged, encrypted, or a part of a chunked message.
-
-    ``reason`` is a validation error's name (pulsar 13.4), ``Encrypted``, ``Chunked`` or ``CompactedIndexes``;
-    ``payload`` is everything behind the command, from the broker entry metadata on; ``permits`` were debited for it.
-    """
-    cdef readonly object consumer_id
-    cdef readonly object log
-    cdef readonly object ledger
-    cdef readonly object entry
-    cdef readonly object permits
-    cdef readonly object redelivery_count
-    cdef readonly bint ordered
-    cdef readonly bint held      # by ``Scanner.hold``; what it follows is remembered for the span that it gets
-    cdef readonly str reason
-    cdef readonly str detail
-    cdef readonly bytes payload
-    cdef int64_t after_ledger
-    cdef int64_t after_entry
-    cdef bytes ack_set           # its words in our own byte order; None if there was none
-
-    @property
-    def position(self):
-        """Its place in the log."""
-        return Position(self.ledger, self.entry)
-
-    def refuse(self, str reason not None, str detail not None):
-        """Say why it cannot be decoded, now that somebody has tried."""
-        self.reason = reason
-        self.detail = detail
-
-    def __repr__(self):
-        place = f"{self.log.topic} {self.log.partition} {self.ledger}:{self.entry}"
-        return f"ColdEntry({place} {self.reason}: {self.detail})"
-
-
 cdef Codec codec_of(uint32_t compression) noexcept nogil:
     # Pulsar's numbers are in the order of ours (pulsar 9); anything above is for the decompressor to refuse.
     return <Codec>compression
-
-
-cdef inline int64_t popcount(uint64_t word) noexcept nogil:
-    cdef int64_t n = 0
-    while word:
-        word &= word - 1
-        n += 1
-    return n
-
-
-cdef int64_t bits_below(const uint64_t* words, int32_t count, int64_t limit) noexcept nogil:
-    """Set bits among the first ``limit``."""
-    cdef int64_t n = 0
-    cdef int64_t i
-    cdef uint64_t word
-    for i in range(count):
-        if i * 64 >= limit:
-            break
-        word = words[i]
-        if limit - i * 64 < 64:
-            word &= ((<uint64_t>1) << (limit - i * 64)) - 1
-        n += popcount(word)
-    return n
 
 
 @cython.final
