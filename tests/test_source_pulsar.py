@@ -18,7 +18,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.metrics import DaemonMetrics
 from fastwire_daemon.sources.base import SourceFailed
 from fastwire_daemon.sources.pulsar.coverage import Landed, declared_gap, landed_of, newly_landed
-from fastwire_daemon.sources.pulsar.partition import Stage
+from fastwire_daemon.sources.pulsar.host import Stage
 from tests.hostile.pulsar import NeverAnswers
 from tests.source_pipe import Pipe, entries, entry, until
 

@@ -7,7 +7,7 @@ import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.sources.pulsar.partition import Stage
+from fastwire_daemon.sources.pulsar.host import Stage
 from tests.source_pipe import Pipe, entries, until
 from tests.test_source_pulsar import FULL, reading, run, serving
 

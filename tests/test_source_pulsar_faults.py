@@ -12,7 +12,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.auth import TokenCredentials, token_from
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
-from fastwire_daemon.sources.pulsar.partition import Stage
+from fastwire_daemon.sources.pulsar.host import Stage
 from fastwire_daemon.tls import ClientTls
 from tests.brokers.certs import make_certificates
 from tests.hostile import pulsar as hostile

@@ -11,7 +11,7 @@ import pytest
 
 from fastwire.pulsar.topic import parse_topic
 from fastwire_daemon.pulsar.topics import Topics
-from fastwire_daemon.sources.pulsar.partition import Stage
+from fastwire_daemon.sources.pulsar.host import Stage
 from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.admin import AdminError, PulsarAdmin
 from tests.brokers.pulsar import PulsarBroker

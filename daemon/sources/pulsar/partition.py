@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from fastwire.errors import FastwireError
 from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Span, format_position
@@ -14,20 +13,19 @@ from fastwire.pulsar.assembly import Torn
 from fastwire.pulsar.consumer import Consumer, Phase
 from fastwire.pulsar.event import ConsumerClosed, EntryRejected, Reply, TopicMigrated
 from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 
 from ...backoff import Backoff
 from ...errors import ConfigurationRefused
 from ...logs import get_logger
-from ...pulsar.cluster import Cluster
 from ...pulsar.link import Link
 from ...pulsar.refusal import is_for_good
 from ..base import Assignment, First, LogStopped, SourceFailed
 from .beginning import StartAt
 from .coverage import Landed, declared_gap, landed_of, newly_landed
+from .host import Host, Stage
 
-__all__ = ["Host", "Partition", "Stage"]
+__all__ = ["Partition"]
 
 LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)  # both on the wire as they stand
 ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
@@ -35,41 +33,8 @@ ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SU
 log = get_logger("source")
 
 
-class Stage(Enum):
-    """What a partition is doing, in the words of the status page."""
-
-    CONNECTING = "connecting"
-    STAND_BY = "stand-by"
-    ASSIGNED = "assigned"
-    READING = "reading"
-    STOPPED = "stopped"
-    GONE = "gone"  # the topic was deleted; should it come again, so does the partition
-
-
 class OvertakenError(FastwireError):
     """The broker or the connection was quicker than what we were about to do: begin again."""
-
-
-class Host(Protocol):
-    """What a partition needs of its source."""
-
-    cluster: Cluster
-    slots: SlotTable
-    gate: asyncio.Semaphore
-
-    @property
-    def holding(self) -> bool: ...
-    @property
-    def most_permits(self) -> int: ...
-    def start_of(self, partition: "Partition") -> StartAt: ...
-    def offer(self, partition: "Partition", assignment: Assignment) -> None: ...
-    def revoke(self, partition: "Partition", assignment: Assignment, granted: bool, reason: str) -> None: ...
-    def stopped(self, partition: "Partition", error: LogStopped) -> None: ...
-    def refused(self, error: SourceFailed) -> None: ...
-    def moved(self, partition: "Partition", service: ServiceUrl) -> None: ...
-    def missed(self, partition: "Partition") -> None: ...
-    def reconnecting(self, partition: "Partition", reason: str) -> None: ...
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]": ...
 
 
 class Partition:

@@ -28,7 +28,9 @@ from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from .beginning import Beginnings, StartAt
 from .coverage import MOST_INTERVALS
-from .partition import Partition, Stage
+from .host import Stage
+from .offers import Offers
+from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
 from .watch import Watch
@@ -71,8 +73,7 @@ class PulsarSource:
         self._beginnings = Beginnings(settings)
         self._watch = Watch(self)
         self._stats = Stats(self, metrics)
-        self._offered: list[Assignment] = []
-        self._revoked: dict[str, list[int]] = {}  # by reason; told together at the end of the turn
+        self._offers = Offers(events, self.logs)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
@@ -235,6 +236,7 @@ class PulsarSource:
         if self._closing:
             return
         self._closing = True
+        self._offers.close()
         for partition in self.partitions:
             partition.leaving = True
         for task in tuple(self._tasks):
@@ -266,27 +268,22 @@ class PulsarSource:
 
     def offer(self, partition: Partition, assignment: Assignment) -> None:
         """A log can be read: tell the pipeline, together with others that come at the same time."""
-        if self._closing:
-            return
-        self._offered.append(assignment)
+        self._offers.add(assignment)
         if not any(one.stage is Stage.CONNECTING for one in self.partitions):
             self._tell_offers()
 
     def revoke(self, partition: Partition, assignment: Assignment, granted: bool, reason: str) -> None:
         """A log cannot be read any more."""
-        if assignment in self._offered:
-            self._offered.remove(assignment)
+        if self._offers.withdraw(assignment):
             return
         if partition.link is not None:
             partition.link.hand_on()
-        if granted and not self._closing:
-            if not self._revoked:
-                self._loop.call_soon(self._tell_revoked)
-            self._revoked.setdefault(reason, []).append(partition.index)
+        if granted:
+            self._offers.revoke(partition.index, reason)
 
     def stopped(self, partition: Partition, error: LogStopped) -> None:
         """A log is given up."""
-        self._tell_revoked()
+        self._offers.tell_revoked()
         log.error("log stopped", topic=str(partition.log), error=str(error))
         self.events.on_stopped(partition.index, error)
 
@@ -437,22 +434,12 @@ class PulsarSource:
         if partition.consumer.acks.waiting:
             self._acking.add(partition.consumer.consumer_id)
 
-    def _tell_revoked(self) -> None:
-        revoked, self._revoked = self._revoked, {}
-        for reason, indexes in () if self._closing else revoked.items():
-            log.info("logs revoked", logs=len(indexes), first=str(self.logs[indexes[0]]), reason=reason)
-            self.events.on_revoked(indexes, reason)
-
     def _tell_offers(self) -> None:
-        self._tell_revoked()  # a log ends before it begins again
-        if not self._offered or self._closing:
-            return
-        connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
-        waiting = self._beginnings.together(connecting, self._loop.time())
-        offered = [one for one in self._offered if one.log.topic not in waiting]
-        if offered:
-            self._offered = [one for one in self._offered if one.log.topic in waiting]
-            self.events.on_assigned(offered)
+        if self._offers:
+            connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
+            self._offers.tell(self._beginnings.together(connecting, self._loop.time()))
+        else:
+            self._offers.tell_revoked()
 
     # --- partitions
 
