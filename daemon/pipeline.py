@@ -32,6 +32,7 @@ from .roll import Roll, RollPolicy
 from .sinks.base import LoggedSink, Sink
 from .sinks.thread import SinkThread
 from .sources.base import Assignment, LogStopped, Source, SourceEvents, SourceFailed
+from .stages import stage_figures
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
@@ -115,6 +116,7 @@ class Pipeline:
         self._sink_open = False
         self._existed = True
         self._wake = asyncio.Event()
+        self._stages: dict[str, Any] | None = None  # the last ones
         self._counted = (0, 0, 0)  # rows, bytes and chunks that the metrics have
 
     # --- what the source tells us; on the loop's thread, never blocking
@@ -196,6 +198,17 @@ class Pipeline:
         since = self._sink.busy_since
         return now - since if since is not None and self.waiting is None else 0.0
 
+    def stages(self) -> dict[str, Any]:
+        """Where the time went since the first record: see ``stages.stage_figures``."""
+        if self._stages is not None:
+            return self._stages
+        if self.first_row_at is None or self._made_source is None:
+            return {}
+        sink = self._logged
+        done = sink.stage_ns if sink is not None else {"sink": self._sink.busy_ns}
+        seconds = self._clock() - self.first_row_at[0]
+        return stage_figures({**self._source.stage_ns, **done}, self.rows_received, seconds)
+
     def status(self) -> dict[str, Any]:
         """What ``/status`` shows of this pipeline."""
         return {
@@ -207,6 +220,7 @@ class Pipeline:
             "roll": {"rows": self._roll.rows, "bytes": self._staged_bytes()},
             "queued_chunks": len(self._chunks),
             "waiting": self.waiting,
+            "stages": self.stages(),
             "stopped_partitions": {
                 f"{self._source.logs[index].topic} {self._source.logs[index].partition}": why
                 for index, why in self._stopped_logs.items()
@@ -443,6 +457,7 @@ class Pipeline:
 
     async def _close(self) -> None:
         self._draining = True
+        self._stages = self.stages()  # sink and source forget theirs with what they close
         try:
             if self._made_source is not None:
                 self._budget.unwatch(self._source.on_budget)

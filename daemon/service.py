@@ -351,12 +351,12 @@ class Service:
         )
 
 
-def _figures(pipeline: Pipeline) -> dict[str, int | float]:
+def _figures(pipeline: Pipeline) -> dict[str, Any]:
     """What a pipeline has done, for its last log line: rate and CPU from the first record to the last commit.
 
     CPU is that of the process, so it is a pipeline's own only where it is the only one.
     """
-    figures: dict[str, int | float] = {
+    figures: dict[str, Any] = {
         "rows": pipeline.rows_committed,
         "payload_bytes": pipeline.bytes_received,
         "files": pipeline.published[0],
@@ -370,4 +370,5 @@ def _figures(pipeline: Pipeline) -> dict[str, int | float]:
         if seconds > 0 and pipeline.rows_committed:
             figures["rows_per_s"] = round(pipeline.rows_committed / seconds)
             figures["cpu_us_per_row"] = round(cpu_s / pipeline.rows_committed * 1e6, 3)
+    figures.update(pipeline.stages())
     return figures

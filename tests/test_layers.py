@@ -41,7 +41,7 @@ DAEMON = (
     {"feed"},
     {"service", "checks", "produce", "tail"},
     {"pipeline"},
-    {"roll", "load", "input", "beginning"},
+    {"roll", "load", "input", "beginning", "stages"},
     {"sources", "sinks"},
     {"pulsar"},
     {"dataset", "encoders"},
@@ -51,7 +51,7 @@ DAEMON = (
     {"metrics", "systemd", "tls"},
     {"logs"},
     {"config"},
-    {"errors", "shared"},
+    {"errors", "shared", "clock"},
 )
 # Beside the layers, imported by commands only.
 COMMANDS = {"cli", "demo", "options"}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -70,6 +70,7 @@ class NotingSource:
         self.head: Position | None = None
         self.peer_is_done = True
         self.unreachable_since: float | None = None
+        self.stage_ns = {"decode": 1_000_000_000}
         self.unreachable_because = ""
         self.start_error: Exception | None = None
         self.firsts = True
@@ -131,6 +132,7 @@ class NotingSink:
     staged_bytes = 0
     unpooled_bytes = 0
     too_many_files = False
+    stage_ns: ClassVar[dict[str, int]] = {"encode": 3_000_000_000}
     committed_files = 0
     committed_bytes = 0
     waiting: str | None = None

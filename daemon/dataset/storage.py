@@ -6,6 +6,7 @@ when somebody else made it and may not have got round to that.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter_ns
 from typing import NamedTuple
 
 from ..errors import DatasetError
@@ -27,6 +28,8 @@ class Storage:
         self.disk = disk
         self._patience = patience
         self._made: set[str] = set()
+        self.sync_ns = 0
+        """Time that making things durable has taken, ever."""
 
     def path(self, name: str) -> str:
         """The absolute path of ``name``; "" is the dataset's folder itself."""
@@ -87,7 +90,9 @@ class Storage:
 
     def sync(self, files: Iterable[int] = (), folders: Iterable[str] = ()) -> None:
         """Make contents and names durable; a failure is final (never sync the same thing again)."""
+        began = perf_counter_ns()
         self.disk.sync(list(files), [self.path(folder) for folder in sorted(folders)])
+        self.sync_ns += perf_counter_ns() - began
 
     def put_new(self, temporary: str, name: str, linked: Callable[[], None] = lambda: None) -> bool:
         """Give the synced file ``temporary`` the name ``name`` for good; False if that name is taken.

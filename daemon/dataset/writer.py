@@ -106,6 +106,11 @@ class DatasetWriter:
         return self._description is not None
 
     @property
+    def sync_ns(self) -> int:
+        """Nanoseconds that making things durable has taken so far."""
+        return self._storage.sync_ns
+
+    @property
     def cluster(self) -> str:
         """The cluster that logs are named by: that of the dataset's creation, whatever the configuration says now."""
         return self._options.cluster if self._description is None else self._description.cluster

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -93,14 +94,17 @@ class Outlet:
     def __init__(self, file: WritableFile) -> None:
         self._file: WritableFile | None = file
         self.written = 0
+        self.write_ns = 0
 
     def write(self, data: Any) -> int:
         """Write all of ``data`` (anything with the buffer protocol)."""
         size = memoryview(data).nbytes
         if self._file is not None:
             view = memoryview(data).cast("B")
+            began = perf_counter_ns()
             while view:
                 view = view[self._file.write(view) :]
+            self.write_ns += perf_counter_ns() - began
             self.written += size
         return size
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Queue
+from time import perf_counter_ns
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -68,6 +69,9 @@ class EncoderThread(Generic[Staged]):
         self._failure: BaseException | None = None
         self.written_bytes = 0
         """Size of the files of this roll so far."""
+        self.encode_ns = 0
+        self.write_ns = 0
+        """Time of this thread in encoders and in files, ever."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -140,7 +144,7 @@ class EncoderThread(Generic[Staged]):
         try:
             if self._failure is None and not self._dropping:
                 for each in self._files.values():
-                    each.encoder.finish()
+                    self._account(each, each.encoder.finish)
                     each.staged.rows = each.encoder.rows
                     staged.append(each.staged)
         except BaseException as exc:
@@ -165,8 +169,12 @@ class EncoderThread(Generic[Staged]):
             self._account(largest, largest.encoder.flush)
 
     def _account(self, file: _OpenFile[Staged], action: Callable[[], None]) -> None:
-        pending, written = file.encoder.pending_bytes, file.outlet.written
+        pending, written, write_ns = file.encoder.pending_bytes, file.outlet.written, file.outlet.write_ns
+        began = perf_counter_ns()
         action()
+        write_ns = file.outlet.write_ns - write_ns
+        self.write_ns += write_ns
+        self.encode_ns += perf_counter_ns() - began - write_ns
         self._gathered_bytes += file.encoder.pending_bytes - pending
         self.written_bytes += file.outlet.written - written
 

@@ -37,6 +37,7 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
+from ..clock import CLOCK
 from ..endpoint import LinkLost, RequestTimeout
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
@@ -107,6 +108,7 @@ class Link:
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerTenant] = {}
         self.server = ""
+        self.timed = (0, 0, 0, 0)  # ``scanner.times`` that the stages have
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self._completion = completion
         self.physical = physical  # where the socket leads: the broker, or a proxy before it
@@ -126,6 +128,7 @@ class Link:
             columns=settings.columns,
             on_corrupt=settings.on_corrupt,
             buffer_bytes=RECEIVE_BYTES,
+            clock=CLOCK,
         )
         self.connection = Connection(
             self.scanner,

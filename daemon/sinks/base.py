@@ -79,6 +79,10 @@ class LoggedSink(Sink, Protocol):
         """Their bytes."""
 
     @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """Nanoseconds by stage so far: encode and write on all threads together, fsync."""
+
+    @property
     def waiting(self) -> str | None:
         """Why a call takes its time, in words for the status; None if nothing holds it up."""
 

@@ -156,6 +156,15 @@ class DatasetSink:
         return copied + sum(thread.open_files for thread in self._threads) * self._encoder_options.buffer_bytes
 
     @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """Nanoseconds of encoding and writing, on all threads together, and of syncing."""
+        return {
+            "encode": sum(thread.encode_ns for thread in self._threads),
+            "write": sum(thread.write_ns for thread in self._threads),
+            "fsync": self._writer.sync_ns,
+        }
+
+    @property
     def too_many_files(self) -> bool:
         """Whether the roll should be committed early: half of all files that the process may open are in it."""
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

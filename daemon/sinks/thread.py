@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from .base import Sink
@@ -21,11 +22,13 @@ class SinkThread:
         self.sink = sink
         self.busy_since: float | None = None
         """Loop time since when a call runs; None while none does."""
+        self.busy_ns = 0
+        """All calls together."""
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         # An executor of the standard library does the same, and costs as much as the decoding of a thousand records.
         self._thread = threading.Thread(
-            target=_work, args=(self._jobs, self._loop.call_soon_threadsafe), name=f"sink-{name}", daemon=True
+            target=self._work, args=(self._jobs, self._loop.call_soon_threadsafe), name=f"sink-{name}", daemon=True
         )
         self._thread.start()
 
@@ -44,21 +47,22 @@ class SinkThread:
         """No call may follow; one that is running goes on."""
         self._jobs.put(None)
 
-
-def _work(jobs: "SimpleQueue[_Job | None]", tell: Callable[..., object]) -> None:
-    while (job := jobs.get()) is not None:
-        call, args, done = job
-        try:
-            told: tuple[Any, ...] = (_succeed, done, call(*args))
-        except BaseException as exc:
-            told = (_fail, done, exc)
-        # Nothing of a call may be held until the next one comes: its argument keeps a chunk in memory.
-        del job, call, args, done
-        try:
-            tell(*told)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits any more
-        del told
+    def _work(self, jobs: "SimpleQueue[_Job | None]", tell: Callable[..., object]) -> None:
+        while (job := jobs.get()) is not None:
+            call, args, done = job
+            began = perf_counter_ns()
+            try:
+                told: tuple[Any, ...] = (_succeed, done, call(*args))
+            except BaseException as exc:
+                told = (_fail, done, exc)
+            self.busy_ns += perf_counter_ns() - began
+            # Nothing of a call may be held until the next one comes: its argument keeps a chunk in memory.
+            del job, call, args, done
+            try:
+                tell(*told)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+            del told
 
 
 def _succeed(done: "asyncio.Future[Any]", result: object) -> None:

@@ -188,6 +188,10 @@ class Source(Protocol):
     def unreachable_because(self) -> str:
         """Why the last attempt to connect has failed; "" if none was made, or it has not."""
 
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """Nanoseconds by stage so far: receive, scan, decompress, decode, and waits by look: room, permits."""
+
     def status(self) -> dict[str, Any]:
         """What ``/status`` shows: plain values, no secrets."""
 

@@ -33,7 +33,9 @@ class Scanner:
         max_message_size: int = ...,
         on_corrupt: str = "divert",
         buffer_bytes: int = ...,
+        clock: object = None,
     ) -> Self: ...
+    def times(self) -> tuple[int, int, int, int]: ...
     @property
     def open_rows(self) -> int: ...
     @property

@@ -39,6 +39,7 @@ __all__ = ["PulsarSource"]
 
 TICK_S = 0.05
 CHUNK_AGE_S = 0.1
+_NO_ROOM = int(Pause.MEMORY | Pause.QUEUE)
 SETUPS_AT_ONCE = 64  # lookups and subscribes under way; a thousand at once only wait for each other
 
 log = get_logger("source")
@@ -202,6 +203,12 @@ class PulsarSource:
     def unreachable_because(self) -> str:
         """See ``Source.unreachable_because``."""
         return self.cluster.failure
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """See ``Source.stage_ns``."""
+        self._stats.count(self.cluster.links.values())
+        return self._stats.stage_ns
 
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
@@ -404,6 +411,8 @@ class PulsarSource:
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
         self._tell_offers()
         self._look_after_consumers(now)
+        paused = any(link.transport.paused & _NO_ROOM for link in self.cluster.links.values())
+        self._stats.sample(paused, self.holding, TICK_S)
         if self._watch.due(now):
             self._watch.look(now)
             self._stats.count(self.cluster.links.values())

@@ -1,6 +1,7 @@
 """What connections have counted, and what brokers say of our consumers: for metrics and the status page (pulsar 22)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Stats"]
 
+SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 AT_ONCE = 16  # questions under way; the answers are wanted soon, not at once
 MOST_SHOWN = 100  # logs on the status page, those with the largest backlog
 
@@ -46,14 +48,20 @@ class Stats:
         self._told: dict[int, _Told] = {}  # by index of the log
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self.stage_ns: Counter[str] = Counter()
 
     # --- what connections count
 
     def count(self, links: Iterable[Link]) -> None:
         """Add to the metrics what was counted since the last time."""
         metrics = self._metrics
-        for link in links if metrics is not None else ():
-            assert metrics is not None
+        for link in links:
+            times = link.scanner.times()
+            for stage, new_ns, old_ns in zip(SCANNED, times, link.timed, strict=True):
+                self.stage_ns[stage] += new_ns - old_ns
+            link.timed = times
+            if metrics is None:
+                continue
             now = link.counters()
             permits, acks, receipts, landed, staged, redelivered = (
                 new - old for new, old in zip(now, link.counted, strict=True)
@@ -65,6 +73,13 @@ class Stats:
             metrics.cut(landed, "landed")
             metrics.cut(staged, "staged")
             metrics.redelivered(redelivered)
+
+    def sample(self, nothing_read: bool, nothing_asked: bool, seconds: float) -> None:
+        """A look of the steady clock at what we wait for: room behind us, or memory before more may be asked for."""
+        if nothing_read:
+            self.stage_ns["room"] += int(seconds * 1e9)
+        elif nothing_asked:
+            self.stage_ns["permits"] += int(seconds * 1e9)
 
     # --- what brokers say
 
