@@ -5,14 +5,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from fastwire.position import Coverage, Position
-from fastwire.pulsar.encryption import Encryptor
+from fastwire.position import PULSAR_EARLIEST, Coverage, Position, Span
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.encryption import Decryptor, Encryptor
 from fastwire.pulsar.payload import (
     Compression,
     Entry,
     Record,
+    encode_batch_entry,
     encode_chunks,
     encode_payload,
+    encode_single_entry,
     split_payload,
 )
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
@@ -180,5 +183,139 @@ def test_lives_that_end_between_parts_lose_and_double_nothing(kind: str, seed: i
             assert coverage.intervals(log)[-1][1] == places(broker)[-1]
             if kind in ORDERED:
                 assert len(coverage.intervals(log)) == 1
+
+    run(main)
+
+
+def test_parts_that_never_come_are_put_aside_when_their_time_is_over() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            one = message(1, 3)
+            broker.append("t", [entry(0), one[0], entry(1), one[1]])
+            async with reading(broker) as pipe:
+                await pipe.got(20)
+                assembly = pipe.source.cluster.completion.assembly
+                assembly.expired([0], 58.5)  # what is left passes by the source's own clock
+                await until(lambda: len(pipe.letters) == 2, "dead letters")
+                assert {letter.reason for letter in pipe.letters} == {"Chunked: 1 of 3 parts did not come within 60 s"}
+                await pipe.drained()
+                assert len(pipe.coverage.intervals(pipe.log())) == 1
+                # The rest of it comes too late.
+                broker.append("t", [one[2], entry(2)])
+                await pipe.got(30)
+                assert pipe.letters[2].reason == "Chunked: part 3 of 3, but the parts before it did not come"
+                await pipe.drained()
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_a_peer_that_reads_on_keeps_what_it_has_landed(kind: str) -> None:
+    """We hold a part, lose the log, and a peer lands the whole message: nothing of it is landed by us."""
+
+    async def main() -> None:
+        async with serving() as broker:
+            one = message(1, 3)
+            broker.append("t", [entry(0), one[0], entry(1), one[1]])
+            async with reading(broker, subscription_type=kind) as pipe:
+                pipe.auto = pipe.eager = True
+                await pipe.got(20)
+                pipe.commit()
+                pipe.auto = False
+                broker.drop_connections()
+                await until(lambda: pipe.count("revoked") == 1 and len(pipe.assigned) == 2, "a second assignment")
+                # What the peer would have landed: everything, and the end of the message.
+                broker.append("t", [one[2]])
+                for hole in pipe.coverage.holes(pipe.log()):
+                    pipe.coverage.add(Span(pipe.log(), *hole, 0))
+                pipe.coverage.add(Span(pipe.log(), places(broker)[2], places(broker)[4], 1))
+                await pipe.take(pipe.assigned[1:])
+                broker.append("t", [entry(2)])
+                await pipe.got(30)
+                assert pipe.letters == [] and got(pipe, value_of(1, 150)) == 0
+                assert pipe.pool.charged == 0
+                await pipe.drained()
+                assert pipe.coverage.intervals(pipe.log()) == ((PULSAR_EARLIEST, places(broker)[-1]),)
+
+    run(main)
+
+
+# --- encrypted entries
+
+
+def secret(number: int) -> list[Entry]:
+    batch = encode_batch_entry(
+        [Record(value=b"batch %d" % number), Record(value=None)],
+        producer_name="s",
+        sequence_id=number,
+        publish_time=1,
+        compression=Compression.LZ4,
+    )
+    single = encode_single_entry(Record(value=b"one %d" % number), producer_name="s", sequence_id=9, publish_time=1)
+    return [sealed(each, place) for place, each in enumerate([batch, single, *message(number, 2)])]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_encrypted_entries_become_rows(kind: str) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", [entry(0), *secret(1), entry(1)])
+            decryptor = Decryptor({"other": key_pair("other").private, "orders": KEY.private})
+            async with reading(broker, subscription_type=kind, decryptor=decryptor) as pipe:
+                await pipe.got(24)
+                assert [got(pipe, value) for value in (b"batch 1", b"one 1", value_of(1, 100))] == [1, 1, 1]
+                await pipe.drained()
+                assert pipe.letters == []
+
+    run(main)
+
+
+def test_what_cannot_be_opened_stops_its_log() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", [entry(0), *secret(1), entry(1)])
+            async with reading(broker) as pipe:
+                await until(lambda: pipe.count("stopped") == 1, "a stop")
+                said = pipe.told[-1][2]
+                assert "cannot be decrypted (DecryptionError: it is encrypted for orders" in said
+                assert "source.encryption.private_keys has to name a key" in said
+                pipe.commit()
+                assert pipe.coverage.end(pipe.log()) == places(broker)[0]
+                assert pipe.rows == 10 and pipe.letters == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(("policy", "rows"), [("discard", 20), ("consume", 24)])
+def test_what_cannot_be_opened_is_dropped_or_kept_as_it_is(kind: str, policy: str, rows: int) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", [entry(0), *secret(1), entry(1)])
+            async with reading(broker, subscription_type=kind, on_undecryptable=policy) as pipe:
+                await pipe.got(rows)
+                await pipe.drained()
+                assert pipe.rows == rows and pipe.letters == []
+                assert pipe.source.cluster.completion.discarded == (4 if policy == "discard" else 0)
+                assert pipe.pool.charged == 0
+
+    run(main)
+
+
+def test_entries_that_compaction_has_thinned_out() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            marks = pb.MessageMetadata(compacted_batch_indexes=[1])
+            kept = encode_batch_entry(
+                [Record(value=b"kept")], producer_name="p", sequence_id=1, publish_time=1, metadata=marks
+            )
+            metadata, payload = split_payload(kept.body)
+            metadata.num_messages_in_batch = 3
+            broker.append("t", [Entry(encode_payload(metadata, bytes(payload)), 3, 1, 3, 1, batched=True), entry(0)])
+            async with reading(broker, most_permits=100) as pipe:
+                await pipe.got(11)
+                assert got(pipe, b"kept") == 1
+                await pipe.drained()
+                await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
 
     run(main)
