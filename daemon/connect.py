@@ -3,17 +3,17 @@
 import asyncio
 
 from fastwire.errors import FastwireError
-from fastwire.wire.pool import Pool
+from fastwire.pulsar.topic import parse_topic
 
 from .checks import CheckResult
-from .config import Config, PipelineConfig
-from .sources.pulsar import settings_from
-from .sources.pulsar.reader import Reader
+from .config import Config, PipelineConfig, SourceConfig
+from .pulsar.quiet import QuietCluster
+from .pulsar.settings import ClientSettings, client_fields
+from .pulsar.topics import Topics
 
 __all__ = ["check_connections"]
 
 PATIENCE_S = 30.0
-MEMORY = 16 << 20
 
 
 def check_connections(config: Config) -> list[CheckResult]:
@@ -28,18 +28,13 @@ async def _check_all(config: Config) -> list[CheckResult]:
 
 async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
     source = pipeline.source
-    reader: Reader | None = None
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            reader = Reader(settings_from(source), Pool(MEMORY))
-            topics = await reader.describe()
+        async with asyncio.timeout(PATIENCE_S), QuietCluster(ClientSettings(**client_fields(source))) as cluster:
+            topics = await _describe(cluster, source)
     except FastwireError as exc:
         return [CheckResult(name, "broker", False, str(exc))]
     except TimeoutError:
         return [CheckResult(name, "broker", False, f"{source.url} has not answered within {PATIENCE_S:.0f} s")]
-    finally:
-        if reader is not None:
-            await reader.close()
     results = [CheckResult(name, "broker", True, f"{source.url} answers and lets us in")]
     if not topics:
         results.append(CheckResult(name, "topic", True, f"none matches {source.topics_pattern} yet"))
@@ -47,3 +42,15 @@ async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
         partitions = f"{count} partitions" if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
     return results
+
+
+async def _describe(cluster: QuietCluster, source: SourceConfig) -> list[tuple[str, int]]:
+    """Each topic with the number of its partitions, 0 = none; asks who owns each, and reads nothing."""
+    names = [parse_topic(topic) for topic in source.topics]
+    news = await Topics(cluster, source.url, names, source.topics_pattern).look()
+    if news.failure is not None:
+        raise news.failure
+    for found in news.found:
+        name = found.topic.of_partition(0) if found.partitions else found.topic
+        await cluster.owner(str(name), source.url)
+    return [(str(found.topic), found.partitions) for found in news.found]

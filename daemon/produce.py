@@ -4,26 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from fastwire.columns.chunk import Chunk
 from fastwire.pulsar.payload import Entry
 from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.routing import Router
-from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import parse_service_url, parse_topic
-from fastwire.wire.pool import Pool
 
 from .auth import Credentials, NoCredentials
 from .config import TlsConfig
-from .pulsar.cluster import Cluster
-from .pulsar.link import Link
 from .pulsar.producer import Produced, ProduceError, TopicProducer
+from .pulsar.quiet import QuietCluster
 from .pulsar.settings import ClientSettings
 from .tls import ClientTls
 
 __all__ = ["ProduceError", "Produced", "client_settings", "open_topic", "produce"]
-
-TICK_S = 0.5
-MEMORY = 1 << 20  # nothing is consumed
 
 
 def client_settings(
@@ -48,22 +41,17 @@ async def open_topic(
 
     Raises ProduceError.
     """
-    owner = _Owner(client)
-    clock = asyncio.create_task(owner.tick())
-    producer = TopicProducer(
-        owner.cluster,
-        client.url,
-        parse_topic(topic),
-        settings,
-        router=router,
-        operation_timeout_s=client.operation_timeout_s,
-    )
-    try:
+    async with QuietCluster(client) as cluster:
+        producer = TopicProducer(
+            cluster,
+            client.url,
+            parse_topic(topic),
+            settings,
+            router=router,
+            operation_timeout_s=client.operation_timeout_s,
+        )
         async with producer:
             yield producer
-    finally:
-        clock.cancel()
-        await owner.cluster.close()
 
 
 async def produce(
@@ -87,25 +75,3 @@ async def produce(
         await producer.flush()
         progress(producer.produced.records)
         return producer.produced
-
-
-class _Owner:
-    """Of links on which nothing is consumed."""
-
-    def __init__(self, client: ClientSettings) -> None:
-        self.cluster = Cluster(client, SlotTable(), Pool(MEMORY), self)
-
-    async def tick(self) -> None:
-        """Keep the time of the links until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(TICK_S)
-            for link in tuple(self.cluster.links.values()):
-                link.tick(loop.time(), TICK_S)
-
-    def on_lost(self, link: Link, reason: Exception | None) -> None:
-        self.cluster.forget(link)
-
-    def on_chunk(self, chunk: Chunk) -> None: ...
-    def on_connected(self, link: Link) -> None: ...
-    def after_read(self, link: Link) -> None: ...

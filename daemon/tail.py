@@ -10,13 +10,14 @@ import orjson
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
 from fastwire.errors import ProtocolError
+from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.schema import Schema, split_key_value, version_number
 from fastwire.wire.pool import Pool
 
-from .config import SourceConfig
+from .config import SourceConfig, Start
+from .pulsar.reader import Reader, ReadFrom
 from .pulsar.schemas import Schemas
-from .sources.pulsar import settings_from
-from .sources.pulsar.reader import Reader
+from .pulsar.settings import ClientSettings, client_fields
 
 __all__ = ["TailFormat", "tail"]
 
@@ -30,14 +31,17 @@ async def tail(
     """Print records of ``source`` to standard output until ``count`` of them, the end, or Ctrl-C; return how many.
 
     ``until_end`` stops at what the topic held at the start; ``schemas`` shows those of the records on standard error,
-    each before the first records that have it. Raises FastwireError when the broker or the connection fails.
+    each before the first records that have it. Raises FastwireError when the broker says no, or nobody is there; a
+    connection that is lost later is made again.
     """
-    reader = Reader(settings_from(source), Pool(MEMORY))
+    settings = ClientSettings(**client_fields(source))
+    pattern = source.topics_pattern
+    reader = Reader(settings, Pool(MEMORY), source.topics, _start(source.start), pattern=pattern, patience_s=0.0)
     printed = 0
     shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
         await reader.open()
-        async for chunk in reader.chunks(until_end=until_end):
+        async for chunk in reader.up_to_now() if until_end else reader:
             for letter in chunk.diverted:
                 print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)
             lines = _lines(chunk)
@@ -54,6 +58,14 @@ async def tail(
     finally:
         await reader.close()
     return printed
+
+
+def _start(start: Start) -> ReadFrom:
+    if start.time is not None:
+        return start.time
+    if start.positions:
+        return {name: MessageId(at.a, at.b) for name, at in start.positions.items()}
+    return "earliest" if start.kind == "earliest" else "latest"
 
 
 def _lines(chunk: Chunk) -> list[bytes]:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, Consumer, Permits, Phase
+from fastwire.pulsar.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, Consumer, Permits, Phase, Sent
 from fastwire.pulsar.request import SubscribeRequest
 from tests.test_pulsar_connection import CONSUMER, TOPIC, C, Wire, batch
 
@@ -140,10 +140,10 @@ def test_what_may_be_lost_with_a_connection_is_sent_again() -> None:
     acks = Acks()
     acks.cumulative(Position(1, 5), 0.0)
     acks.take()
-    acks.expect(1, Position(1, 5))
+    acks.expect(1, Sent(Position(1, 5)))
     acks.disconnected(1.0)
     assert acks.take() == (Position(1, 5), [])
-    acks.expect(2, Position(1, 5))
+    acks.expect(2, Sent(Position(1, 5)))
     acks.receipt(2, True)
     acks.disconnected(2.0)
     assert not acks.waiting
@@ -153,7 +153,7 @@ def test_a_refused_ack_is_sent_with_the_next_one() -> None:
     acks = Acks()
     acks.cumulative(Position(1, 5), 0.0)
     acks.take()
-    acks.expect(1, Position(1, 5))
+    acks.expect(1, Sent(Position(1, 5)))
     acks.receipt(1, False)
     acks.cumulative(Position(1, 5), 1.0)
     assert acks.take() == (Position(1, 5), [])

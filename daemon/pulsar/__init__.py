@@ -1,1 +1,27 @@
-"""Pulsar's connections, driven: settings, links, lookups. Sources, producers and the client for people stand on it."""
+"""Apache Pulsar for people, and the connections that everything else stands on.
+
+``connect`` gives a ``Client``, and that consumers (``subscribe``), readers (``read``) and producers. Below it are
+``intake`` and ``member``, which keep partitions subscribed, and ``cluster`` and ``link``, which sources use, too.
+"""
+
+from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
+from fastwire.pulsar.redelivery import RedeliveryBackoff
+
+from .client import Client, connect
+from .consumer import Consumer, ConsumerOptions, Delivery
+from .member import AckRefused
+from .reader import Reader
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "AckRefused",
+    "Client",
+    "Consumer",
+    "ConsumerOptions",
+    "Delivery",
+    "MessageId",
+    "Reader",
+    "RedeliveryBackoff",
+    "connect",
+]

@@ -10,25 +10,42 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from fastwire.columns.arrow cimport export_array, export_schema
-from fastwire.columns.builder cimport BLOCK_TOPICS, HAS_TOPIC, Columns, columns_drop, columns_finish
+from fastwire.columns.builder cimport (
+    BLOCK_TOPICS,
+    HAS_BATCH_INDEX,
+    HAS_LEDGER,
+    HAS_OFFSET,
+    HAS_REDELIVERY_COUNT,
+    HAS_TOPIC,
+    Columns,
+    columns_drop,
+    columns_finish,
+)
 from fastwire.wire.pool cimport fw_memory_bytes, fw_take
 
 from dataclasses import dataclass
 
 from fastwire.position import Log, Position, Span
 
+cdef enum:
+    PLACE_COLUMNS = HAS_LEDGER | HAS_OFFSET | HAS_BATCH_INDEX
+
 __all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An entry that could not be decoded: ``payload`` is all that stood behind the command, ``rows`` its claim."""
+    """An entry that could not be decoded: ``payload`` is all that stood behind the command, ``rows`` its claim.
+
+    ``wanted`` says which elements of a batch it is about: bits of words with 8 bytes each, low first; empty for all.
+    """
 
     log: Log
     position: Position
     reason: str
     payload: bytes
     rows: int
+    wanted: bytes = b""
 
 
 # --- spans and runs of an open chunk
@@ -123,6 +140,55 @@ cdef class Chunk:
         cdef RunRow* r = self.places.runs
         return [(r[i].log, r[i].first, r[i].rows) for i in range(self.places.run_count)]
 
+    def entries(self):
+        """(log index, a, first b, last b) of each span, for systems whose spans lie within one ``a`` (Pulsar)."""
+        cdef SpanRow* r = self.places.spans
+        return [(r[i].log, r[i].end_a, r[i].start_b + 1, r[i].end_b) for i in range(self.places.span_count)]
+
+    def elements(self, int64_t first, int64_t end):
+        """What rows ``first`` … ``end`` are, one tuple an entry.
+
+        (log index, ledger, entry, its first row, bits of all its rows, bits of these rows): bit i is the element with
+        batchIndex i, bit 0 a message outside a batch. Raises ValueError after ``release``, or where the columns for it
+        were not built, and IndexError beyond the rows.
+        """
+        cdef Columns* c = &self.columns
+        cdef int64_t at = first, start, stop, run = 0
+        if not 0 <= first <= end <= self.rows:
+            raise IndexError(f"rows {first} to {end} of {self.rows}")
+        if first == end:
+            return []
+        if c.memory is NULL:
+            raise ValueError("the chunk was released")
+        if c.mask & PLACE_COLUMNS != PLACE_COLUMNS:
+            raise ValueError("single rows are known by the columns ledger, offset and batchIndex: build them")
+        found = []
+        while at < end:
+            while self.places.runs[run].first + self.places.runs[run].rows <= at:
+                run += 1
+            start = at
+            while start > self.places.runs[run].first and same_entry(c, start - 1, at):
+                start -= 1
+            stop = at + 1
+            while stop < self.places.runs[run].first + self.places.runs[run].rows and same_entry(c, stop, at):
+                stop += 1
+            found.append((
+                self.places.runs[run].log, c.ledger[at], c.offset[at], start,
+                element_bits(c, start, stop), element_bits(c, at, min(stop, end)),
+            ))
+            at = stop
+        return found
+
+    def batch_index(self, int64_t row):
+        """The place of a row in its batch, -1 outside of one. Raises as ``elements`` does."""
+        self.elements(row, row + 1)
+        return self.columns.batch_index[row]
+
+    def redeliveries(self, int64_t row):
+        """How often the entry of a row was delivered again; 0 where that column was not built."""
+        self.elements(row, row + 1)
+        return self.columns.redelivery_count[row] if self.columns.mask & HAS_REDELIVERY_COUNT else 0
+
     def log(self, int index):
         """The Log behind a log index of ``runs``."""
         return self._logs[index]
@@ -131,6 +197,23 @@ cdef class Chunk:
         """Let go of the columns; Arrow consumers keep what they hold. Spans stay. May be called again."""
         columns_drop(&self.columns)
         self.nbytes = 0
+
+
+cdef inline bint same_entry(Columns* c, int64_t row, int64_t other) noexcept:
+    return c.offset[row] == c.offset[other] and c.ledger[row] == c.ledger[other]
+
+
+cdef object element_bits(Columns* c, int64_t first, int64_t end):
+    """The batch indexes of rows of one entry, as the bits of a number."""
+    cdef int64_t row
+    cdef int32_t i, most = 0
+    for row in range(first, end):
+        most = max(most, c.batch_index[row])
+    cdef bytearray bits = bytearray(most // 8 + 1)
+    for row in range(first, end):
+        i = max(c.batch_index[row], 0)
+        bits[i >> 3] |= <uint8_t>(1 << (i & 7))
+    return int.from_bytes(bits, "little")
 
 
 cdef int build_topics(Chunk chunk) except -1:

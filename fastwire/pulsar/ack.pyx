@@ -3,8 +3,9 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
-__all__ = ["encode_ack_cumulative", "encode_ack_runs", "encode_flow"]
+__all__ = ["encode_ack_cumulative", "encode_ack_elements", "encode_ack_runs", "encode_flow"]
 
 cdef enum:
     MOST_BYTES_AN_ID = 2 + 1 + 10 + 1 + 10       # tag, size, ledger, entry
@@ -86,6 +87,50 @@ def encode_ack_cumulative(uint64_t consumer_id, int64_t ledger, int64_t entry, r
         p[0] = 0x40
         p = put_varint(p + 1, <uint64_t>request_id)
     return frame(10, body, p - body)
+
+
+def encode_ack_elements(uint64_t consumer_id, elements, int max_ids=1000, request_ids=None):
+    """Individual ACKs of parts of batches: ``elements`` are (ledger, entry, words of what is left); a list of frames.
+
+    ``max_ids`` and ``request_ids`` as in ``encode_ack_runs``. Raises ValueError for no words, which would acknowledge
+    the whole entry.
+    """
+    cdef list frames = []
+    cdef list ids = []
+    for ledger, entry, words in elements:
+        if not words:
+            raise ValueError(f"nothing of {ledger}:{entry} is left: acknowledge the entry")
+        ids.append(id_bytes(ledger, entry, words))
+    for first in range(0, len(ids), max_ids):
+        body = b"\x08" + varint_bytes(consumer_id) + b"\x10\x00" + b"".join(ids[first:first + max_ids])
+        if request_ids is not None:
+            body += b"\x40" + varint_bytes(<uint64_t>next(request_ids))
+        frames.append(frame(10, body, len(body)))
+    return frames
+
+
+cdef bytes varint_bytes(uint64_t value):
+    cdef uint8_t text[10]
+    cdef uint8_t* end = put_varint(text, value)
+    return PyBytes_FromStringAndSize(<char*>text, end - text)
+
+
+cdef bytes id_bytes(int64_t ledger, int64_t entry, bytes words):
+    """CommandAck.message_id with its ack_set; a set bit means not done, and zero words at the end are left out."""
+    cdef list parts = [b"\x08" + varint_bytes(<uint64_t>ledger) + b"\x10" + varint_bytes(<uint64_t>entry)]
+    cdef uint64_t word
+    cdef Py_ssize_t i, count = len(words) // 8
+    cdef const uint8_t* bits = words
+    while count:
+        memcpy(&word, bits + (count - 1) * 8, 8)
+        if word:
+            break
+        count -= 1
+    for i in range(count):
+        memcpy(&word, bits + i * 8, 8)
+        parts.append(b"\x28" + varint_bytes(word))
+    cdef bytes ident = b"".join(parts)
+    return b"\x1a" + varint_bytes(len(ident)) + ident
 
 
 def encode_ack_runs(uint64_t consumer_id, runs, int max_ids=1000, request_ids=None):

@@ -16,7 +16,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ack import encode_ack_cumulative, encode_ack_runs, encode_flow
+from fastwire.pulsar.ack import encode_ack_cumulative, encode_ack_elements, encode_ack_runs, encode_flow
 from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.command import MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_command, encode_command
 from fastwire.pulsar.completion import Completion, Finisher
@@ -462,30 +462,7 @@ class Connection:
         if key_shared and self.protocol_version < KEY_SHARED_SINCE:
             raise UnsupportedError(f"Key_Shared needs protocol version 14, the broker has {self.protocol_version}")
         request_id = self._request(Kind.SUBSCRIBE, now)
-        ask = pb.CommandSubscribe(
-            topic=want.topic,
-            subscription=want.subscription,
-            subType=want.subscription_type,
-            consumer_id=want.consumer_id,
-            request_id=request_id,
-            consumer_name=want.consumer_name,
-            priority_level=want.priority_level,
-            durable=True,
-            initialPosition=pb.CommandSubscribe.Earliest,
-            consumer_epoch=want.epoch,
-        )
-        if not want.create:
-            ask.force_topic_creation = False
-        if want.reader_from is not None:
-            ask.durable = False
-            # Unsigned on the wire, signed in meaning.
-            ask.start_message_id.ledgerId = want.reader_from.a & 0xFFFFFFFFFFFFFFFF
-            ask.start_message_id.entryId = want.reader_from.b & 0xFFFFFFFFFFFFFFFF
-            if want.rollback_s:
-                ask.start_message_rollback_duration_sec = want.rollback_s
-        if key_shared:
-            ask.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
-        self._out.append(encode_command(_C(type=_C.SUBSCRIBE, subscribe=ask)))
+        self._out.append(encode_command(want.command(request_id)))
         return request_id
 
     def close_consumer(self, consumer_id: int, now: float) -> int:
@@ -502,11 +479,18 @@ class Connection:
         return request_id
 
     def seek(
-        self, consumer_id: int, now: float, *, position: Position | None = None, publish_time_ms: int | None = None
+        self,
+        consumer_id: int,
+        now: float,
+        *,
+        position: Position | None = None,
+        publish_time_ms: int | None = None,
+        elements: Sequence[int] = (),
     ) -> int:
         """Move the cursor so that ``position``, or the first entry published at or after the time, comes next.
 
-        The broker closes all consumers of the subscription before it answers.
+        ``elements`` are signed words of an ack_set: of the entry only those come. The broker closes all consumers of
+        the subscription before it answers.
         """
         if (position is None) == (publish_time_ms is None):
             raise ValueError("seek needs either a position or a publish time")
@@ -515,6 +499,7 @@ class Connection:
         if position is not None:
             ask.message_id.ledgerId = position.a & 0xFFFFFFFFFFFFFFFF  # earliest is -1:-1
             ask.message_id.entryId = position.b & 0xFFFFFFFFFFFFFFFF
+            ask.message_id.ack_set.extend(elements)
         else:
             ask.message_publish_time = publish_time_ms or 0
         self._out.append(encode_command(_C(type=_C.SEEK, seek=ask)))
@@ -545,10 +530,16 @@ class Connection:
 
         Returns the ids of the requests for which receipts will come.
         """
+        return self._ack(now, lambda receipts: encode_ack_runs(consumer_id, runs, request_ids=receipts))
+
+    def ack_elements(self, consumer_id: int, elements: Iterable[tuple[int, int, bytes]], now: float) -> list[int]:
+        """Acknowledge parts of batches: (ledger, entry, words of what is left of it); else as ``ack_runs``."""
+        return self._ack(now, lambda receipts: encode_ack_elements(consumer_id, elements, request_ids=receipts))
+
+    def _ack(self, now: float, encode: Callable[[Iterator[int] | None], list[bytes]]) -> list[int]:
         self._need_ready("ack")
         request_ids: list[int] = []
-        receipts = self._receipt_ids(request_ids, now) if self.protocol_version >= RECEIPTS_SINCE else None
-        frames = encode_ack_runs(consumer_id, runs, request_ids=receipts)
+        frames = encode(self._receipt_ids(request_ids, now) if self.protocol_version >= RECEIPTS_SINCE else None)
         self.acks_sent += len(frames)
         self._out.extend(frames)
         return request_ids

@@ -5,27 +5,42 @@ records: what arrives goes from the scanner to the columns, and this learns from
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.command import encode_command
 from fastwire.pulsar.connection import Connection, State
-from fastwire.pulsar.request import SubscribeRequest
+from fastwire.pulsar.request import SubscribeRequest, redeliver_command
 
-__all__ = ["Acks", "Consumer", "Permits", "Phase", "Slots"]
+__all__ = ["Acks", "Consumer", "Permits", "Phase", "Sent", "Slots"]
 
 ACK_GROUP_S = 0.1
 ACK_GROUP_IDS = 1000
 MOST_PERMITS = 0x7FFFFFFF  # uint32 on the wire, int in brokers
 
+REDELIVER_IDS = 1000  # at most, in one command
+
 Run = tuple[int, int, int]  # ledger, first entry, last entry
+Place = tuple[int, int]  # ledger, entry
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What one ACK command has said: everything up to ``position``, whole entries, or elements of batches."""
+
+    position: Position | None = None
+    runs: tuple[Run, ...] = ()
+    elements: tuple[tuple[Place, bytes], ...] = ()
 
 
 class Slots(Protocol):
     """What a consumer needs of ``scan.SlotTable``."""
 
     def attach(self, consumer_id: int, connection_id: int, *, epoch: int = 0) -> None: ...
+    def set_epoch(self, consumer_id: int, epoch: int) -> None: ...
     def detach(self, consumer_id: int) -> None: ...
     def debited(self, consumer_id: int) -> int: ...
     def take_cut_landed(self, consumer_id: int) -> Sequence[Run]: ...
@@ -94,14 +109,16 @@ class Permits:
 class Acks:
     """Acks on their way to the broker: grouped, and kept while there is no connection (pulsar 15.4)."""
 
-    __slots__ = ("_confirmed", "_cumulative", "_ids", "_receipts", "_runs", "_sent", "_since")
+    __slots__ = ("_confirmed", "_cumulative", "_elements", "_ids", "_receipts", "_runs", "_sent", "_since", "group_s")
 
-    def __init__(self) -> None:
+    def __init__(self, group_s: float = ACK_GROUP_S) -> None:
+        self.group_s = group_s
         self._cumulative: Position | None = None  # waiting to be sent
         self._sent: Position | None = None  # the highest that was ever sent
         self._confirmed: Position | None = None  # the highest that the broker is known to hold
-        self._receipts: dict[int, Position | None] = {}  # None: for individual ones
+        self._receipts: dict[int, Sent] = {}
         self._runs: list[Run] = []
+        self._elements: dict[Place, bytes] = {}  # words of what is left of an entry
         self._ids = 0
         self._since: float | None = None  # when the oldest of what waits came
 
@@ -118,8 +135,16 @@ class Acks:
         for run in runs:
             self._runs.append(run)
             self._ids += run[2] - run[1] + 1
+            if self._elements and run[1] == run[2]:
+                self._elements.pop((run[0], run[1]), None)  # what was left of it is done as well
         if self._runs:
             self._begin(now)
+
+    def elements(self, place: Place, left: bytes, now: float) -> None:
+        """Of an entry ``left`` (words of an ack_set, never empty) is still to be done; the newest one holds."""
+        self._ids += place not in self._elements
+        self._elements[place] = left
+        self._begin(now)
 
     def again(self, now: float) -> None:
         """The broker has sent what was acknowledged already: that ack was lost, it goes out once more."""
@@ -132,11 +157,16 @@ class Acks:
 
     def due(self, now: float) -> bool:
         """Whether what waits should go out: it is old enough, or enough."""
-        return self._since is not None and (now - self._since >= ACK_GROUP_S or self._ids >= ACK_GROUP_IDS)
+        return self._since is not None and (now - self._since >= self.group_s or self._ids >= ACK_GROUP_IDS)
 
     @property
     def waiting(self) -> bool:
         return self._since is not None
+
+    @property
+    def outstanding(self) -> tuple[int, ...]:
+        """The requests whose receipts are still to come."""
+        return tuple(self._receipts)
 
     @property
     def unconfirmed(self) -> bool:
@@ -151,22 +181,27 @@ class Acks:
         self._cumulative, self._runs, self._ids, self._since = None, [], 0, None
         return out
 
-    def expect(self, request_id: int, position: Position | None = None) -> None:
-        """A receipt will come, for everything up to ``position`` or for individual entries."""
-        self._receipts[request_id] = position
+    def take_elements(self) -> list[tuple[Place, bytes]]:
+        """Parts of batches that are to be sent; take them before the others."""
+        elements, self._elements = self._elements, {}
+        return list(elements.items())
 
-    def receipt(self, request_id: int, accepted: bool) -> None:
-        """The broker has taken an ack, or refused it, or said nothing in time.
+    def expect(self, request_id: int, sent: Sent) -> None:
+        """A receipt will come for what was sent."""
+        self._receipts[request_id] = sent
+
+    def receipt(self, request_id: int, accepted: bool) -> Sent | None:
+        """The broker has taken an ack, or refused it, or said nothing in time; returns what it was about.
 
         Entries of a refused one come again, and are acknowledged again then.
         """
-        position = self._receipts.pop(request_id, None)
-        if position is None:
-            return
-        if accepted:
-            self.confirm(position)
-        elif position == self._sent:
-            self._sent = self._confirmed
+        sent = self._receipts.pop(request_id, None)
+        if sent is not None and sent.position is not None:
+            if accepted:
+                self.confirm(sent.position)
+            elif sent.position == self._sent:
+                self._sent = self._confirmed
+        return sent
 
     def confirm(self, position: Position) -> None:
         """The broker's cursor is known to stand at ``position`` at least."""
@@ -174,12 +209,17 @@ class Acks:
             self._confirmed = position
         if self._cumulative is not None and self._cumulative <= position:
             self._cumulative = None
-            if not self._runs:
+            if not self._runs and not self._elements:
                 self._since = None
 
     def disconnected(self, now: float) -> None:
         """Acks without a receipt may have been lost with the connection: the next one gets them again."""
-        self._receipts.clear()
+        lost, self._receipts = self._receipts, {}
+        for one in lost.values():
+            self.individual(one.runs, now)
+            for place, left in one.elements:
+                if place not in self._elements:  # what waits is newer
+                    self.elements(place, left, now)
         sent, self._sent = self._sent, None
         if sent is not None and (self._confirmed is None or sent > self._confirmed):
             self.cumulative(sent, now)
@@ -188,6 +228,7 @@ class Acks:
         """The cursor was moved by a seek: marks from before mean nothing now."""
         self._cumulative = self._sent = self._confirmed = self._since = None
         self._receipts.clear()
+        self._elements.clear()
         self._runs, self._ids = [], 0
 
     def _begin(self, now: float) -> None:
@@ -225,12 +266,12 @@ class Consumer:
         self.active = not self.failover
         return connection.subscribe(self.want, now)
 
-    def subscribed(self, now: float) -> None:
-        """SUCCESS has come: what waited for a connection goes out."""
+    def subscribed(self, now: float) -> list[int]:
+        """SUCCESS has come: what waited for a connection goes out; see ``send_acks``."""
         if self.phase is not Phase.SUBSCRIBING:
             raise ValueError(f"consumer {self.consumer_id} was not subscribing")
         self.phase = Phase.READY
-        self.send_acks(now)
+        return self.send_acks(now)
 
     def close(self, now: float) -> int | None:
         """Send what acks wait, then CLOSE_CONSUMER; the request's id, None if there is nobody to tell."""
@@ -317,15 +358,51 @@ class Consumer:
         else:
             self.acks.individual(runs, now)
 
-    def send_acks(self, now: float) -> None:
-        """Send all acks that wait; without a subscribed consumer they go on waiting."""
-        connection = self.connection
-        if self.phase is not Phase.READY or connection is None or not self.acks.waiting:
-            return
-        position, runs = self.acks.take()
+    def send_acks(self, now: float) -> list[int]:
+        """Send all acks that wait; without a subscribed consumer they go on waiting.
+
+        Returns the ids of the requests for which receipts will come.
+        """
+        connection, acks = self.connection, self.acks
+        if self.phase is not Phase.READY or connection is None or not acks.waiting:
+            return []
+        elements = acks.take_elements()
+        position, runs = acks.take()
+        sent: list[int] = []
         if position is not None:
             receipt = connection.ack_cumulative(self.consumer_id, position, now)
             if receipt is not None:
-                self.acks.expect(receipt, position)
-        for request_id in connection.ack_runs(self.consumer_id, runs, now) if runs else ():
-            self.acks.expect(request_id)
+                acks.expect(receipt, Sent(position))
+                sent.append(receipt)
+        if runs:
+            entries = connection.ack_runs(self.consumer_id, runs, now)
+            # The broker answers in order, so with the last one all of them are taken.
+            for request_id in entries:
+                acks.expect(request_id, Sent(runs=tuple(runs)) if request_id == entries[-1] else Sent())
+            sent += entries
+        if elements:
+            parts = connection.ack_elements(self.consumer_id, [(*place, left) for place, left in elements], now)
+            for request_id in parts:
+                acks.expect(request_id, Sent(elements=tuple(elements)) if request_id == parts[-1] else Sent())
+            sent += parts
+        return sent
+
+    def redeliver(self, runs: Sequence[Run], now: float) -> None:
+        """Ask for entries again (pulsar 16.3); without a subscribed consumer they come again anyway.
+
+        Where one consumer is served in order, all that is not acknowledged comes again, and frames that were sent
+        before are dropped by their epoch; the slot table cuts what was not released. What acks wait go out before.
+        """
+        connection = self.connection
+        if self.phase is not Phase.READY or connection is None:
+            return
+        self.send_acks(now)
+        if self.ordered:
+            self.want = replace(self.want, epoch=self.want.epoch + 1)
+            self._slots.set_epoch(self.consumer_id, self.want.epoch)
+            connection.say(encode_command(redeliver_command(self.consumer_id, (), self.want.epoch)))
+            return
+        ids = [(ledger, entry) for ledger, first, last in runs for entry in range(first, last + 1)]
+        for at in range(0, len(ids), REDELIVER_IDS):
+            some = ids[at : at + REDELIVER_IDS]
+            connection.say(encode_command(redeliver_command(self.consumer_id, some, None)))

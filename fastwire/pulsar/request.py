@@ -1,5 +1,6 @@
 """What we ask a broker, and how its answers are told apart (pulsar 1.4, 5, 21)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -9,7 +10,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import server_error_name
 from fastwire.pulsar.server_error import Remedy, remedy
 
-__all__ = ["REPLIES", "BrokerError", "Kind", "SubscribeRequest", "refusal", "reply_id"]
+__all__ = ["REPLIES", "BrokerError", "Kind", "SubscribeRequest", "redeliver_command", "refusal", "reply_id"]
 
 _C = pb.BaseCommand
 
@@ -51,7 +52,7 @@ class BrokerError(FastwireError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    """What a SUBSCRIBE says, for raw bytes; a subscription is always created at the earliest position.
+    """What a SUBSCRIBE says, for raw bytes; a subscription is created at the earliest position, or at the ``latest``.
 
     With ``reader_from`` no subscription is kept: the broker sends from that entry on and forgets us when we leave
     (pulsar 7.2). ``rollback_s`` makes it begin so many seconds ago instead.
@@ -67,6 +68,52 @@ class SubscribeRequest:
     create: bool = True  # whether the broker may create a topic that is missing
     reader_from: Position | None = None
     rollback_s: int = 0
+    latest: bool = False
+    read_compacted: bool = False
+    hash_ranges: tuple[tuple[int, int], ...] = ()  # Key_Shared: ours, inclusive at both ends; none: the broker divides
+    any_order: bool = False  # Key_Shared: a new consumer need not wait for the acks of those before it
+    properties: tuple[tuple[str, str], ...] = ()  # of the consumer, shown in the topic's statistics
+
+    def command(self, request_id: int) -> pb.BaseCommand:
+        """The command; unsigned on the wire is signed in meaning."""
+        ask = pb.CommandSubscribe(
+            topic=self.topic,
+            subscription=self.subscription,
+            subType=self.subscription_type,
+            consumer_id=self.consumer_id,
+            request_id=request_id,
+            consumer_name=self.consumer_name,
+            priority_level=self.priority_level,
+            durable=self.reader_from is None,
+            initialPosition=pb.CommandSubscribe.Latest if self.latest else pb.CommandSubscribe.Earliest,
+            consumer_epoch=self.epoch,
+            metadata=[pb.KeyValue(key=key, value=value) for key, value in self.properties],
+        )
+        if not self.create:
+            ask.force_topic_creation = False
+        if self.read_compacted:
+            ask.read_compacted = True
+        if self.reader_from is not None:
+            ask.start_message_id.ledgerId = self.reader_from.a & 0xFFFFFFFFFFFFFFFF
+            ask.start_message_id.entryId = self.reader_from.b & 0xFFFFFFFFFFFFFFFF
+            if self.rollback_s:
+                ask.start_message_rollback_duration_sec = self.rollback_s
+        if self.subscription_type == pb.CommandSubscribe.Key_Shared:
+            ask.keySharedMeta.keySharedMode = pb.STICKY if self.hash_ranges else pb.AUTO_SPLIT
+            ask.keySharedMeta.allowOutOfOrderDelivery = self.any_order
+            for start, end in self.hash_ranges:
+                ask.keySharedMeta.hashRanges.add(start=start, end=end)
+        return _C(type=_C.SUBSCRIBE, subscribe=ask)
+
+
+def redeliver_command(consumer_id: int, ids: Iterable[tuple[int, int]], epoch: int | None) -> pb.BaseCommand:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES (pulsar 16.3)."""
+    ask = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id)
+    for ledger, entry in ids:
+        ask.message_ids.add(ledgerId=ledger, entryId=entry)
+    if epoch is not None:
+        ask.consumer_epoch = epoch
+    return _C(type=_C.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=ask)
 
 
 # The command that answers each kind; ERROR can answer any.

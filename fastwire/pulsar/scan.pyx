@@ -380,7 +380,7 @@ cdef class Scanner:
                 elif m.batched and m.messages < 0:
                     bad, detail = "BatchDeSerializeError", f"num_messages_in_batch is {m.messages}"
         permits = self.permits(head, &m, &place) if bad is None else self.permits_untrusted(head, &place)
-        if slot.ordered and head.has_epoch and head.epoch < slot.epoch:
+        if head.has_epoch and head.epoch < slot.epoch:
             self.dropped_frames += 1
             self.debit(slot, head, permits)
             return GO_ON
@@ -405,13 +405,35 @@ cdef class Scanner:
             self.debit(slot, head, permits)
             self.place_span(slot, head, 0)
             return GO_ON
+        if slot.narrowed:
+            self.narrow(head, &place)
         if m.encrypted:
             return self.reject(slot, head, &place, permits, "Encrypted", "the payload is encrypted", p + at, size - at)
         if m.chunks > 1:
             return self.reject(slot, head, &place, permits, "Chunked", f"one of {m.chunks} parts", p + at, size - at)
+        if 0 <= slot.most_redeliveries < head.redelivery_count:
+            detail = f"delivered again {head.redelivery_count} times"
+            return self.reject(slot, head, &place, permits, "RedeliveredTooOften", detail, p + at, size - at)
         if m.compacted_indexes:
             return self.reject(slot, head, &place, permits, "CompactedIndexes", "compacted batch", p + at, size - at)
         return self.payload(slot, head, permits, &m, &place, &r, p + at, size - at)
+
+    cdef int narrow(self, MessageHead* head, EntryPlace* place) except -1:
+        """Leave out elements of a batch that are done; the broker may not know it, and has counted them."""
+        cdef bytes words = self.slots.wanted_of(head.consumer_id, head.ledger, head.entry)
+        cdef const uint8_t* bits
+        cdef uint64_t word
+        cdef int32_t i, count
+        if words is None:
+            return 0
+        bits = words
+        count = <int32_t>min(len(words) // 8, ACK_SET_WORDS if place.ack_set is NULL else place.ack_words)
+        for i in range(count):
+            memcpy(&word, bits + i * 8, 8)
+            self.ack_set[i] = word if place.ack_set is NULL else word & self.ack_set[i]
+        place.ack_set = self.ack_set
+        place.ack_words = count
+        return 0
 
     cdef int64_t permits(self, MessageHead* head, Metadata* m, EntryPlace* place) except -1:
         """What the broker debited for this frame (pulsar 13.1)."""
@@ -604,7 +626,12 @@ cdef class Scanner:
         self.place_cold(slot, &head, cold, 0)
         self.diverted.append(
             DeadLetter(
-                cold.log, Position(cold.ledger, cold.entry), f"{cold.reason}: {cold.detail}", cold.payload, cold.permits
+                cold.log,
+                Position(cold.ledger, cold.entry),
+                f"{cold.reason}: {cold.detail}",
+                cold.payload,
+                cold.permits,
+                cold.ack_set or b"",
             )
         )
         self.diverted_bytes += len(cold.payload)

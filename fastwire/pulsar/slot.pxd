@@ -41,6 +41,8 @@ cdef struct Slot:                # what the scanner knows of one consumer
     int64_t last_ledger          # the last entry seen, cut or not
     int64_t last_entry
     int64_t largest              # bytes of the largest recent entry
+    int64_t most_redeliveries    # an entry that came more often is not decoded; -1 = any number
+    int64_t narrowed             # entries of which some elements are not wanted any more
     bint dirty
     uint64_t chunk               # the chunk that holds this slot's open span
     int64_t span
@@ -66,8 +68,10 @@ cdef class SlotTable:
     cdef list topics             # bytes, by slot.topic
     cdef dict topic_index
     cdef list dirty
+    cdef dict wanted             # (consumer id, ledger, entry) -> bytes of words, as in an ack_set
     cdef uint64_t chunks         # chunks opened so far, by all scanners of this table
     cdef int64_t room            # rows that may still be taken; -1 = any number
     cdef Slot* get(self, int64_t consumer_id) except NULL
     cdef Slot* find(self, uint64_t consumer_id, uint32_t connection) noexcept
+    cdef bytes wanted_of(self, uint64_t consumer_id, int64_t ledger, int64_t entry)
     cdef int touch(self, Slot* s, uint64_t consumer_id) except -1

@@ -63,18 +63,11 @@ cdef bint joins(Run* a, Run* b) noexcept nogil:
     return a.ledger == b.ledger and a.landed == b.landed and a.last + 1 == b.first
 
 
-cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
-    """Add entries first … last; where they are held already, ``landed`` replaces what was known. -1 = no memory."""
-    cdef int64_t at
+cdef int runs_cut(Runs* r, int64_t ledger, int64_t first, int64_t last) noexcept nogil:
+    """Take entries first … last out, whatever is known of them. -1 = no memory."""
+    cdef int64_t at = runs_find(r, ledger, first)
     cdef Run* run
     cdef int64_t tail
-    # Nearly always the next entry of the newest run.
-    if r.count:
-        run = &r.run[r.count - 1]
-        if run.ledger == ledger and run.last + 1 == first and run.landed == landed:
-            run.last = last
-            return 0
-    at = runs_find(r, ledger, first)
     while at < r.count:
         run = &r.run[at]
         if run.ledger != ledger or run.first > last:
@@ -93,6 +86,22 @@ cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint lan
             break
         else:
             runs_remove(r, at)
+    return 0
+
+
+cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
+    """Add entries first … last; where they are held already, ``landed`` replaces what was known. -1 = no memory."""
+    cdef int64_t at
+    cdef Run* run
+    # Nearly always the next entry of the newest run.
+    if r.count:
+        run = &r.run[r.count - 1]
+        if run.ledger == ledger and run.last + 1 == first and run.landed == landed:
+            run.last = last
+            return 0
+    if runs_cut(r, ledger, first, last):
+        return -1
+    at = runs_find(r, ledger, first)
     if runs_insert(r, at, ledger, first, last, landed):
         return -1
     if at + 1 < r.count and joins(&r.run[at], &r.run[at + 1]):
@@ -183,6 +192,7 @@ cdef class SlotTable:
         self.topics = []
         self.topic_index = {}
         self.dirty = []
+        self.wanted = {}
         self.room = -1
         for log in logs:
             self.add_log(log)
@@ -255,6 +265,7 @@ cdef class SlotTable:
         s.log = log_index
         s.topic = self.topic_index[name]
         s.partition = int(log.partition)
+        s.most_redeliveries = -1
         s.landed_ledger = s.staged_ledger = s.last_ledger = -1
         s.landed_entry = s.staged_entry = s.last_entry = -1
 
@@ -265,6 +276,7 @@ cdef class SlotTable:
         runs_drop(&s.cut)
         free(s.ahead)
         memset(s, 0, sizeof(Slot))
+        self.wanted = {key: words for key, words in self.wanted.items() if key[0] != consumer_id}
 
     def attach(self, int64_t consumer_id, uint32_t connection_id, *, uint64_t epoch=0):
         """Frames for this consumer are taken from this connection only (ids start at 1); debited restarts at 0."""
@@ -322,6 +334,56 @@ cdef class SlotTable:
                 raise ValueError(f"entries {first} to {last} run backwards")
             if runs_add(&s.entries, ledger, first, last, True):
                 raise MemoryError()
+
+    def release_runs(self, int64_t consumer_id, runs):
+        """Shared: forget the entries of ``runs`` (ledger, first, last). What comes of them is new."""
+        cdef Slot* s = self.get(consumer_id)
+        for ledger, first, last in runs:
+            if runs_cut(&s.entries, ledger, first, last):
+                raise MemoryError()
+
+    def staged_of(self, int64_t consumer_id, runs):
+        """Shared: those entries of ``runs`` (ledger, first, last) that were received and are not durable, as runs."""
+        cdef Slot* s = self.get(consumer_id)
+        cdef Run* run
+        cdef int64_t at, ledger, first, last
+        staged = []
+        for ledger, first, last in runs:
+            at = runs_find(&s.entries, ledger, first)
+            while at < s.entries.count:
+                run = &s.entries.run[at]
+                if run.ledger != ledger or run.first > last:
+                    break
+                if not run.landed and not (ledger == s.landed_ledger and run.last <= s.landed_entry):
+                    staged.append((ledger, max(run.first, first), min(run.last, last)))
+                at += 1
+        return staged
+
+    def narrow(self, int64_t consumer_id, int64_t ledger, int64_t entry, bytes words):
+        """Of this entry only the elements whose bits are set in ``words`` (8 bytes each, low first) are wanted.
+
+        With no words all of them are wanted again. What the broker counts for it in permits stays as it is.
+        """
+        cdef Slot* s = self.get(consumer_id)
+        key = consumer_id, ledger, entry
+        if words:
+            if len(words) % 8:
+                raise ValueError("words have 8 bytes each")
+            s.narrowed += key not in self.wanted
+            self.wanted[key] = words
+        elif self.wanted.pop(key, None) is not None:
+            s.narrowed -= 1
+
+    cdef bytes wanted_of(self, uint64_t consumer_id, int64_t ledger, int64_t entry):
+        return self.wanted.get((consumer_id, ledger, entry))
+
+    def set_epoch(self, int64_t consumer_id, uint64_t epoch):
+        """Drop frames of an older consumer epoch from now on (specs: pulsar 16.4)."""
+        self.get(consumer_id).epoch = epoch
+
+    def limit_redeliveries(self, int64_t consumer_id, int64_t most):
+        """An entry that was delivered again more than ``most`` times is a dead letter, ``RedeliveredTooOften``."""
+        self.get(consumer_id).most_redeliveries = most
 
     def void_staged(self, int64_t consumer_id):
         """The open roll is gone: what was received and is not durable is new again."""
