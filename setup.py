@@ -44,7 +44,7 @@ setup(
     package_dir={"fastwire_daemon": "daemon", "fastwire_daemon.conf": "conf"},
     package_data={
         "": ["py.typed", "*.pyi", "*.pxd", "*.h"],
-        "fastwire_daemon.conf": ["*.toml", "*.service"],
+        "fastwire_daemon.conf": ["*.toml", "*.service", "*.ddl"],
     },
     ext_modules=cythonize(
         [

@@ -1,14 +1,17 @@
 """What can be said of a configuration before it runs: promises, files it needs, folders it writes to."""
 
+import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 from .auth import AuthError, credentials
-from .config import AuthConfig, Config, ConfigError, EncryptionConfig, SinkConfig, TlsConfig
+from .config import AuthConfig, Config, ConfigError, EncryptionConfig, SinkConfig, SparkConfig, TlsConfig
 from .pulsar.settings import decryptor
 from .tls import client_context
 
-__all__ = ["CheckResult", "folder_checks", "promise", "static_checks"]
+__all__ = ["CheckResult", "folder_checks", "promise", "spark_checks", "static_checks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,50 @@ def static_checks(config: Config) -> list[CheckResult]:
             results.append(_tls(name, tls))
         if pipeline.source.encryption.private_keys:
             results.append(_encryption(name, pipeline.source.encryption))
+    for name, job in config.spark.items():
+        results += _job(f"spark.{name}", job)
+    return results
+
+
+def _job(name: str, job: SparkConfig) -> list[CheckResult]:
+    """What can be said of a job without Spark; `fastwire-consume spark --dry-run` says the rest."""
+    promise = (
+        "exactly once: rows and the number of the batch are one commit"
+        if job.output.format == "dataset"
+        else "exactly once in the end: a listing may see part of a batch while it is written"
+    )
+    results = [CheckResult(name, "promise", True, promise)]
+    if job.decode.definition is not None:
+        path = job.decode.definition
+        try:
+            size = len(path.read_bytes())
+        except OSError as exc:
+            results.append(CheckResult(name, "schema", False, f"{path}: {exc.strerror}"))
+        else:
+            results.append(CheckResult(name, "schema", size > 0, f"{path}" if size else f"{path} is empty"))
     return results
 
 
 def folder_checks(config: Config) -> list[CheckResult]:
     """Try in each dataset's folder what a commit does there: link, second link, rename, sync. Leaves nothing behind."""
-    return [
-        _folder(name, pipeline.sink.path)
+    folders = [
+        (name, pipeline.sink.path)
         for name, pipeline in config.pipelines.items()
         if pipeline.sink.is_dataset and pipeline.sink.path is not None
     ]
+    for name, job in config.spark.items():
+        folders += [(f"spark.{name}", job.output.path), (f"spark.{name}", job.output.quarantine)]
+    return [_folder(name, path) for name, path in folders]
+
+
+def spark_checks(config: Config) -> list[CheckResult]:
+    """Whether jobs could run on this machine."""
+    missing = [module for module in ("pyspark", "pandas") if find_spec(module) is None]
+    if which("java") is None and "JAVA_HOME" not in os.environ:
+        missing.append("java")
+    detail = f"not there: {', '.join(missing)} (pip install '.[spark]', and Java 17)"
+    found = "PySpark and Java are there"
+    return [CheckResult(f"spark.{name}", "spark", not missing, detail if missing else found) for name in config.spark]
 
 
 def _auth(pipeline: str, auth: AuthConfig) -> CheckResult:

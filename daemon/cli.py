@@ -5,7 +5,7 @@ Modules are imported by the command that needs them, for everybody waits for ``-
 
 import errno
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -19,7 +19,7 @@ from .options import BrokerOptions, refuse, with_broker_options
 
 if TYPE_CHECKING:
     from .checks import CheckResult
-    from .config import Config, ConfigError, PipelineConfig
+    from .config import Config, ConfigError, PipelineConfig, SparkConfig
     from .dataset.verify import VerifyReport
 
 __all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "app", "main"]
@@ -131,8 +131,12 @@ def run(
 
 
 def _require_pipelines(config: "Config", names: Sequence[str] | None) -> None:
+    from .config import ConfigError, Problem
     from .config.text import nearest
 
+    if not config.pipelines:
+        missing = "is required: at least one; `fastwire-consume spark` is what runs jobs on Spark"
+        raise ConfigError([Problem(str(config.path), "pipelines", missing)])
     for name in names or ():
         if name not in config.pipelines:
             hint = nearest(name, config.pipelines) or f": there are {', '.join(config.pipelines)}"
@@ -147,7 +151,7 @@ def check(
     ] = False,
 ) -> None:
     """Check a configuration and say what each pipeline promises. Exit code 78: wrong; 1: a check has failed."""
-    from .checks import folder_checks, static_checks
+    from .checks import folder_checks, spark_checks, static_checks
     from .config import load_config
 
     loaded = load_config(config)
@@ -155,9 +159,11 @@ def check(
     if connect:
         from .connect import check_connections
 
-        results += folder_checks(loaded) + check_connections(loaded)
+        results += folder_checks(loaded) + spark_checks(loaded) + check_connections(loaded)
     for name, pipeline in loaded.pipelines.items():
         _show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
+    for name, job in loaded.spark.items():
+        _show_job(name, job, [result for result in results if result.pipeline == f"spark.{name}"])
     failed = sum(not result.ok for result in results)
     if failed:
         typer.echo(f"{failed} of {len(results)} checks failed")
@@ -184,6 +190,75 @@ def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Che
         f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
         f"or {format_duration(roll.idle)} of rest"
     )
+    for result in results:
+        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+
+
+@app.command()
+def spark(
+    config: ConfigPath,
+    job: Annotated[
+        list[str] | None, typer.Option("--job", "-j", metavar="NAME", help="Only this job; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        int | None,
+        typer.Option("--dry-run", metavar="ROWS", min=1, help="Try this many landed rows, and write nothing."),
+    ] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Where Spark runs; local[*] by default.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark say what it does.")] = False,
+) -> None:
+    """Run the jobs on Spark: landed records decoded, bad ones put aside, duplicates dropped, into a table."""
+    from .config import load_config
+    from .logs import configure
+    from .spark.job import chosen_jobs, open_session, run_jobs
+
+    loaded = load_config(config)
+    jobs = chosen_jobs(loaded, job or ())
+    settings = {}
+    for text in conf or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f'"{text}" is not KEY=VALUE', param_hint="--conf")
+        settings[key] = value
+    configure(level="debug" if verbose else "info")
+    session = open_session(settings, master)
+    session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
+    try:
+        if dry_run is None:
+            raise typer.Exit(run_jobs(session, loaded, list(jobs)))
+        _try_jobs(session, jobs, dry_run)
+    finally:
+        session.stop()
+
+
+def _try_jobs(session: object, jobs: "Mapping[str, SparkConfig]", rows: int) -> None:
+    from .spark.trial import try_job
+
+    for name, job in jobs.items():
+        trial = try_job(session, name, job, rows)
+        typer.echo(f"{name}")
+        typer.echo(f"  tried    {trial.rows:,} rows of {job.source.dataset}: {trial.bad:,} are bad")
+        for reason, count in trial.reasons:
+            typer.echo(f"           {count:,} times: {reason}")
+        typer.echo(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")
+    typer.echo("nothing was written")
+
+
+def _show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") -> None:
+    from .config import format_duration
+
+    typer.echo(f"spark.{name}")
+    typer.echo(f"  from     {job.source.dataset}, {job.decode.format} values")
+    if job.dedupe is not None:
+        keys = ", ".join(job.dedupe.key)
+        typer.echo(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")
+    folders = "".join(f"/{level}=…" for level in job.output.partition_by)
+    typer.echo(f"  into     {job.output.path}{folders} ({job.output.format}), bad rows into {job.output.quarantine}")
+    when = "when started, until all is read" if job.trigger is None else f"every {format_duration(job.trigger)}"
+    typer.echo(f"  runs     {when}")
     for result in results:
         typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 

@@ -333,7 +333,7 @@ def test_no_secret_of_a_user_or_client_is_shown() -> None:
 
 def test_all_mistakes_at_once_each_with_its_place() -> None:
     text = """\
-spark = {}
+sparks = {}
 [daemon]
 memory = "5M"
 htp = ""
@@ -368,7 +368,7 @@ columns = ["key", "valu", "key"]
 writers = 2
 """
     assert problems(text) == [
-        "f.toml:1: spark: the Spark job is not supported by this version",
+        'f.toml:1: sparks: unknown key, did you mean "spark"?',
         'f.toml:3: daemon.memory: "5M" can be read in two ways: write "5MiB" or "5MB"',
         'f.toml:4: daemon.htp: unknown key, did you mean "http"?',
         'f.toml:5: daemon.http: "127.0.0.1" has no port; an address is "127.0.0.1:8650", "unix:/path" or "" for none',

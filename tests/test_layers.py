@@ -57,8 +57,9 @@ DAEMON = (
 COMMANDS = {"cli", "demo", "options"}
 BESIDE = {
     "devbroker": set[str](),
-    # Of the connections to brokers Spark's processes share what is not bound to an event loop.
-    "spark": {"dataset", "pulsar", "endpoint", "auth", "backoff", "tls", "config", "errors"},
+    # Tasks write files as the sinks do, and the job tells of its batches as the daemon does. Of the connections to
+    # brokers Spark's processes share what is not bound to an event loop.
+    "spark": {"dataset", "encoders", "pulsar", "endpoint", "auth", "backoff", "tls", "config", "errors", "logs"},
     "testing": {"sinks", "dataset", "encoders", "errors"},
 }
 
@@ -323,13 +324,17 @@ def test_sockets_are_opened_in_few_places() -> None:
 def test_every_import_from_outside_is_declared() -> None:
     """A wheel that needs what it does not ask for works on the machine of whoever wrote it."""
     distributions = {"google": "protobuf", "snappy": "python-snappy", "pydantic_core": "pydantic"}
-    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    declared = {re.split(r"[<>=~! ]", each)[0] for each in requirements}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = project["dependencies"]
     # Who runs the conformance suite for plug-ins has pytest.
+    ours = sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
     running = [source for source in sources(".py", ".pyx") if unit(source.module) != "testing"]
-    roots = {each.module.partition(".")[0] for source in running for each in imports(source)}
-    roots -= sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
-    assert {distributions.get(root, root.replace("_", "-")) for root in roots} <= declared
+    for extra, inside_extra in ((None, [each for each in running if unit(each.module) != "spark"]), ("spark", running)):
+        if extra is not None:
+            requirements = [*requirements, *project["optional-dependencies"][extra]]
+        declared = {re.split(r"[<>=~! ]", each)[0] for each in requirements}
+        roots = {each.module.partition(".")[0] for source in inside_extra for each in imports(source)} - ours
+        assert {distributions.get(root, root.replace("_", "-")) for root in roots} <= declared
 
 
 def test_every_folder_is_a_package() -> None:

@@ -20,6 +20,7 @@ from .model import (
 )
 from .problem import ConfigError, Problem
 from .reading import json_schema, load_config, parse_config, parse_source
+from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
 from .text import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
@@ -35,6 +36,11 @@ __all__ = [
     "RollConfig",
     "SinkConfig",
     "SourceConfig",
+    "SparkConfig",
+    "SparkDecode",
+    "SparkDedupe",
+    "SparkOutput",
+    "SparkSource",
     "Start",
     "TlsConfig",
     "available_memory",

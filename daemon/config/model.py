@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 from pydantic.json_schema import SkipJsonSchema
 
 from .address import HttpAddress
@@ -30,6 +30,8 @@ from .fields import (
     sink_kind,
 )
 from .machine import available_memory
+from .spark import SparkConfig
+from .table import Table
 
 __all__ = [
     "AuthConfig",
@@ -45,11 +47,7 @@ __all__ = [
 ]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
-
-
-class DaemonConfig(_Table):
+class DaemonConfig(Table):
     """The process as a whole."""
 
     memory: Size = Field(default_factory=lambda: available_memory() // 4)
@@ -60,7 +58,7 @@ class DaemonConfig(_Table):
     """How long a stop may take to commit and ack what has been read."""
 
 
-class OAuth2Config(_Table):
+class OAuth2Config(Table):
     """An issuer that gives us tokens (client credentials), and how it knows us."""
 
     issuer_url: IssuerUrl | None = None
@@ -81,7 +79,7 @@ class OAuth2Config(_Table):
     """Certificates to trust the issuer by (PEM); by default those of the system."""
 
 
-class AuthConfig(_Table):
+class AuthConfig(Table):
     """Who we are to the broker: a token, a user, or a client of an issuer. Files are read again at each use."""
 
     token: Secret | None = None
@@ -103,7 +101,7 @@ class AuthConfig(_Table):
         return bool(self.model_fields_set)
 
 
-class TlsConfig(_Table):
+class TlsConfig(Table):
     """How the broker's certificate is checked, and which one we show."""
 
     ca: FolderPath | None = None
@@ -118,7 +116,7 @@ class TlsConfig(_Table):
     """The name that the certificate must carry, if it is not the host of the URL."""
 
 
-class EncryptionConfig(_Table):
+class EncryptionConfig(Table):
     """How entries are opened that producers have encrypted end to end."""
 
     private_keys: dict[Text, FolderPath] = Field(default_factory=dict)
@@ -127,7 +125,7 @@ class EncryptionConfig(_Table):
     """What to do with an entry that no key opens: stop its log, acknowledge and drop it, or keep the ciphertext."""
 
 
-class SourceConfig(_Table):
+class SourceConfig(Table):
     """Where records come from."""
 
     url: Url
@@ -167,7 +165,7 @@ class SourceConfig(_Table):
         return self.cluster or self.url.hosts
 
 
-class RollConfig(_Table):
+class RollConfig(Table):
     """When a file is finished and committed: whatever comes first."""
 
     bytes: SomeSize = 128 * 2**20
@@ -179,7 +177,7 @@ class RollConfig(_Table):
     """Time since the last record of the file."""
 
 
-class SinkConfig(_Table):
+class SinkConfig(Table):
     """Where records go."""
 
     type: Text
@@ -208,19 +206,21 @@ class SinkConfig(_Table):
         return sink_kind(self.type) == "dataset"
 
 
-class PipelineConfig(_Table):
+class PipelineConfig(Table):
     """One way from a broker into a sink."""
 
     source: SourceConfig
     sink: SinkConfig
 
 
-class Config(_Table):
+class Config(Table):
     """A whole configuration file."""
 
     daemon: DaemonConfig = Field(default_factory=DaemonConfig)
-    pipelines: dict[str, PipelineConfig]
+    pipelines: dict[str, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name."""
+    spark: dict[str, SparkConfig] = Field(default_factory=dict)
+    """Jobs on Spark by name; `fastwire-consume spark` runs them."""
     _path: Path | None = PrivateAttr(default=None)
 
     @property

@@ -34,6 +34,7 @@ from .model import (
     TlsConfig,
 )
 from .problem import ConfigError, Problem
+from .spark import SPARK_REQUIRED, SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource, check_spark
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest
 
 __all__ = ["json_schema", "load_config", "parse_config", "parse_source"]
@@ -83,6 +84,7 @@ def json_schema() -> dict[str, Any]:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fastwire configuration"}
     source, sink = schema["$defs"]["SourceConfig"], schema["$defs"]["SinkConfig"]
     source["properties"]["group"] = {**source["properties"]["subscription"], "description": "Alias of subscription."}
+    schema["anyOf"] = [{"required": ["pipelines"]}, {"required": ["spark"]}]
     source["required"].remove("subscription")
     source["allOf"] = [
         {"oneOf": [{"required": [key]} for key in keys]}
@@ -97,9 +99,6 @@ def json_schema() -> dict[str, Any]:
 
 # -- from a tree to models -------------------------------------------------------------------------------------------
 
-_LATER: Mapping[tuple[str, str], str] = {
-    ("", "spark"): "the Spark job is not supported by this version",
-}
 _REQUIRED: Mapping[str, str] = {
     "pipelines": "is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]",
     "source": "is required: a table [pipelines.NAME.source]",
@@ -137,11 +136,15 @@ class _Reading:
     def config(self) -> Config:
         self._rename_group()
         for name, source, sink in self._pipelines():
-            if not name or not all(letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in name):
-                self._problem(("pipelines", name), "a name holds letters, digits and _ . - only")
+            self._check_name("pipelines", name)
             self._check_source(("pipelines", name, "source"), source)
             self._check_sink(("pipelines", name, "sink"), sink)
         self._check_shared_paths()
+        jobs = self._tree.get("spark")
+        if isinstance(jobs, dict):
+            for name in jobs:
+                self._check_name("spark", name)
+            check_spark(jobs, self._problem)
         config = self._validated()
         if config is not None:
             self._check_memory(config)
@@ -158,8 +161,12 @@ class _Reading:
             source = pipeline.get("source") if isinstance(pipeline, dict) else None
             sink = pipeline.get("sink") if isinstance(pipeline, dict) else None
             yield name, source if isinstance(source, dict) else {}, sink if isinstance(sink, dict) else {}
-        if tables == {}:
+        if not tables and tables in (None, {}) and not self._tree.get("spark"):
             self._problem(("pipelines",), _REQUIRED["pipelines"])
+
+    def _check_name(self, what: str, name: str) -> None:
+        if not name or not all(letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in name):
+            self._problem((what, name), "a name holds letters, digits and _ . - only")
 
     def _rename_group(self) -> None:
         for name, source, _ in self._pipelines():
@@ -344,10 +351,9 @@ class _Reading:
         if kind_of_error == "value_error":
             return str(error["ctx"]["error"])
         if kind_of_error == "missing":
-            return _REQUIRED.get(key, "is required")
+            return (SPARK_REQUIRED if path[0] == "spark" else _REQUIRED).get(key, "is required")
         if kind_of_error == "extra_forbidden":
-            table = str(path[-2]) if len(path) > 1 else ""
-            return _LATER.get((table, key)) or f"unknown key{nearest(key, _known_keys(path[:-1]))}"
+            return f"unknown key{nearest(key, _known_keys(path[:-1]))}"
         if kind_of_error == "literal_error":
             value = error["input"]
             choices = [str(choice) for choice in _choices(path)]
@@ -415,14 +421,20 @@ def _table_of(path: KeyPath) -> type[BaseModel] | None:
         ("pipelines", "*", "source", "encryption"): EncryptionConfig,
         ("pipelines", "*", "sink"): SinkConfig,
         ("pipelines", "*", "sink", "roll"): RollConfig,
+        ("spark", "*"): SparkConfig,
+        ("spark", "*", "source"): SparkSource,
+        ("spark", "*", "decode"): SparkDecode,
+        ("spark", "*", "dedupe"): SparkDedupe,
+        ("spark", "*", "output"): SparkOutput,
     }
-    general = tuple("*" if place == 1 and path[0] == "pipelines" else str(part) for place, part in enumerate(path))
+    named = path[:1] in (("pipelines",), ("spark",))
+    general = tuple("*" if place == 1 and named else str(part) for place, part in enumerate(path))
     return models.get(general)
 
 
 def _known_keys(path: KeyPath) -> list[str]:
     table = _table_of(path)
-    keys = list(table.model_fields) if table else []
+    keys = [field.alias or name for name, field in table.model_fields.items()] if table else []
     if table is SourceConfig:
         keys.append("group")
     return [key for key in keys if key != "options"]

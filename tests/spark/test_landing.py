@@ -63,7 +63,13 @@ def kill_once(scene: Scene, dice: random.Random) -> int:
         return int(daemon.wait() == KILLED)
 
 
-@pytest.mark.parametrize("levels", [{}, {"split": "partition", "partition_by": "hour"}], ids=["flat", "levels"])
+@pytest.mark.parametrize(
+    "levels",
+    [
+        pytest.param({"split": "partition", "partition_by": "hour"}, id="levels"),
+        pytest.param({}, id="flat", marks=pytest.mark.soak),
+    ],
+)
 def test_read_while_the_daemon_is_killed(
     spark: Any, dev_scene: Callable[..., Scene], tmp_path: Path, levels: dict[str, str]
 ) -> None:

@@ -1,0 +1,230 @@
+"""Runs the jobs of a configuration: one query each in one session, until they are done or told to stop.
+
+``spark-submit`` runs a file of two lines: ``from fastwire_daemon.spark.job import main`` and ``main()``.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..config import Config, ConfigError, Problem, SparkConfig, load_config
+from ..errors import ConfigurationRefused
+from ..logs import configure, get_logger
+from .output import BatchCounts, Output, make_output
+from .plan import plan_job
+from .source import stream_landed
+
+__all__ = ["RunningJob", "chosen_jobs", "main", "open_session", "run_jobs"]
+
+_log = get_logger("spark")
+_POLL_S = 0.5
+_DEFAULTS = {
+    "spark.ui.showConsoleProgress": "false",
+    # A Python task costs half; versions that do not know it ignore it.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+
+
+def open_session(settings: Mapping[str, str] | None = None, master: str | None = None) -> Any:
+    """The session of this process, made if need be; what ``spark-submit`` has set stays.
+
+    Raises ConfigurationRefused if PySpark or Java are missing.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        from pyspark import SparkConf
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as exc:
+        raise ConfigurationRefused(f"PySpark cannot be used: {exc}. Install it: pip install '.[spark]'") from None
+    given = SparkConf()
+    try:
+        builder = SparkSession.builder.appName(given.get("spark.app.name") or "fastwire")
+        if master or not given.contains("spark.master"):
+            builder = builder.master(master or "local[*]")
+        for key, value in (_DEFAULTS | dict(settings or {})).items():
+            if key in (settings or {}) or not given.contains(key):
+                builder = builder.config(key, value)
+        session = builder.getOrCreate()
+    except PySparkException as exc:
+        raise ConfigurationRefused(f"Spark does not start: {exc}") from None
+    if "spark.sql.shuffle.partitions" not in (settings or {}) and not given.contains("spark.sql.shuffle.partitions"):
+        # Spark's 200 are as many tasks, states and files in every batch. A checkpoint keeps the number it began with.
+        session.conf.set("spark.sql.shuffle.partitions", str(max(2, session.sparkContext.defaultParallelism)))
+    # Days and hours of records are those of UTC wherever the job runs.
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
+
+
+def chosen_jobs(config: Config, names: Sequence[str]) -> dict[str, SparkConfig]:
+    """The jobs called ``names``, all of them without any. Raises ConfigError."""
+    where = str(config.path or "configuration")
+    if not config.spark:
+        raise ConfigError([Problem(where, "spark", "is required: at least one table [spark.NAME]")])
+    unknown = [Problem(where, f"spark.{name}", "there is no such job") for name in names if name not in config.spark]
+    if unknown:
+        raise ConfigError(unknown)
+    return {name: job for name, job in config.spark.items() if not names or name in names}
+
+
+class RunningJob:
+    """One query. ``finished`` counts the batches that are in their tables."""
+
+    def __init__(self, session: Any, name: str, job: SparkConfig) -> None:
+        plan = plan_job(session, stream_landed(session, job.source), name, job)
+        self.name = name
+        self.finished = 0
+        self._job = job
+        self._plan = plan
+        self._output: Output = make_output(name, job.output, plan.frame, plan.bad, stateful=plan.stateful)
+        self._counts: dict[int, BatchCounts] = {}
+        self._told = -1
+        self._failure: Exception | None = None
+        self._query: Any = None
+
+    def start(self) -> None:
+        """Look at the tables and begin."""
+        self._output.open()
+        trigger = {"availableNow": True} if self._job.trigger is None else self._every(self._job.trigger)
+        writer = self._plan.frame.writeStream.queryName(self.name).foreachBatch(self._on_batch)
+        self._query = writer.option("checkpointLocation", str(self._job.output.checkpoint)).trigger(**trigger).start()
+        _log.info("query started", job=self.name, query=str(self._query.id))
+
+    @staticmethod
+    def _every(seconds: float) -> dict[str, str]:
+        return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
+
+    def _on_batch(self, frame: Any, batch: int) -> None:
+        try:
+            self._counts[batch] = self._output.write(frame, batch)
+        except Exception as exc:
+            self._failure = exc  # Spark wraps it in a trace of two languages
+            raise
+        self.finished += 1
+
+    @property
+    def active(self) -> bool:
+        """Whether the query runs."""
+        return bool(self._query.isActive)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no batch is being worked on."""
+        return not self._query.status["isTriggerActive"]
+
+    def tell(self) -> None:
+        """Log the batches that have ended since the last time, each with its figures."""
+        for progress in self._query.recentProgress:
+            batch = progress["batchId"]
+            if batch <= self._told or batch not in self._counts:
+                continue
+            self._told = batch
+            _log.info("batch", job=self.name, **figures(progress, self._counts.pop(batch), time.time()))
+
+    def stop(self) -> None:
+        """End the query, if it runs, and let go of the tables."""
+        if self._query is not None:
+            self._query.stop()
+            self.tell()
+        self._output.close()
+
+    def failure(self) -> Exception | None:
+        """Why the query has ended, if not as it should."""
+        if self._failure is not None:
+            return self._failure
+        exc: Exception | None = self._query.exception()
+        return exc
+
+
+def figures(progress: Any, counts: BatchCounts, now: float) -> dict[str, Any]:
+    """What a batch did: rows in, out, bad, duplicates and late; ``lag_seconds`` is the age of its newest record."""
+    fields: dict[str, Any] = {"batch": progress["batchId"], "rows_in": progress["numInputRows"]}
+    fields |= {"rows_out": counts.rows_out, "bad": counts.bad, "files": counts.files, "bytes": counts.nbytes}
+    operators = progress["stateOperators"]
+    fields["late"] = sum(each["numRowsDroppedByWatermark"] for each in operators)
+    fields["duplicates"] = sum(dict(each["customMetrics"]).get("numDroppedDuplicateRows", 0) for each in operators)
+    if counts.newest_us is not None:
+        fields["lag_seconds"] = round(now - counts.newest_us / 1e6, 1)
+    fields["seconds"] = dict(progress["durationMs"])["triggerExecution"] / 1000
+    if counts.replayed:
+        fields["replayed"] = True
+    return fields
+
+
+def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
+    """Run until all are done (0), one has failed (1), or SIGTERM or SIGINT; then batches in hand are finished first."""
+    jobs = [RunningJob(session, name, job) for name, job in _planned(config, names)]
+    stopping = threading.Event()
+    with _signals(stopping):
+        try:
+            for job in jobs:
+                job.start()
+            while any(job.active for job in jobs) and all(job.active or not job.failure() for job in jobs):
+                for job in jobs:
+                    job.tell()
+                if stopping.wait(_POLL_S):
+                    _log.info("stopping after the batches in hand")
+                    break
+            if stopping.is_set():
+                _finish_batches(jobs, config.daemon.drain_timeout)
+            failed = [job for job in jobs if not job.active and job.failure()]
+        finally:
+            for job in jobs:
+                job.stop()
+    for job in failed:
+        exc = job.failure()
+        if isinstance(exc, ConfigurationRefused):
+            raise exc
+        _log.error("query failed", job=job.name, error=f"{type(exc).__name__}: {str(exc)[:2000]}")
+    return 1 if failed else 0
+
+
+def _planned(config: Config, names: Sequence[str]) -> list[tuple[str, SparkConfig]]:
+    return list(chosen_jobs(config, names).items())
+
+
+def _finish_batches(jobs: Sequence[RunningJob], seconds: float) -> None:
+    """Wait until every query is between two batches, or has ended one."""
+    deadline = time.monotonic() + seconds
+    before = [job.finished for job in jobs]
+    while time.monotonic() < deadline:
+        if all(not job.active or job.at_rest or job.finished > was for job, was in zip(jobs, before, strict=True)):
+            return
+        time.sleep(_POLL_S / 10)
+
+
+@contextmanager
+def _signals(stopping: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a notebook: whoever runs it stops it
+        return
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """For ``spark-submit``: the configuration and, after it, names of jobs. Ends the process like the command."""
+    path, *names = sys.argv[1:] if arguments is None else arguments
+    configure()
+    try:
+        code = run_jobs(open_session(), load_config(path), names)
+    except ConfigError as exc:
+        for problem in exc.problems:
+            print(problem, file=sys.stderr)
+        code = 78
+    except ConfigurationRefused as exc:
+        print(exc, file=sys.stderr)
+        code = 78
+    sys.exit(code)

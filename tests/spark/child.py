@@ -1,0 +1,57 @@
+"""Runs the job with an accident built in: ``child.py SCRIPT CONFIG arguments…``.
+
+SCRIPT is JSON: ``{"at": step, "nth": 2, "in": "table"}`` kills the whole process group, Spark's Java included, when
+``step`` is reached for the nth time. Steps are those of a writer of a dataset (``in`` names its folder), and
+
+* ``batch-begun``: Spark has logged the offsets of a batch and asks for its output;
+* ``files-written``: the tasks are done, nothing is committed;
+* ``batch-landed``: the output is committed, and Spark does not know it yet.
+"""
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from fastwire_daemon.cli import main
+from fastwire_daemon.dataset.writer import DatasetWriter
+from fastwire_daemon.spark import output
+from fastwire_daemon.spark.job import RunningJob
+
+
+def install(script: dict[str, Any]) -> None:
+    """Count the steps, and act."""
+    left = int(script.get("nth", 1))
+
+    def reached(step: str) -> None:
+        nonlocal left
+        if step == script.get("at"):
+            left -= 1
+            if not left:
+                os.killpg(0, signal.SIGKILL)
+
+    on_batch, written, writer = RunningJob._on_batch, output._Written.__init__, DatasetWriter.__init__
+
+    def spied_batch(self: RunningJob, *arguments: Any) -> None:
+        reached("batch-begun")
+        on_batch(self, *arguments)
+        reached("batch-landed")
+
+    def spied_written(self: Any, *arguments: Any) -> None:
+        written(self, *arguments)
+        reached("files-written")
+
+    def spied_writer(self: DatasetWriter, path: Any, *arguments: Any) -> None:
+        writer(self, path, *arguments)
+        if os.path.basename(path) == script.get("in", "table"):
+            self._reached = reached
+
+    RunningJob._on_batch = spied_batch  # type: ignore[method-assign, assignment]
+    output._Written.__init__ = spied_written  # type: ignore[method-assign, assignment]
+    DatasetWriter.__init__ = spied_writer  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    install(json.loads(sys.argv.pop(1)))
+    main()

@@ -1,0 +1,205 @@
+"""The driver, killed with all of its Spark: in the first batch, in a later one, before and behind each log."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from tests.spark.jobs import Job
+from tests.spark.landed import Landed
+from tests.spark.session import SETTINGS
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+ROWS = 40
+# What is killed, and in which batch (by how often the step was reached).
+SMOKE: list[dict[str, Any]] = [
+    {"at": "batch-begun"},  # batch 0, behind its offsets
+    {"at": "entry-linked"},  # batch 0, between output and commit
+]
+AT_STEPS: list[dict[str, Any]] = [
+    {"at": "batch-landed", "nth": 2},  # the same for batch 1: what is run again comes first
+    {"at": "log-synced", "in": "bad"},  # a quarantine that is ahead of its table
+    {"at": "files-written", "nth": 2},
+]
+
+
+class Runs:
+    """The job as a child process, again and again."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._config = job.write()
+        self._count = 0
+
+    def start(self, script: dict[str, Any]) -> subprocess.Popen[bytes]:
+        self._count += 1
+        settings = [part for key, value in SETTINGS.items() for part in ("--conf", f"{key}={value}")]
+        with (self.job.folder / f"run-{self._count:02d}.log").open("wb") as log:
+            return subprocess.Popen(
+                [
+                    *("setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.spark.child", json.dumps(script)),
+                    *("spark", str(self._config), "--master", "local[2]", *settings),
+                ],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def run(self, script: dict[str, Any]) -> int:
+        """The exit code of one run; negative for a signal."""
+        process = self.start(script)
+        try:
+            return process.wait(180)
+        finally:
+            kill(process)
+
+    def said(self) -> str:
+        return (self.job.folder / f"run-{self._count:02d}.log").read_text(errors="replace")[-3000:]
+
+
+def kill(process: subprocess.Popen[bytes]) -> int:
+    """End the whole group, if there is something left of it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return process.wait()
+
+
+class Lister:
+    """Looks at the table by plain listing all the while; no look may show a row twice, or lack one of an earlier."""
+
+    def __init__(self, job: Job) -> None:
+        self.wrong: list[str] = []
+        self.looks = 0
+        self._job = job
+        self._before: set[tuple[Any, ...]] = set()
+        self._ending = Event()
+        self._thread = Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ending.wait(0.2):
+            if not any(self._job.table.glob("*=*/*.parquet")):
+                continue
+            try:
+                rows = [tuple(row.values()) for row in self._job.rows()]
+            except FileNotFoundError:
+                continue  # pyarrow lists the staging folder, too, and that goes away
+            self.looks += 1
+            seen = set(rows)
+            if len(rows) != len(seen):
+                self.wrong.append(f"{len(rows) - len(seen)} rows are there twice")
+            if not seen >= self._before:
+                self.wrong.append(f"{len(self._before - seen)} rows are gone again")
+            self._before = seen
+
+
+def prepared(folder: Path, batches: int, **more: Any) -> Job:
+    """A landed dataset of numbered orders, a tenth of which are bad and a fifth sent twice."""
+    (folder / "orders.ddl").write_text("order_id BIGINT NOT NULL")
+    job = Job(
+        folder,
+        decode={"format": "json", "schema": folder / "orders.ddl"},
+        source={"max_files": 1},
+        output={"partition_by": ["date"], **more.pop("output", {})},
+        **more,
+    )
+    landed = Landed(job.landed)
+    for batch in range(batches):
+        numbers = range(batch * ROWS, (batch + 1) * ROWS)
+        values = [b'{"order_id": %d}' % number if number % 10 else b"bad %d" % number for number in numbers]
+        landed.add([*values, *values[::5]], after=timedelta(hours=batch))
+    return job
+
+
+def outcome(job: Job) -> tuple[list[int], list[bytes]]:
+    """What the tables hold, in order."""
+    return sorted(row["order_id"] for row in job.rows()), sorted(row["value"] for row in job.rows(job.bad))
+
+
+def expected(batches: int, *, dedupe: bool) -> tuple[list[int], list[bytes]]:
+    """What a run without an accident makes of :func:`prepared`."""
+    good, bad = [], []
+    for batch in range(batches):
+        numbers = list(range(batch * ROWS, (batch + 1) * ROWS))
+        for number in [*numbers, *([] if dedupe else numbers[::5])]:
+            if number % 10:
+                good.append(number)
+        bad += [b"bad %d" % number for number in [*numbers, *numbers[::5]] if number % 10 == 0]
+    return sorted(good), sorted(bad)
+
+
+def assert_killed_and_recovered(job: Job, plan: list[dict[str, Any]], batches: int, *, dedupe: bool) -> None:
+    """Kill as planned, settle, and find what a run without kills makes; a reader that lists sees nothing else."""
+    runs = Runs(job)
+    with Lister(job) as lister:
+        for script in plan:
+            assert runs.run(script) == -signal.SIGKILL, (script, runs.said())
+        assert runs.run({}) == 0, runs.said()
+    assert lister.wrong == []
+    assert lister.looks > len(plan)
+    assert outcome(job) == expected(batches, dedupe=dedupe)
+    assert job.verify().filtered == len(job.rows(job.bad))
+    job.verify(job.bad)
+
+
+DEDUPE = {"key": ["order_id"], "watermark": "6 hours"}
+
+
+def test_killed_in_the_first_batch_and_between_output_and_commit(tmp_path: Path) -> None:
+    job = prepared(tmp_path, 3, dedupe=DEDUPE)
+    assert_killed_and_recovered(job, SMOKE, 3, dedupe=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
+def test_killed_at_every_stage_of_a_batch(tmp_path: Path, dedupe: bool) -> None:
+    job = prepared(tmp_path, 6, dedupe=DEDUPE if dedupe else None)
+    assert_killed_and_recovered(job, SMOKE + AT_STEPS, 6, dedupe=dedupe)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
+def test_killed_around_the_logs_of_spark(tmp_path: Path, dedupe: bool) -> None:
+    """Killed from outside, as soon as the offsets, or the commit, of a batch stand in the checkpoint; and at random."""
+    batches = 6
+    job = prepared(tmp_path, batches, dedupe=DEDUPE if dedupe else None)
+    runs, dice = Runs(job), random.Random(5)
+    with Lister(job) as lister:
+        for log, batch in (("offsets", 0), ("commits", 0), ("offsets", 2), ("commits", 2), ("offsets", 4)):
+            process = runs.start({})
+            while not (job.checkpoint / log / str(batch)).exists() and process.poll() is None:
+                time.sleep(0.005)
+            kill(process)
+        for _ in range(4):
+            process = runs.start({})
+            time.sleep(dice.uniform(6, 20))  # half of it is Spark's start
+            kill(process)
+        assert runs.run({}) == 0, runs.said()
+    assert lister.wrong == []
+    assert outcome(job) == expected(batches, dedupe=dedupe)
+    job.verify()
+    job.verify(job.bad)

@@ -1,0 +1,293 @@
+"""The job in one process: what decodes, what is put aside, what is dropped, and what a replayed batch does."""
+
+import io
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire_daemon.config import ConfigError
+from fastwire_daemon.errors import ConfigurationRefused, DatasetError, DatasetMismatchError
+from fastwire_daemon.logs import configure
+from fastwire_daemon.spark.job import RunningJob, run_jobs
+from fastwire_daemon.spark.trial import try_job
+from tests.spark import schemas
+from tests.spark.jobs import Job
+from tests.spark.landed import BASE, TOPIC, Landed
+
+pytestmark = pytest.mark.spark
+
+DDL = """\
+order_id BIGINT NOT NULL,  -- who it is
+amount DOUBLE,
+lines ARRAY<STRUCT<sku: STRING, count: INT>>,
+"""
+
+
+def order(number: int, **more: Any) -> bytes:
+    return json.dumps({"order_id": number, "amount": number / 2} | more).encode()
+
+
+def json_job(folder: Path, **more: Any) -> Job:
+    (folder / "orders.ddl").write_text(DDL)
+    return Job(folder, decode={"format": "json", "schema": folder / "orders.ddl"}, **more)
+
+
+def test_json_into_a_partitioned_table(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path, output={"partition_by": ["date", "hour"]}, source={"max_files": 1})
+    landed = Landed(job.landed)
+    landed.add([order(1, lines=[{"sku": "a", "count": 2}]), order(2)])
+    landed.add([order(3), b"{broken", None, order(4)[:-1], b'{"amount": 1}', b'{"order_id": "x"}', b"\xff{}"])
+    landed.add([order(5)], after=timedelta(days=1, hours=4))
+    assert run_jobs(spark, job.config()) == 0
+    rows = sorted(job.rows(), key=lambda row: row["order_id"])
+    assert [row["order_id"] for row in rows] == [1, 2, 3, 5]
+    first = rows[0]
+    assert first["lines"] == [{"sku": "a", "count": 2}]
+    assert (first["date"], first["hour"]) == ("2026-01-02", 3)
+    assert (rows[3]["date"], rows[3]["hour"]) == ("2026-01-03", 7)
+    place = ("_topic", "_partition", "_ledger", "_offset", "_batchIndex", "_timestamp")
+    assert tuple(first[name] for name in place) == (TOPIC, -1, 7, 0, 0, BASE)
+    bad = {row["batchIndex"]: row for row in job.rows(job.bad)}
+    assert {index: row["reason"] for index, row in bad.items()} == {
+        1: "the value is not JSON of this schema",
+        2: "the value is null",
+        3: "the value is not JSON of this schema",
+        4: "order_id is missing or null",
+        5: "the value is not JSON of this schema",
+        6: "the value is not UTF-8",
+    }
+    assert bad[1]["value"] == b"{broken"
+    assert (bad[1]["ledger"], bad[1]["offset"], bad[1]["topic"]) == (7, 1, TOPIC)
+    report = job.verify()
+    assert (report.entries, report.rows, report.filtered) == (3, 4, 6)
+    assert job.verify(job.bad).rows == 6
+    # Spark reads it back by listing.
+    table = spark.read.parquet(str(job.table))
+    assert dict(table.dtypes)["lines"] == "array<struct<sku:string,count:int>>"
+    assert table.filter("date = '2026-01-03'").count() == 1
+    assert {row["date"] for row in table.select("date").collect()} == {date(2026, 1, 2), date(2026, 1, 3)}
+
+
+def test_a_second_run_goes_on(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path)
+    landed = Landed(job.landed)
+    landed.add([order(1)])
+    assert run_jobs(spark, job.config()) == 0
+    assert run_jobs(spark, job.config()) == 0
+    landed.add([order(2)])
+    assert run_jobs(spark, job.config()) == 0
+    assert sorted(row["order_id"] for row in job.rows()) == [1, 2]
+    assert job.verify().entries == 2
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What the log says, line by line."""
+    root = logging.getLogger()
+    before, level, stream = root.handlers[:], root.level, io.StringIO()
+    configure(stream=stream, human=False)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers[:], root.level = before, level
+
+
+def test_duplicates_and_late_rows(spark: Any, tmp_path: Path, lines: Callable[[], list[dict[str, Any]]]) -> None:
+    job = json_job(tmp_path, dedupe={"key": ["order_id"], "watermark": "1 hour"}, source={"max_files": 1})
+    landed = Landed(job.landed)
+    hour = timedelta(hours=1)
+    landed.add([order(1), order(1, amount=9.0), order(2), b"bad", b"bad"])
+    landed.add([order(2), order(3)], after=hour / 2)
+    landed.add([order(4)], after=3 * hour)
+    landed.add([order(7)], after=3 * hour)  # Spark asks the watermark of the batch before
+    landed.add([order(5), b"bad"], after=hour)  # two hours behind: too late
+    landed.add([order(1), order(6)], after=4 * hour)  # 1 has been forgotten by now
+    assert run_jobs(spark, job.config()) == 0
+    assert sorted(row["order_id"] for row in job.rows()) == [1, 1, 2, 3, 4, 6, 7]
+    # Bad rows are neither duplicates of each other nor late.
+    assert [row["reason"] for row in job.rows(job.bad)] == ["the value is not JSON of this schema"] * 3
+    batches = [line for line in lines() if line["event"] == "batch" and line["rows_in"]]
+    assert [line["rows_in"] for line in batches] == [5, 2, 1, 1, 2, 2]
+    assert [line["rows_out"] for line in batches] == [2, 1, 1, 1, 0, 2]
+    assert [line["bad"] for line in batches] == [2, 0, 0, 0, 1, 0]
+    assert [line["duplicates"] for line in batches] == [1, 1, 0, 0, 0, 0]
+    assert [line["late"] for line in batches] == [0, 0, 0, 0, 1, 0]
+    assert all(line["lag_seconds"] > 0 for line in batches if line["rows_out"])
+
+
+def test_null_keys_are_bad(spark: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, dedupe={"key": ["key"], "watermark": "1h"})
+    Landed(job.landed).add([b"a", b"b"])
+    assert run_jobs(spark, job.config()) == 0
+    assert [row["reason"] for row in job.rows(job.bad)] == ["key is null and part of the key"] * 2
+
+
+@pytest.mark.parametrize("dedupe", [None, {"key": ["order_id"], "watermark": "1 hour"}], ids=["plain", "dedupe"])
+def test_a_replayed_batch_is_recognised(spark: Any, tmp_path: Path, dedupe: dict[str, Any] | None) -> None:
+    """Spark forgets that a batch is done (killed between the output and its own commit): nothing is there twice."""
+    job = json_job(tmp_path, dedupe=dedupe, source={"max_files": 1})
+    landed = Landed(job.landed)
+    landed.add([order(1), order(2), b"bad"])
+    landed.add([order(3), b"bad"])
+    assert run_jobs(spark, job.config()) == 0
+    before = job.verify().entries
+    commits = sorted((job.checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    for file in commits[-1:]:
+        file.unlink()
+        (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    landed.add([order(3), order(4), b"bad"])
+    assert run_jobs(spark, job.config()) == 0
+    numbers = sorted(row["order_id"] for row in job.rows())
+    assert numbers == ([1, 2, 3, 4] if dedupe else [1, 2, 3, 3, 4])
+    assert len(job.rows(job.bad)) == 3
+    assert job.verify().entries > before
+
+
+def test_a_table_of_another_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path)
+    Landed(job.landed).add([order(1)])
+    assert run_jobs(spark, job.config()) == 0
+    shutil.rmtree(job.checkpoint)
+    with pytest.raises(ConfigurationRefused, match="was written with another checkpoint"):
+        run_jobs(spark, job.config())
+    assert len(job.rows()) == 1
+
+
+def test_a_table_that_is_gone_is_refused(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path)
+    landed = Landed(job.landed)
+    landed.add([order(1)])
+    assert run_jobs(spark, job.config()) == 0
+    shutil.rmtree(job.table)
+    landed.add([order(2)])
+    with pytest.raises(ConfigurationRefused, match="was it deleted, or is it not mounted"):
+        run_jobs(spark, job.config())
+
+
+def test_avro_and_protobuf(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text(json.dumps(schemas.AVRO))
+    (tmp_path / "order.desc").write_bytes(schemas.descriptor_set())
+    decodes = {
+        "avro": {"format": "avro", "schema": tmp_path / "order.avsc", "framing": "confluent", "ids": [7]},
+        "protobuf": {"format": "protobuf", "schema": tmp_path / "order.desc", "message": "shop.Order"},
+    }
+    for form, decode in decodes.items():
+        folder = tmp_path / form
+        folder.mkdir()
+        job = Job(folder, decode=decode, output={"partition_by": ["kind"], "metadata": False})
+        encode = schemas.avro if form == "avro" else schemas.protobuf
+        Landed(job.landed).add([encode(1), encode(2), encode(3)[:-1], None])
+        assert run_jobs(spark, job.config()) == 0
+        rows = spark.read.parquet(str(job.table)).orderBy("order_id").collect()
+        assert [row["order_id"] for row in rows] == [1, 2]
+        assert [row["kind"] for row in rows] == ["RETAIL", "RETAIL"]
+        assert [dict(row["tags"]) for row in rows] == [{"n": 1}, {"n": 2}]
+        assert [[line["sku"] for line in row["lines"]] for row in rows] == [["a", "b"]] * 2
+        assert len(job.rows(job.bad)) == 2
+        job.verify()
+
+
+def test_rows_as_they_are(spark: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, output={"partition_by": ["date"], "compression": "snappy"})
+    Landed(job.landed).add([b"a", None, b"\xff"])
+    assert run_jobs(spark, job.config()) == 0
+    assert [row["value"] for row in job.rows()] == [b"a", None, b"\xff"]
+    assert job.verify().rows == 3
+
+
+def test_the_writer_of_spark(spark: Any, tmp_path: Path) -> None:
+    output = {"format": "spark-parquet", "partition_by": ["date"], "compression": "zstd"}
+    job = json_job(tmp_path, output=output, source={"max_files": 1}, dedupe={"key": ["order_id"], "watermark": "1h"})
+    landed = Landed(job.landed)
+    landed.add([order(1), order(1), b"bad"])
+    landed.add([order(2), b"bad"])
+    assert run_jobs(spark, job.config()) == 0
+    for file in (job.checkpoint / "commits").iterdir():
+        if file.name.strip(".").startswith("1"):  # batch 1 is run again
+            file.unlink()
+    assert run_jobs(spark, job.config()) == 0
+    table = spark.read.parquet(str(job.table))
+    assert sorted(row["order_id"] for row in table.collect()) == [1, 2]
+    assert {row["batch"] for row in table.collect()} <= {0, 1}
+    assert len(job.rows(job.bad)) == 2
+
+
+def test_a_stream_goes_on_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path, trigger="200ms")
+    landed = Landed(job.landed)
+    landed.add([order(1)])
+    running = RunningJob(spark, "orders", job.config().spark["orders"])
+    running.start()
+    try:
+        for number in (2, 3):
+            before = running.finished
+            landed.add([order(number)])
+            wait_until(lambda before=before: running.finished > before and running.at_rest)  # type: ignore[misc]
+    finally:
+        running.stop()
+    assert running.failure() is None
+    assert run_jobs(spark, replace(job, trigger="available-now").config()) == 0
+    assert sorted(row["order_id"] for row in job.rows()) == [1, 2, 3]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happens"
+        time.sleep(0.05)
+
+
+def test_trial(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path, output={"partition_by": ["date"]}, dedupe={"key": ["order_id"], "watermark": "1h"})
+    Landed(job.landed).add([order(1), order(2), b"bad", None, None])
+    trial = try_job(spark, "orders", job.config().spark["orders"], rows=1000)
+    assert (trial.rows, trial.bad) == (5, 3)
+    assert trial.reasons == [("the value is null", 2), ("the value is not JSON of this schema", 1)]
+    assert trial.columns[:2] == [("order_id", "bigint"), ("amount", "double")]
+    assert trial.columns[-1] == ("date", "date")
+    assert not job.table.exists()
+    assert not job.checkpoint.exists()
+
+
+def refused(spark: Any, job: Job) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        run_jobs(spark, job.config())
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_what_only_spark_can_refuse(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path, output={"partition_by": ["dat"]}, dedupe={"key": ["orderid", "x"], "watermark": "1h"})
+    with pytest.raises(DatasetError, match="there is no dataset at"):
+        run_jobs(spark, job.config())
+    Landed(job.landed).add([order(1)])
+    known = "there are order_id, amount, lines, _topic, _partition, _ledger, _offset, _batchIndex, _timestamp"
+    assert refused(spark, job) == [
+        f'spark.orders.output.partition_by[0]: no column is called "dat": {known}',
+        'spark.orders.dedupe.key[0]: no column is called "orderid", did you mean "order_id"?',
+        f'spark.orders.dedupe.key[1]: no column is called "x": {known}',
+    ]
+    ddl = tmp_path / "orders.ddl"
+    ddl.write_text("order_id BIGINTT")
+    (problem,) = refused(spark, job)
+    assert problem.startswith(f"{ddl}: spark.orders.decode.schema: is not DDL: ")
+    ddl.unlink()
+    assert "No such file" in refused(spark, job)[0]
+    ddl.write_text("a INT, A INT")
+    assert "which Spark does not tell apart" in refused(spark, replace(job, dedupe=None, output={}))[0]
+
+
+def test_other_columns_need_another_table(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path)
+    Landed(job.landed).add([order(1)])
+    assert run_jobs(spark, job.config()) == 0
+    (tmp_path / "orders.ddl").write_text("order_id INT")
+    with pytest.raises(DatasetMismatchError, match=r"order_id bigint.*configured: order_id int"):
+        run_jobs(spark, job.config())
+    with pytest.raises(DatasetMismatchError, match="the job reads Parquet that the daemon has landed"):
+        run_jobs(spark, replace(job, source={"dataset": job.table}, output={"path": tmp_path / "other"}).config())
