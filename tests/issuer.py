@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Issuer:
         self.given: dict[str, float] = {}  # tokens, and when they end on the clock of time.monotonic
         self.port = 0
         self.scheme = "http"
+        self.mint: Callable[[float], str] = lambda life: f"issued-{len(self.forms)}"  # makes a token of so many seconds
 
     @property
     def url(self) -> str:
@@ -67,8 +68,8 @@ class Issuer:
         if (form.get("client_id"), form.get("client_secret")) != (CLIENT_ID, CLIENT_SECRET):
             words = f"no client {form.get('client_id')} with {form.get('client_secret')}"
             return web.json_response({"error": "invalid_client", "error_description": words}, status=401)
-        token = f"issued-{len(self.forms)}"
         life = self.life if isinstance(self.life, int | float) else 3600
+        token = self.mint(life)
         self.given[token] = time.monotonic() + life
         answered = {"access_token": token, "token_type": "Bearer", "expires_in": self.life}
         return web.json_response({name: value for name, value in answered.items() if value is not None})

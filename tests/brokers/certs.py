@@ -77,10 +77,10 @@ def make_certificates(folder: Path) -> Certificates:
     return files
 
 
-def make_token(secret: bytes, role: str) -> str:
-    """A JWT for ``role``, signed as the broker's ``tokenSecretKey`` demands (HS256)."""
+def make_token(secret: bytes, role: str, end: float | None = None) -> str:
+    """A JWT for ``role``, signed as the broker's ``tokenSecretKey`` demands (HS256); ``end`` in Unix time."""
     head = _segment(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
-    body = _segment(json.dumps({"sub": role}).encode())
+    body = _segment(json.dumps({"sub": role} if end is None else {"sub": role, "exp": int(end)}).encode())
     signature = hmac.new(secret, f"{head}.{body}".encode(), hashlib.sha256).digest()
     return f"{head}.{body}.{_segment(signature)}"
 

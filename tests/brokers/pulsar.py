@@ -26,7 +26,7 @@ from tests.brokers.certs import Certificates, make_certificates, make_token
 from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable
 from tests.brokers.ports import free_ports
 
-__all__ = ["VERSION", "PulsarBroker"]
+__all__ = ["CERTIFICATE_ROLE", "PASSWORD", "USER", "VERSION", "PulsarBroker"]
 
 VERSION = "4.0.7"
 START_LIMIT = 90.0  # seconds; 6 on an idle machine with two cores
@@ -113,13 +113,21 @@ SETTINGS = {
     "defaultRetentionSizeInMB": "4096",
 }
 
-# The guarded broker: who has no token is refused, limits are met early, ledgers change often, and a silent client is
-# dropped after seconds.
+# Whom the guarded broker knows besides the bearers of its tokens: names of certificates, and a user.
+CERTIFICATE_ROLE = "landing-certificate"
+USER, PASSWORD = "landing-user", "pass word 1"  # no colon: a broker takes user and password apart at each
+PASSWORD_HASH = "$apr1$fastwire$ev2iBQZPt2uFvPvyB6Ckf."  # openssl passwd -apr1 -salt fastwire
+
+_PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+
+# The guarded broker: who does not say who he is is refused, and asked again when that has ended; limits are met early,
+# ledgers change often, and a silent client is dropped after seconds.
 GUARDED_SETTINGS = {
     "authenticationEnabled": "true",
-    "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    "authenticationProviders": ",".join(_PROVIDERS + kind for kind in ("Token", "Tls", "Basic")),
+    "authenticationRefreshCheckSeconds": "1",
     "authorizationEnabled": "true",
-    "superUserRoles": "admin",
+    "superUserRoles": f"admin,{CERTIFICATE_ROLE},{USER}",
     "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "maxUnackedMessagesPerConsumer": "200",
     "keepAliveIntervalSeconds": "5",
@@ -164,9 +172,9 @@ class PulsarBroker:
         """The admin interface, as a super user."""
         return PulsarAdmin(f"http://127.0.0.1:{self._web_port}", self.token("admin") if self.guarded else None)
 
-    def token(self, role: str) -> str:
-        """A token that a guarded broker accepts for ``role``; ``admin`` may do everything."""
-        return make_token(self._secret, role)
+    def token(self, role: str, life_s: float | None = None) -> str:
+        """A token that a guarded broker accepts for ``role``, for ever or so long; ``admin`` may do everything."""
+        return make_token(self._secret, role, None if life_s is None else time.time() + life_s)
 
     def start(self) -> Self:
         """Start the broker and wait until it is healthy."""
@@ -266,9 +274,12 @@ class PulsarBroker:
                 self.certificates = make_certificates(self.folder / "certificates")
             secret = self.folder / "token-secret"
             secret.write_bytes(self._secret)
+            users = self.folder / "users"
+            users.write_text(f"{USER}:{PASSWORD_HASH}\n")
             settings |= {
                 **GUARDED_SETTINGS,
                 "tokenSecretKey": secret.as_uri(),
+                "basicAuthConf": users.as_uri(),
                 "brokerClientAuthenticationParameters": f"token:{self.token('admin')}",
                 "brokerServicePortTls": str(self._tls_port),
                 "tlsCertificateFilePath": str(self.certificates.cert),
