@@ -15,6 +15,7 @@ from fastwire.pulsar.schema import Schema, split_key_value, version_number
 from fastwire.wire.pool import Pool
 
 from .config import SourceConfig, Start
+from .pulsar.deadletters import cell_bytes
 from .pulsar.reader import Reader, ReadFrom
 from .pulsar.schemas import Schemas
 from .pulsar.settings import ClientSettings, client_fields
@@ -87,22 +88,11 @@ def _formed(lines: list[bytes], form: TailFormat) -> list[bytes]:
     return [_raw(row) for row in rows] if form == "raw" else [_pretty(row) for row in rows]
 
 
-def _bytes(cell: Any) -> bytes:
-    """A binary cell of a JSON line: text, or an object with base64, or null."""
-    if cell is None:
-        return b""
-    if isinstance(cell, dict):
-        import base64
-
-        return base64.b64decode(cell["base64"])
-    return str(cell).encode()
-
-
 async def _show_schemas(schemas: Schemas, lines: list[bytes], shown: set[tuple[str, bytes]]) -> None:
     """Show the schemas of these rows that were not shown yet; rows without a version have none."""
     for line in lines:
         row = orjson.loads(line)
-        topic, version = row["topic"], _bytes(row["schemaVersion"])
+        topic, version = row["topic"], cell_bytes(row["schemaVersion"])
         if not version or (topic, version) in shown:
             continue
         shown.add((topic, version))
@@ -139,7 +129,7 @@ def _definition(data: bytes) -> str:
 
 
 def _raw(row: dict[str, Any]) -> bytes:
-    return _bytes(row["value"]) + b"\n"
+    return cell_bytes(row["value"]) + b"\n"
 
 
 def _pretty(row: dict[str, Any]) -> bytes:
@@ -157,7 +147,7 @@ def _pretty(row: dict[str, Any]) -> bytes:
 def _shown(cell: Any) -> str:
     """Text without what could drive a terminal; bytes that are no text as hex."""
     if isinstance(cell, dict):
-        return "0x" + _bytes(cell).hex()
+        return "0x" + cell_bytes(cell).hex()
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(cell))
 
 

@@ -4,6 +4,7 @@
 ``intake`` and ``member``, which keep partitions subscribed, and ``cluster`` and ``link``, which sources use, too.
 """
 
+from fastwire.pulsar.deadletter import DeadLetterPolicy
 from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
 from fastwire.pulsar.redelivery import RedeliveryBackoff
 
@@ -19,6 +20,7 @@ __all__ = [
     "Client",
     "Consumer",
     "ConsumerOptions",
+    "DeadLetterPolicy",
     "Delivery",
     "MessageId",
     "Reader",

@@ -11,13 +11,16 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ackset import words_of
+from fastwire.pulsar.deadletter import DeadLetterPolicy
 from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
 from fastwire.pulsar.namespace import TopicPattern
 from fastwire.pulsar.redelivery import Deadlines, RedeliveryBackoff
 from fastwire.pulsar.request import SubscribeRequest
-from fastwire.pulsar.topic import Topic
+from fastwire.pulsar.topic import Topic, parse_topic
 from fastwire.wire.pool import Pool
 
+from ..logs import get_logger
+from .deadletters import DeadLetters, Origin, records_of
 from .intake import MOST_ELEMENTS, Intake, together
 from .link import LinkLost
 from .member import Member
@@ -37,7 +40,11 @@ _TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
     "key_shared": pb.CommandSubscribe.Key_Shared,
 }
 NACK_TICK_S = 0.1
+UNSTORED_S = 1.0  # before a dead letter that could not be stored is tried again
 TIMEOUT_TICK_S = 1.0
+
+
+log = get_logger("client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,8 @@ class ConsumerOptions:
     """Key_Shared: the hashes of keys that are ours, inclusive at both ends, 0 to 65535; none: the broker divides."""
     any_order: bool = False
     """Key_Shared: do not wait for what others have not acknowledged yet."""
+    dead_letters: DeadLetterPolicy | None = None
+    """Where entries go that came too often. Shared and Key_Shared only: on others brokers do not count."""
     create: bool = True
     """Whether a topic that is missing may come into being."""
     properties: tuple[tuple[str, str], ...] = ()
@@ -86,6 +95,8 @@ class ConsumerOptions:
             raise ValueError("ack_group_s is negative")
         if self.read_compacted and not self.ordered:
             raise ValueError("read_compacted needs an exclusive or failover subscription")
+        if self.dead_letters is not None and self.ordered:
+            raise ValueError("dead_letters need a shared or key_shared subscription: on others brokers do not count")
         if self.hash_ranges and self.type != "key_shared":
             raise ValueError("hash_ranges are for key_shared subscriptions")
 
@@ -176,6 +187,14 @@ class Delivery:
         """
         self._consumer.reject(self, rows, delay_s)
 
+    async def retry(self, rows: Rows | None = None, *, delay_s: float = 0.0) -> None:
+        """Publish these records, by default all, to the retry topic, then acknowledge them here.
+
+        They come again after ``delay_s`` with the property RECONSUMETIMES, and as dead letters when that has become
+        too large. Raises ProduceError, and then nothing is acknowledged; ValueError without a policy that retries.
+        """
+        await self._consumer.try_again(self, slice(None) if rows is None else rows, delay_s)
+
     def release(self) -> None:
         """Let go of the memory now; whole-chunk acks still work, and Arrow keeps what it holds."""
         self._chunk.release()
@@ -202,10 +221,20 @@ class Consumer(Intake):
     ) -> None:
         if not subscription:
             raise ValueError("a subscription has a name")
+        policy = options.dead_letters
+        names = tuple(topic if isinstance(topic, Topic) else parse_topic(topic) for topic in topics)
+        self._sources = {topic.base: topic.base for topic in names}  # what a topic is called after
+        if policy is not None and policy.retry:
+            for topic in names:
+                self._sources.setdefault(parse_topic(policy.again_topic(topic, subscription)), topic.base)
+            names += tuple(topic for topic, source in self._sources.items() if topic != source)
+            names = tuple(
+                dict.fromkeys([*names, *(parse_topic(policy.again_topic(one, subscription)) for one in names)])
+            )
         super().__init__(
             settings,
             pool,
-            topics,
+            names,
             pattern=pattern,
             window=options.window,
             ack_group_s=options.ack_group_s,
@@ -218,6 +247,8 @@ class Consumer(Intake):
         self._timeouts = Deadlines(TIMEOUT_TICK_S)
         self._moves = 0  # seeks
         self._moving = asyncio.Lock()
+        self._letters = None if policy is None else DeadLetters(settings, policy, subscription)
+        self._burying: set[tuple[int, int, int]] = set()  # consumer, ledger, entry: on its way to the dead letters
 
     # --- taking
 
@@ -233,13 +264,13 @@ class Consumer(Intake):
     async def receive(self) -> Delivery | None:
         """The next chunk, waiting for it; None when there will be none: closed, or every topic has ended."""
         while (chunk := await self.take()) is not None and not chunk.rows and not chunk.diverted:
-            for number, runs in _runs(chunk).items():
+            for number, runs in self._runs(chunk).items():
                 self.members[number].acknowledge(runs)  # markers, and what compaction has left of entries
         if chunk is None:
             return None
         if self.options.ack_timeout_s:
             due = self._loop.time() + self.options.ack_timeout_s
-            for number, runs in _runs(chunk).items():
+            for number, runs in self._runs(chunk).items():
                 self._timeouts.add(number, runs, due)
         return Delivery(chunk, self, self._moves)
 
@@ -250,7 +281,7 @@ class Consumer(Intake):
         self._need(delivery)
         touched = set()
         if rows is None:
-            for number, runs in _runs(delivery.chunk).items():
+            for number, runs in self._runs(delivery.chunk).items():
                 if member := self._current(number, delivery):
                     member.acknowledge(runs)
                     touched.add(number)
@@ -316,7 +347,7 @@ class Consumer(Intake):
         chunk = delivery.chunk
         if rows is None and (delay_s is not None or backoff.factor == 1.0):
             wait_s = backoff.first_s if delay_s is None else delay_s
-            for number, runs in _runs(chunk).items():
+            for number, runs in self._runs(chunk).items():
                 if self._current(number, delivery):
                     self._reject(number, runs, now + wait_s)
             return
@@ -370,6 +401,79 @@ class Consumer(Intake):
             self._redeliver(member.number, [run[:3] for run in self.slots.entry_runs(member.number)])
             if member.link is not None:
                 member.link.flush()
+
+    def _runs(self, chunk: Chunk) -> dict[int, list[Run]]:
+        """The entries of a chunk, by consumer, without those that are on their way to the dead letters."""
+        found: dict[int, list[Run]] = {}
+        for number, ledger, first, last in chunk.entries():
+            runs = found.setdefault(number, [])
+            if self._burying:
+                for at in range(first, last + 1):
+                    if (number, ledger, at) in self._burying:
+                        if at > first:
+                            runs.append((ledger, first, at - 1))
+                        first = at + 1
+            if first <= last:
+                runs.append((ledger, first, last))
+        return found
+
+    # --- dead letters
+
+    def added(self, member: Member) -> None:
+        """See ``Intake.added``."""
+        if self._letters is not None:
+            self.slots.limit_redeliveries(member.number, self._letters.policy.most_redeliveries)
+
+    def admit(self, chunk: Chunk) -> bool:
+        """See ``Intake.admit``: what came too often does not come out."""
+        if self._letters is not None:
+            for letter in tuple(chunk.diverted):
+                if letter.reason.startswith("RedeliveredTooOften"):
+                    chunk.diverted.remove(letter)
+                    self._bury(self._letters, letter)
+        return True
+
+    def _bury(self, letters: DeadLetters, letter: DeadLetter) -> None:
+        member = next(one for one in self.members if self.slots.log(one.number) == letter.log)
+        ledger, entry = letter.position
+        self._burying.add((member.number, ledger, entry))
+        self.run(self._publish(letters, letter, member), f"dead letter {letter.position}")
+
+    async def _publish(self, letters: DeadLetters, letter: DeadLetter, member: Member) -> None:
+        ledger, entry = letter.position
+        try:
+            await letters.bury(letter, self._source_of(member))
+        except FastwireError as exc:
+            log.warning("dead letter is not stored, trying again", topic=str(member.topic), error=str(exc))
+            self._nacked.add(member.number, [(ledger, entry, entry)], self._loop.time() + UNSTORED_S)
+        else:
+            member.acknowledge([(ledger, entry, entry)])
+        finally:
+            self._burying.discard((member.number, ledger, entry))
+
+    def _source_of(self, member: Member) -> Topic:
+        return self._sources.get(member.topic.base, member.topic)
+
+    async def try_again(self, delivery: Delivery, rows: Rows, delay_s: float) -> None:
+        """See ``Delivery.retry``."""
+        letters = self._letters
+        if letters is None or not letters.policy.retry:
+            raise ValueError("there is no retry topic: dead_letters=DeadLetterPolicy(retry=True) has one")
+        self._need(delivery)
+        places = [row for first, end in _ranges(delivery.rows, rows) for row in range(first, end)]
+        by_source: dict[Topic, list[Origin]] = {}
+        for row, record in zip(places, records_of(delivery.chunk, places), strict=True):
+            member = self.members[delivery.chunk.elements(row, row + 1)[0][0]]
+            origin = record, delivery.message_id(row), str(member.topic.base)
+            by_source.setdefault(self._source_of(member), []).append(origin)
+        for source, records in by_source.items():
+            await letters.retry(records, source, delay_s)
+        await self.acknowledge(delivery, rows)
+
+    async def _close(self) -> None:
+        await super()._close()
+        if self._letters is not None:
+            await self._letters.close()
 
     # --- moving
 
@@ -475,14 +579,6 @@ class Consumer(Intake):
     @property
     def _creates(self) -> bool:
         return self.options.create
-
-
-def _runs(chunk: Chunk) -> dict[int, list[Run]]:
-    """The entries of a chunk, by consumer."""
-    found: dict[int, list[Run]] = {}
-    for number, ledger, first, last in chunk.entries():
-        found.setdefault(number, []).append((ledger, first, last))
-    return found
 
 
 def _elements(chunk: Chunk, rows: Rows) -> dict[tuple[int, int, int], tuple[int, int, int]]:

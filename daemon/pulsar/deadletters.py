@@ -1,0 +1,184 @@
+"""Publishing what a consumer cannot deal with: dead letters, and records for another try (pulsar 17)."""
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.columns.text import LineFormatter
+from fastwire.pulsar.ackset import bits_of
+from fastwire.pulsar.batch import MessageBatch
+from fastwire.pulsar.deadletter import (
+    DeadLetterPolicy,
+    dead_letter_properties,
+    reconsume_times,
+    retry_properties,
+)
+from fastwire.pulsar.message_id import MessageId
+from fastwire.pulsar.payload import Record, split_payload
+from fastwire.pulsar.producer import ProducerSettings
+from fastwire.pulsar.scan import Scanner
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import Topic, parse_topic
+from fastwire.wire.pool import Pool
+
+from .producer import TopicProducer
+from .quiet import QuietCluster
+from .settings import ClientSettings
+
+__all__ = ["DeadLetters", "Origin", "cell_bytes", "records_of"]
+
+MEMORY = 16 << 20
+
+Origin = tuple[Record, MessageId, str]  # a record, its id and the topic that it came from
+
+
+class DeadLetters:
+    """Topics for dead letters and for retries, opened when they are first needed."""
+
+    def __init__(self, settings: ClientSettings, policy: DeadLetterPolicy, subscription: str) -> None:
+        self.policy = policy
+        self._settings = settings
+        self._subscription = subscription
+        self._stack = AsyncExitStack()
+        self._cluster: QuietCluster | None = None
+        self._producers: dict[str, TopicProducer] = {}
+
+    async def bury(self, letter: DeadLetter, source: Topic) -> None:
+        """Publish an entry's records as dead letters of ``source``; returns when they are stored.
+
+        Raises ProduceError where they are not, CorruptEntryError for an entry that cannot be decoded.
+        """
+        await self._send(
+            (
+                (
+                    self.policy.dead_topic(source, self._subscription),
+                    _with(record, dead_letter_properties(record.properties, letter.log.topic, at)),
+                )
+                for record, at in _decode(letter)
+            )
+        )
+
+    async def retry(self, records: Iterable[Origin], source: Topic, delay_s: float) -> None:
+        """Publish records for another try, or as dead letters if they had enough of them. Raises ProduceError."""
+        again = self.policy.again_topic(source, self._subscription)
+        dead = self.policy.dead_topic(source, self._subscription)
+        out = []
+        for record, at, topic in records:
+            if reconsume_times(record.properties) >= self.policy.most_redeliveries:
+                out.append((dead, _with(record, dead_letter_properties(record.properties, topic, at))))
+                continue
+            properties = retry_properties(record.properties, topic, at, retry_topic=again, delay_s=delay_s)
+            due = time.time_ns() // 1_000_000 + round(delay_s * 1000) if delay_s > 0 else 0
+            out.append((again, _with(record, properties, deliver_at=due)))
+        await self._send(out)
+
+    async def close(self) -> None:
+        """Close the producers."""
+        await self._stack.aclose()
+
+    async def _send(self, records: Iterable[tuple[str, Record]]) -> None:
+        waits = [await (await self._producer(topic)).put(record) for topic, record in records]
+        for wait in waits:
+            await wait
+
+    async def _producer(self, topic: str) -> TopicProducer:
+        if topic not in self._producers:
+            if self._cluster is None:
+                self._cluster = await self._stack.enter_async_context(QuietCluster(self._settings))
+            producer = TopicProducer(
+                self._cluster,
+                self._settings.url,
+                parse_topic(topic),
+                ProducerSettings(batching=None, chunking=True, initial_subscription=self.policy.initial_subscription),
+                operation_timeout_s=self._settings.operation_timeout_s,
+            )
+            await producer.open()
+            self._stack.push_async_callback(producer.close)
+            self._producers[topic] = producer
+        return self._producers[topic]
+
+
+def _decode(letter: DeadLetter) -> list[tuple[Record, MessageId]]:
+    """The records of an entry that were not acknowledged."""
+    metadata, stored = split_payload(letter.payload)
+    block = Scanner(SlotTable(), Pool(MEMORY), 1).inflate(
+        metadata.compression, bytes(stored), metadata.uncompressed_size
+    )
+    position, partition = letter.position, int(letter.log.partition)
+    if not metadata.HasField("num_messages_in_batch"):
+        record = Record(
+            value=None if metadata.null_value else block,
+            key=metadata.partition_key if metadata.HasField("partition_key") else None,
+            key_is_base64=metadata.partition_key_b64_encoded,
+            null_key=metadata.null_partition_key,
+            ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
+            properties=[(one.key, one.value) for one in metadata.properties],
+            event_time=metadata.event_time,
+        )
+        return [(record, MessageId(position.a, position.b, -1, partition))]
+    wanted = bits_of(letter.wanted) if letter.wanted else -1
+    return [
+        (
+            Record(
+                value=one.value,
+                **_key(one.key),
+                ordering_key=one.ordering_key,
+                properties=one.properties,
+                event_time=one.event_time,
+            ),
+            MessageId(position.a, position.b, one.batch_index, partition),
+        )
+        for one in MessageBatch(block, metadata.num_messages_in_batch)
+        if wanted >> one.batch_index & 1 and not one.compacted_out
+    ]
+
+
+def records_of(chunk: Chunk, rows: Iterable[int]) -> list[Record]:
+    """Rows as records to be published again. Raises ValueError after ``release``."""
+    formatter = LineFormatter(chunk)
+    text = b""
+    while piece := formatter.read():
+        text += piece
+    lines = text.splitlines()
+    found = []
+    for row in rows:
+        cells = orjson.loads(lines[row])
+        ordering = cells.get("orderingKey")
+        found.append(
+            Record(
+                value=None if cells["value"] is None else cell_bytes(cells["value"]),
+                **_key(None if cells.get("key") is None else cell_bytes(cells["key"])),
+                ordering_key=None if ordering is None else cell_bytes(ordering),
+                properties=[
+                    (one["key"], cell_bytes(one["value"]).decode("utf-8", "replace"))
+                    for one in cells.get("headers") or ()
+                ],
+            )
+        )
+    return found
+
+
+def cell_bytes(cell: Any) -> bytes:
+    """A binary cell of a JSON line: text, or an object with base64, or null."""
+    if cell is None:
+        return b""
+    return b64decode(cell["base64"]) if isinstance(cell, dict) else str(cell).encode()
+
+
+def _key(key: bytes | None) -> dict[str, Any]:
+    if key is None:
+        return {"key": None}
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key": b64encode(key).decode(), "key_is_base64": True}
+
+
+def _with(record: Record, properties: Sequence[tuple[str, str]], *, deliver_at: int = 0) -> Record:
+    return replace(record, properties=properties, deliver_at=deliver_at)
