@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "PULSAR_EARLIEST",
+    "PULSAR_LATEST",
     "SYSTEMS",
     "Coverage",
     "Gap",
@@ -57,6 +58,7 @@ class Position(NamedTuple):
 
 
 PULSAR_EARLIEST = Position(-1, -1)
+PULSAR_LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)  # both stand on the wire like that
 
 _FORMS: dict[str, tuple[re.Pattern[str], str]] = {
     "pulsar": (re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})"), "ledger:entry, for example 12:34, or -1:-1"),

@@ -42,7 +42,7 @@ from fastwire.pulsar.event import (
     TopicMigrated,
     TopicsChanged,
 )
-from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, refusal, reply_id
+from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, position_of, refusal, reply_id
 from fastwire.pulsar.scan import Stop
 from fastwire.pulsar.state import LEGAL, NOTICES, State
 
@@ -337,7 +337,7 @@ class Connection:
         elif kind == _C.SEND_RECEIPT:
             receipt = command.send_receipt
             place = receipt.message_id if receipt.HasField("message_id") else _NOWHERE
-            at = Position(_signed(place.ledgerId), _signed(place.entryId))
+            at = position_of(place)
             events.append(SendConfirmed(receipt.producer_id, receipt.sequence_id, at))
         elif kind == _C.SEND_ERROR:
             refused = command.send_error
@@ -584,8 +584,3 @@ class Connection:
     def _need_ready(self, what: str) -> None:
         if self.state is not State.READY:
             raise ValueError(f"{what} in state {self.state.name}")
-
-
-def _signed(number: int) -> int:
-    """Ids are unsigned on the wire and signed in meaning."""
-    return number - (1 << 64) if number >> 63 else number

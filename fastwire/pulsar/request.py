@@ -10,7 +10,16 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import server_error_name
 from fastwire.pulsar.server_error import Remedy, remedy
 
-__all__ = ["REPLIES", "BrokerError", "Kind", "SubscribeRequest", "redeliver_command", "refusal", "reply_id"]
+__all__ = [
+    "REPLIES",
+    "BrokerError",
+    "Kind",
+    "SubscribeRequest",
+    "position_of",
+    "redeliver_command",
+    "refusal",
+    "reply_id",
+]
 
 _C = pb.BaseCommand
 
@@ -188,3 +197,12 @@ def refusal(command: pb.BaseCommand) -> BrokerError | None:
         receipt = command.ackResponse
         return BrokerError(receipt.error, receipt.message) if receipt.HasField("error") else None
     return None
+
+
+def position_of(message_id: pb.MessageIdData) -> Position:
+    """The place that an id names. Ids are unsigned on the wire, signed in meaning: -1 is none, or before the first."""
+    return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number

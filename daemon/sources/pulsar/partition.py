@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from fastwire.errors import FastwireError
-from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Span, format_position
+from fastwire.position import PULSAR_EARLIEST, PULSAR_LATEST, Coverage, Gap, Log, Position, Span, format_position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Torn
 from fastwire.pulsar.consumer import Consumer, Phase
 from fastwire.pulsar.event import ConsumerClosed, EntryRejected, Reply, TopicMigrated
-from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.request import BrokerError, position_of
 from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
 
 from ...backoff import Backoff
@@ -27,7 +27,6 @@ from .host import Host, Stage
 
 __all__ = ["Partition"]
 
-LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)  # both on the wire as they stand
 ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
 
 log = get_logger("source")
@@ -262,9 +261,9 @@ class Partition:
         reply = await link.ask(lambda connection, now: connection.get_last_message_id(consumer_id, now))
         self._check(link)
         answer = reply.getLastMessageIdResponse
-        self.last = _position(answer.last_message_id)
+        self.last = position_of(answer.last_message_id)
         known = answer.HasField("consumer_mark_delete_position")
-        self.cursor = _position(answer.consumer_mark_delete_position) if known else None
+        self.cursor = position_of(answer.consumer_mark_delete_position) if known else None
         if self.cursor is not None:
             self.consumer.acks.confirm(self.cursor)
 
@@ -600,16 +599,7 @@ def _is_missing(exc: FastwireError) -> bool:
     return isinstance(exc, BrokerError) and exc.code == pb.TopicNotFound
 
 
-def _position(message_id: pb.MessageIdData) -> Position:
-    # Unsigned on the wire, signed in meaning: -1 is "none" or "before the first".
-    return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
 def _seek(connection: Any, consumer_id: int, at: StartAt, now: float) -> int:
     if isinstance(at, datetime):
         return int(connection.seek(consumer_id, now, publish_time_ms=max(0, int(at.timestamp() * 1000))))
-    return int(connection.seek(consumer_id, now, position=at if isinstance(at, Position) else LATEST))
+    return int(connection.seek(consumer_id, now, position=at if isinstance(at, Position) else PULSAR_LATEST))

@@ -27,7 +27,6 @@ from ...pulsar.topics import News, Topics
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from .beginning import Beginnings, StartAt
-from .coverage import MOST_INTERVALS
 from .host import Stage
 from .offers import Offers
 from .partition import Partition
@@ -86,7 +85,6 @@ class PulsarSource:
         self._touched: set[int] = set()  # consumers that got something since the last tick
         self._unsettled: set[int] = set()  # those whose permits are below the window
         self._acking: set[int] = set()  # those with acks waiting
-        self._settling: set[int] = set()
         self._reconnects: Counter[str] = Counter()
 
     # --- the contract
@@ -156,8 +154,7 @@ class PulsarSource:
                 partition.stop(exc)
                 continue
             self._note_acks(partition)
-            if self._unsettled_holes(partition, coverage):
-                self._settle(partition)
+            self._watch.landed(partition, coverage)
 
     def void(self) -> None:
         """See ``Source.void``."""
@@ -580,33 +577,6 @@ class PulsarSource:
         except FastwireError:
             return True
         return cursor is None or cursor < head
-
-    def _unsettled_holes(self, partition: Partition, coverage: Coverage) -> bool:
-        """Whether the broker should be asked what it holds for confirmed.
-
-        Read in order, holes are parts that we hold. Others come from a time of reading shared: what was in them may
-        have been confirmed by somebody else, and our cumulative acks would wait for it.
-        """
-        intervals = len(coverage.intervals(partition.log))
-        if self.settings.ordered:
-            return intervals > 1 and not self.cluster.completion.assembly.holds(partition.consumer.consumer_id)
-        return intervals > MOST_INTERVALS
-
-    def _settle(self, partition: Partition) -> None:
-        if partition.index not in self._settling:
-            self._settling.add(partition.index)
-            self.run(self._ask_floor(partition), f"floor of {partition.log}")
-
-    async def _ask_floor(self, partition: Partition) -> None:
-        try:
-            cursor = await partition.ask_cursor()
-            if cursor is not None and cursor.b >= 0:
-                self.slots.set_landed(partition.consumer.consumer_id, cursor)
-                self.events.on_settled(partition.index, cursor)
-        except FastwireError as exc:
-            log.debug("cannot ask what is settled", topic=str(partition.log), error=str(exc))
-        finally:
-            self._settling.discard(partition.index)
 
     # --- the end
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
-from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.position import PULSAR_EARLIEST, Coverage, Position
 
 from ...budget import permit_window
 from ...logs import get_logger
+from .coverage import MOST_INTERVALS
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -47,6 +48,7 @@ class Watch:
         self._recent: set[int] = set()
         self._looked_at = 0.0
         self._asking: set[int] = set()
+        self._settling: set[int] = set()
 
     def touched(self, consumers: Iterable[int]) -> None:
         """These consumers got something."""
@@ -58,6 +60,34 @@ class Watch:
             partition = self._source.partition_of(letter.log)
             if partition is not None and letter.reason.startswith(UNCOUNTED):
                 partition.distrust = True
+
+    def landed(self, partition: "Partition", coverage: Coverage) -> None:
+        """More has landed: where that has left too many holes, ask the broker what it holds for confirmed."""
+        if partition.index not in self._settling and self._has_holes(partition, coverage):
+            self._settling.add(partition.index)
+            self._source.run(self._ask_floor(partition), f"floor of {partition.log}")
+
+    def _has_holes(self, partition: "Partition", coverage: Coverage) -> bool:
+        """Read in order, holes are parts that we hold, or come from a time of reading shared.
+
+        What was in those may have been confirmed by somebody else, and our cumulative acks would wait for it.
+        """
+        intervals = len(coverage.intervals(partition.log))
+        if partition.consumer.ordered:
+            assembly = self._source.cluster.completion.assembly
+            return intervals > 1 and not assembly.holds(partition.consumer.consumer_id)
+        return intervals > MOST_INTERVALS
+
+    async def _ask_floor(self, partition: "Partition") -> None:
+        try:
+            cursor = await partition.ask_cursor()
+            if cursor is not None and cursor.b >= 0:
+                self._source.slots.set_landed(partition.consumer.consumer_id, cursor)
+                self._source.events.on_settled(partition.index, cursor)
+        except FastwireError as exc:
+            log.debug("cannot ask what is settled", topic=str(partition.log), error=str(exc))
+        finally:
+            self._settling.discard(partition.index)
 
     def due(self, now: float) -> bool:
         """Whether it is time to look."""
