@@ -3,13 +3,14 @@
 from collections.abc import Set
 from datetime import datetime
 
-from fastwire.position import Coverage, Log, Position
+from fastwire.position import PULSAR_LATEST, Coverage, Log, Position
+from fastwire.pulsar.connection import Connection
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ..base import LogStopped
 from .settings import PulsarSettings
 
-__all__ = ["Beginnings", "StartAt"]
+__all__ = ["Beginnings", "StartAt", "seek"]
 
 TOGETHER_S = 10.0
 
@@ -66,3 +67,10 @@ class Beginnings:
                 raise LogStopped(f"{log}: start names no position for {name}")
             return at
         return start.kind
+
+
+def seek(connection: Connection, consumer_id: int, at: StartAt, now: float) -> int:
+    """Ask the broker to move the cursor there, to the end for "latest"; returns the request's id."""
+    if isinstance(at, datetime):
+        return connection.seek(consumer_id, now, publish_time_ms=max(0, int(at.timestamp() * 1000)))
+    return connection.seek(consumer_id, now, position=at if isinstance(at, Position) else PULSAR_LATEST)

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from fastwire.errors import FastwireError
-from fastwire.position import PULSAR_EARLIEST, PULSAR_LATEST, Coverage, Gap, Log, Position, Span, format_position
+from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Span, format_position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Torn
 from fastwire.pulsar.consumer import Consumer, Phase
@@ -21,7 +20,7 @@ from ...logs import get_logger
 from ...pulsar.link import Link
 from ...pulsar.refusal import is_for_good
 from ..base import Assignment, First, LogStopped, SourceFailed
-from .beginning import StartAt
+from .beginning import StartAt, seek
 from .coverage import Landed, declared_gap, landed_of, newly_landed
 from .host import Host, Stage
 
@@ -504,7 +503,7 @@ class Partition:
             return False
         self._seeking = True
         try:
-            await link.ask(lambda connection, now: _seek(connection, consumer_id, at, now))
+            await link.ask(lambda connection, now: seek(connection, consumer_id, at, now))
             self.consumer.acks.forget()
             await self._withdraw()  # a broker that has not closed us by itself
             await self._attempt()
@@ -597,9 +596,3 @@ class Partition:
 
 def _is_missing(exc: FastwireError) -> bool:
     return isinstance(exc, BrokerError) and exc.code == pb.TopicNotFound
-
-
-def _seek(connection: Any, consumer_id: int, at: StartAt, now: float) -> int:
-    if isinstance(at, datetime):
-        return int(connection.seek(consumer_id, now, publish_time_ms=max(0, int(at.timestamp() * 1000))))
-    return int(connection.seek(consumer_id, now, position=at if isinstance(at, Position) else PULSAR_LATEST))
