@@ -112,6 +112,7 @@ class PulsarDevBroker(DevBroker):
         self._ledger_ids = itertools.count(FIRST_LEDGER, LEDGER_STEP)
         self._producer_names = itertools.count()
         self.lookups = 0  # that wait for their answer
+        self.most_lookups = 0  # that have ever waited at once
         self._redirects: list[str] = []
         self._schemas: dict[str, list[pb.Schema]] = {}  # by topic without partition; the version is the place
 

@@ -47,6 +47,7 @@ def lookup(connection: PulsarConnection, request: pb.CommandLookupTopic, body: b
         if broker.lookups >= broker.options.most_lookups:
             return _answer(connection, request, RefusedError(pb.TooManyRequests, "Failed due to too many requests"))
         broker.lookups += 1
+        broker.most_lookups = max(broker.most_lookups, broker.lookups)
         broker.loop.call_later(broker.options.lookup_delay_s, _look_up, connection, request)
     else:
         _answer(connection, request)
