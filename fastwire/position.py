@@ -164,8 +164,9 @@ class _Line:
 class Coverage:
     """What has landed, per log: where the log began for us, and disjoint intervals of positions.
 
-    A log that is read in order has one interval for ever. ``covers`` takes the position *behind* an atom: for Pulsar
-    its ledger and entry, for Kafka, TANK and Spark the number after its own, for TubeMQ the rows taken with it.
+    A log that is read in order has one interval, but for parts of chunked messages that are held (Pulsar). ``covers``
+    takes the position *behind* an atom: for Pulsar its ledger and entry, for Kafka, TANK and Spark the number after its
+    own, for TubeMQ the rows taken with it.
     """
 
     __slots__ = ("_lines",)

@@ -16,6 +16,7 @@ from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.config import (
     Config,
     ConfigError,
+    EncryptionConfig,
     HttpAddress,
     available_memory,
     cores,
@@ -26,6 +27,8 @@ from fastwire_daemon.config import (
 )
 from fastwire_daemon.config import fields as fields_module
 from fastwire_daemon.config import reading as reading_module
+from fastwire_daemon.pulsar.settings import decryptor
+from tests.keys import key_pair
 
 MINIMAL = """\
 [pipelines.orders.source]
@@ -794,3 +797,35 @@ _TABLES: tuple[tuple[str | int, ...], ...] = (
     ("pipelines", "x", "sink"),
     ("pipelines", "x", "sink", "roll"),
 )
+
+
+def test_encryption() -> None:
+    keys = '{ private_keys = { "orders-key" = "/k.pem" }, on_failure = "consume" }'
+    found = one(source(encryption=keys)).source.encryption
+    assert (found.private_keys, found.on_failure) == ({"orders-key": Path("/k.pem")}, "consume")
+    assert one(source()).source.encryption.on_failure == "fail"
+    wrong = '{ private_key = {}, private_keys = { "k" = 5 }, on_failure = "ignore" }'
+    found_problems = "\n".join(problems(source(encryption=wrong)))
+    assert 'source.encryption.private_key: unknown key, did you mean "private_keys"?' in found_problems
+    assert "source.encryption.private_keys.k" in found_problems
+    assert 'must be "fail", "discard" or "consume"' in found_problems
+
+
+def keys_from(**paths: Path) -> EncryptionConfig:
+    return EncryptionConfig.model_validate({"private_keys": {name: str(path) for name, path in paths.items()}})
+
+
+def test_private_key_files(tmp_path: Path) -> None:
+    keys = key_pair("orders")
+    good, bad = tmp_path / "good.pem", tmp_path / "bad.pem"
+    good.write_bytes(keys.private)
+    bad.write_bytes(keys.public)
+    assert repr(decryptor(keys_from(orders=good))) == "Decryptor(orders)"
+    assert decryptor(EncryptionConfig()) is None
+    with pytest.raises(ConfigError) as caught:
+        decryptor(keys_from(a=bad, b=tmp_path / "none.pem", orders=good))
+    assert [problem.key for problem in caught.value.problems] == [
+        "encryption.private_keys.a",
+        "encryption.private_keys.b",
+    ]
+    assert "BEGIN" not in str(caught.value)
