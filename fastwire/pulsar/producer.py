@@ -34,8 +34,9 @@ __all__ = ["Access", "Outcome", "Phase", "Producer", "ProducerSettings", "SendTi
 
 _C = pb.BaseCommand
 
-# What the numbers in the metadata of a chunk may need more than those of the probe.
-CHUNK_SLACK = 32
+# What a chunk stays below the largest message: room for the numbers in its metadata, and for what storage nodes put in
+# front of an entry, whose own limit a cluster that nobody has tuned has at the very same number of bytes.
+LEAST_MARGIN, MOST_MARGIN = 32, 1024
 
 # Answers to a SEND that end the producer, with everything that it has not got receipts for (pulsar 21).
 _ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
@@ -332,7 +333,7 @@ class Producer:
                     metadata=self._extra,
                     encrypt=settings.encrypt,
                 )
-            if len(entry.body) <= self._largest:
+            if len(entry.body) <= self._largest - (self._margin if settings.chunking else 0):
                 self._queue([entry], message)
             elif len(records) > 1:
                 self._halve(batch, numbers)
@@ -381,10 +382,14 @@ class Producer:
             )
 
         (probe,) = cut(replace(record, value=b""), 1024)
-        room = self._largest - len(probe.body) - CHUNK_SLACK
+        room = self._largest - len(probe.body) - self._margin
         if room < 1:
             raise self._too_large(len(probe.body))
         return cut(record, room)
+
+    @property
+    def _margin(self) -> int:
+        return min(max(self._largest // 16, LEAST_MARGIN), MOST_MARGIN)
 
     def _too_large(self, size: int) -> TooLargeError:
         return TooLargeError(f"a message of {size:,} bytes, the broker takes up to {self._largest:,}")
