@@ -39,6 +39,7 @@ setup(
         "fastwire_daemon",
         *(f"fastwire_daemon.{name}" for name in find_packages("daemon")),
         "fastwire_daemon.conf",
+        "pyspark_fastwire",  # Spark looks for modules of such names
     ],
     # Folders keep short names; installed names must not clash with others.
     package_dir={"fastwire_daemon": "daemon", "fastwire_daemon.conf": "conf"},

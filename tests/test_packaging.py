@@ -3,6 +3,7 @@
 import configparser
 import importlib.metadata
 import importlib.resources
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -74,9 +75,9 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.packaging
-def test_wheel_holds_two_packages_and_nothing_else(wheel: list[str]) -> None:
+def test_wheel_holds_three_packages_and_nothing_else(wheel: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel if ".dist-info/" not in name}
-    assert tops == {"fastwire", "fastwire_daemon"}
+    assert tops == {"fastwire", "fastwire_daemon", "pyspark_fastwire"}
     assert not [name for name in wheel if name.endswith((".pyx", ".c", ".pyc"))]
 
 
@@ -112,6 +113,8 @@ def test_sdist_holds_what_a_clone_needs(dist: Path) -> None:
 @pytest.mark.packaging
 def test_every_module_imports_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     modules = sorted({source.module for source in sources(".py", ".pyx")})
+    if importlib.util.find_spec("pyspark") is None:  # an extra
+        modules = [name for name in modules if "pyspark" not in name and not name.startswith("fastwire_daemon.spark.")]
     script = "import importlib, sys\nfor name in sys.argv[1:]: print(importlib.import_module(name).__file__)"
     files = run(installed, "-I", "-W", "error", "-c", script, *modules, cwd=tmp_path).splitlines()
     assert len(files) == len(modules)
@@ -123,9 +126,10 @@ def test_nothing_else_became_importable(dist: Path, installed: Path, tmp_path: P
     """Without the borrowed dependencies: some of those do install a package called tests."""
     script = "import importlib.util, sys\nprint([n for n in sys.argv[1:] if importlib.util.find_spec(n)])"
     site = run(installed, "-I", "-c", "import fastwire; print(fastwire.__path__[0])", cwd=tmp_path).strip()
-    found = run(sys.executable, "-S", "-c", script, "fastwire", "fastwire_daemon", *NOT_INSTALLED,
+    names = ("fastwire", "fastwire_daemon", "pyspark_fastwire")
+    found = run(sys.executable, "-S", "-c", script, *names, *NOT_INSTALLED,
                 cwd=tmp_path, PYTHONPATH=os.fspath(Path(site).parent))  # fmt: skip
-    assert found.strip() == "['fastwire', 'fastwire_daemon']"
+    assert found.strip() == str(list(names))
 
 
 @pytest.mark.packaging

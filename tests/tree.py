@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 # Folder in the tree -> name of the installed package.
-PACKAGES = {"fastwire": "fastwire", "daemon": "fastwire_daemon"}
+PACKAGES = {"fastwire": "fastwire", "daemon": "fastwire_daemon", "pyspark_fastwire": "pyspark_fastwire"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Source:
 
 
 def sources(*suffixes: str) -> list[Source]:
-    """Every file of both packages with one of these suffixes."""
+    """Every file of the packages with one of these suffixes."""
     found = []
     for folder, package in PACKAGES.items():
         for path in sorted((ROOT / folder).rglob("*")):

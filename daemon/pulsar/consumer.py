@@ -19,10 +19,10 @@ from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.topic import Topic, parse_topic
 from fastwire.wire.pool import Pool
 
+from ..endpoint import LinkLost
 from ..logs import get_logger
 from .deadletters import DeadLetters, Origin, records_of
 from .intake import MOST_ELEMENTS, Intake, together
-from .link import LinkLost
 from .member import Member
 from .settings import ClientSettings
 

@@ -42,7 +42,7 @@ from ..endpoint import LinkLost, RequestTimeout
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkLost", "LinkOwner", "ProducerTenant", "Request", "RequestTimeout", "Tenant"]
+__all__ = ["Link", "LinkOwner", "ProducerTenant", "Request", "Tenant"]
 
 # 128 KiB is what one read brings when we are faster than the sender, a MiB when we are not.
 RECEIVE_BYTES = 1 << 20

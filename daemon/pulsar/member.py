@@ -18,9 +18,10 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
 
 from ..backoff import Backoff
+from ..endpoint import LinkLost
 from ..logs import get_logger
 from .cluster import Cluster
-from .link import Link, LinkLost
+from .link import Link
 from .refusal import is_for_good
 from .settings import ClientSettings
 

@@ -1,0 +1,92 @@
+"""Offsets as they stand in Spark's checkpoint: version 1.
+
+Spark compares them as text, so the same content is always written in the same order of keys, and who has nothing new
+hands back the very object that it was given. ``p`` are the positions. ``init`` stands in the end of the first batch and
+says where that batch began: the checkpoint itself holds only ends, and whoever asks for the beginning again after a
+crash gets another answer. ``new`` says the same of partitions that appeared later.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastwire.errors import FastwireError
+from fastwire.position import Position, format_position, parse_position
+
+from .ranges import Partition
+
+__all__ = ["OffsetError", "Offsets", "Positions", "read_offsets"]
+
+VERSION = 1
+
+Positions = Mapping[Partition, Position]
+
+
+class OffsetError(FastwireError):
+    """What stands in the checkpoint is not ours, or of a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """One offset, understood."""
+
+    system: str
+    positions: Positions
+    init: Positions | None = None
+    new: Positions = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """What Spark writes down."""
+        found: dict[str, Any] = {
+            "p": _table(self.system, self.positions),
+            "sys": self.system,
+            "v": VERSION,
+        }
+        if self.init is not None:
+            found["init"] = _table(self.system, self.init)
+        if self.new:
+            found["new"] = _table(self.system, self.new)
+        return dict(sorted(found.items()))
+
+    def begun(self, start: "Offsets | None") -> dict[Partition, Position]:
+        """Where the batch that ends here began, by partition; a batch knows better than the ``start`` it is given."""
+        if self.init is not None:
+            return dict(self.init)
+        return {**(start.positions if start is not None else {}), **self.new}
+
+
+def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
+    """Understand what ``document`` has written. Raises OffsetError."""
+    version = document.get("v")
+    if version != VERSION:
+        raise OffsetError(f"the offset in the checkpoint has version {version!r}, this fastwire knows {VERSION}")
+    if document.get("sys") != system:
+        raise OffsetError(
+            f"the checkpoint is about {document.get('sys')!r} and the option servers about {system!r}: "
+            "a checkpoint belongs to one query"
+        )
+    try:
+        init = document.get("init")
+        return Offsets(
+            system,
+            _positions(system, document["p"]),
+            None if init is None else _positions(system, init),
+            _positions(system, document.get("new", {})),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise OffsetError(f"the offset in the checkpoint cannot be understood: {exc}") from None
+
+
+def _table(system: str, positions: Positions) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for partition in sorted(positions):
+        found.setdefault(partition.topic, {})[str(partition.index)] = format_position(system, positions[partition])
+    return found
+
+
+def _positions(system: str, table: Mapping[str, Mapping[str, str]]) -> dict[Partition, Position]:
+    return {
+        Partition(topic, int(index)): parse_position(system, text)
+        for topic, partitions in table.items()
+        for index, text in partitions.items()
+    }

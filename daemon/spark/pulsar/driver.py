@@ -1,0 +1,388 @@
+"""What the driver's process asks Pulsar's brokers, and what it acknowledges (pulsar 6.1, 15, 18.2, 25.2).
+
+Each partition has one consumer here that is never given a record: of the query's durable subscription, whose cursor
+keeps the broker from deleting what Spark has not read, or of none. It is asked where the topic ends.
+"""
+
+import logging
+import math
+import secrets
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.consumer import Consumer
+from fastwire.pulsar.namespace import list_topics
+from fastwire.pulsar.request import Kind, SubscribeRequest
+from fastwire.pulsar.topic import parse_topic
+
+from ...backoff import Backoff
+from ...endpoint import LinkLost
+from ...pulsar.refusal import is_for_good
+from ..options import Options
+from ..ranges import DataLossError, Partition, Range
+from .client import Client
+from .link import Link, Request
+from .reading import Entries, is_missing, place_of, position_of, topic_of
+
+__all__ = ["PulsarBroker"]
+
+LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
+MOST_BACKOFF_S = 1.0
+# What a ledger that cannot be counted from here is taken to hold.
+LEDGER_ENTRIES = 50_000
+CLOCK_SKEW_S = 5
+SMOOTHING = 0.2  # of a new figure in a running average
+
+logger = logging.getLogger("fastwire.spark")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One partition's consumer."""
+
+    partition: Partition
+    link: Link
+    consumer_id: int
+    mark: Position | None = None  # everything up to here is acknowledged, where the broker tells
+    acked: Position | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.link.ready and self.consumer_id not in self.link.closed
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first entry behind a position."""
+
+    position: Position
+    time_ms: int
+
+
+class PulsarBroker:
+    """Implements ``Broker``."""
+
+    earliest = PULSAR_EARLIEST
+
+    def __init__(self, client: Client, options: Options) -> None:
+        self._client = client
+        self._options = options
+        self._watches: dict[Partition, _Watch] = {}
+        self._topics: dict[str, int] = {}
+        self._topics_at = -math.inf
+        self._heads: dict[Partition, Position] = {}
+        self._heads_at = -math.inf
+        self._heads_of: set[Partition] = set()  # who was asked for, whether there or not
+        self._entry_rows = 1.0
+        self._row_bytes = 100.0
+        self._sampled = False
+
+    # --- topics
+
+    def partitions(self) -> list[Partition]:
+        """What the query reads now; looked for anew every ``topicRefreshIntervalMs``."""
+        options = self._options
+        if options.assigned is not None:
+            return sorted(options.assigned)
+        now = time.monotonic()
+        if now - self._topics_at >= options.refresh_s:
+            self._topics = self._patiently("finding the partitions", self._find_topics)
+            self._topics_at = now
+        found = []
+        for name, count in self._topics.items():
+            if count:
+                found += [Partition(name, index) for index in range(count)]
+            else:
+                topic = parse_topic(name)
+                found.append(Partition(str(topic.base), topic.partition))
+        return sorted(set(found))
+
+    def _find_topics(self) -> dict[str, int]:
+        names = list(self._options.topics)
+        pattern = self._options.pattern
+        if pattern is not None:
+            answer = self._client.ask(
+                lambda connection, now: connection.request(Kind.LIST_TOPICS, list_topics(pattern, ""), now)
+            )
+            names = sorted({str(topic.base) for topic in pattern.chosen(answer.getTopicsOfNamespaceResponse.topics)})
+        found = {}
+        for name in names:
+            try:
+                found[name] = 0 if parse_topic(name).partition >= 0 else self._client.partitions(name)
+            except FastwireError as exc:
+                if not is_missing(exc):
+                    raise
+        return found
+
+    def topics(self) -> set[str]:
+        """By the names that the options have."""
+        return set(self._topics) if self._options.assigned is None else set()
+
+    # --- heads
+
+    def heads(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+        """Where each partition ends; asked of the brokers every ``offsetPollIntervalMs`` at most."""
+        wanted = list(partitions)
+        now = time.monotonic()
+        if now - self._heads_at >= self._options.poll_s or not self._heads_of.issuperset(wanted):
+            self._heads_of = set(wanted)
+            self._heads = self._patiently("asking where topics end", lambda: self._ask_heads(wanted))
+            self._heads_at = time.monotonic()
+        return {partition: self._heads[partition] for partition in wanted if partition in self._heads}
+
+    def _ask_heads(self, partitions: list[Partition]) -> dict[Partition, Position]:
+        asked = []
+        for partition in partitions:
+            try:
+                watch = self._watch(partition)
+            except FastwireError as exc:
+                if not is_missing(exc):
+                    raise
+                continue
+            asked.append((watch, watch.link.begin(_last_of(watch.consumer_id))))
+        found = {}
+        for watch, request_id in asked:
+            answer = watch.link.answer(request_id)
+            found[watch.partition] = position_of(answer.getLastMessageIdResponse.last_message_id)
+            self._learn(watch, answer.getLastMessageIdResponse)
+        return found
+
+    def _learn(self, watch: _Watch, answer: pb.CommandGetLastMessageIdResponse) -> None:
+        if answer.HasField("consumer_mark_delete_position"):
+            watch.mark = position_of(answer.consumer_mark_delete_position)
+        last = answer.last_message_id
+        rows = last.batch_index + 1 if last.HasField("batch_index") and last.batch_index >= 0 else 1
+        self._entry_rows += SMOOTHING * (rows - self._entry_rows)
+
+    def _watch(self, partition: Partition) -> _Watch:
+        watch = self._watches.get(partition)
+        if watch is not None and not watch.alive:
+            del self._watches[partition]
+            self._client.slots.remove(watch.consumer_id)
+            watch = None
+        if watch is None:
+            self._watches[partition] = watch = self._attach(partition)
+        return watch
+
+    def _attach(self, partition: Partition) -> _Watch:
+        options = self._options
+        topic = str(topic_of(partition))
+        want = SubscribeRequest(
+            topic=topic,
+            subscription=options.subscription or f"{options.prefix}-{secrets.token_hex(5)}",
+            subscription_type=pb.CommandSubscribe.Exclusive,
+            consumer_id=next(self._client.consumer_ids),
+            consumer_name=options.prefix,
+            create=False,
+            reader_from=None if options.subscription else LATEST,
+        )
+        slots = self._client.slots
+        slots.add(want.consumer_id, self._client.log_index(partition), ordered=True)
+        consumer = Consumer(want, slots, 1)
+        link = self._client.owner(topic)
+        link.ask(lambda connection, now: consumer.subscribe(connection, link.link_id, now))
+        return _Watch(partition, link, want.consumer_id)
+
+    # --- places
+
+    def at_time(self, partition: Partition, time_ms: int) -> Position | None:
+        """Read from a little before the time on, until an entry is that young; the youngest is looked at first."""
+        head = self.heads([partition]).get(partition)
+        if head is None or head.b < 0:
+            return None
+        youngest = self._first(partition, Position(head.a, head.b - 1))
+        if youngest is None or youngest.time_ms < time_ms:
+            return None
+
+        def find() -> Position | None:
+            rollback_s = max(1, math.ceil(time.time() - time_ms / 1000) + CLOCK_SKEW_S)
+            entries = self._entries(partition, PULSAR_EARLIEST, rollback_s)
+            try:
+                last = entries.last()
+                for first in self._firsts(entries, last):
+                    if first.time_ms >= time_ms:
+                        return Position(first.position.a, first.position.b - 1)
+                return None
+            finally:
+                entries.close()
+
+        return self._patiently(f"finding a time in {partition}", find)
+
+    def rows(self, partition: Partition, start: Position, end: Position) -> int:
+        """By entries, where both are in one ledger, and the rows of recent entries."""
+        if end <= start:
+            return 0
+        entries = end.b - start.b if start.a == end.a else end.b + 1 + LEDGER_ENTRIES
+        return max(1, round(entries * self._entry_rows))
+
+    def bytes_per_row(self) -> float:
+        """Of the entries that were looked at."""
+        if not self._sampled:
+            for partition, head in self._heads.items():
+                if head.b >= 0:
+                    self._first(partition, Position(head.a, head.b - 1))
+                    break
+        return self._row_bytes
+
+    def limited(self, partition: Partition, start: Position, end: Position, rows: int) -> Position:
+        """Count entries within one ledger; elsewhere ask the broker which entry stands where the limit would be."""
+        entries = max(1, int(rows / self._entry_rows))
+        if start.a != end.a:
+            first = self._first(partition, start)
+            if first is None or first.position >= end:
+                return end
+            start = Position(first.position.a, first.position.b - 1)
+        wanted = Position(start.a, start.b + entries)
+        if start.a == end.a:
+            return min(wanted, end)
+        # Beyond the end of a closed ledger there is nothing that a range could end with: what does come is the end.
+        found = self._first(partition, Position(wanted.a, wanted.b - 1))
+        return end if found is None else min(found.position, end)
+
+    def ranges(self, partition: Partition, start: Position, end: Position, pieces: int) -> list[Range]:
+        """Split by entries, where the broker can tell that all are in one ledger."""
+        held = self._held(partition, start)
+        first, last = start, end
+        if pieces > 1 and start.a != end.a:
+            found = self._first(partition, start)
+            if found is not None:
+                first = Position(found.position.a, found.position.b - 1)
+        cuts = [start]
+        if first.a == last.a:
+            step = (last.b - first.b) / pieces
+            cuts += sorted(
+                {Position(last.a, first.b + round(step * each)) for each in range(1, pieces)} - {first, last}
+            )
+        cuts.append(end)
+        return [
+            Range(
+                system="pulsar",
+                partition=partition,
+                start=one,
+                end=two,
+                start_exists=not held and one != PULSAR_EARLIEST,
+                end_exists=not held and two.b >= 0,
+            )
+            for one, two in pairwise(cuts)
+        ]
+
+    def _held(self, partition: Partition, start: Position) -> bool:
+        """Whether the subscription has kept the broker from deleting anything behind ``start``."""
+        watch = self._watches.get(partition)
+        if watch is None or not self._options.subscription:
+            return False
+        # In front of a ledger stands what the broker makes of the end of the one before when that is deleted.
+        return watch.mark is None or watch.mark <= start or watch.mark.b < 0
+
+    def _first(self, partition: Partition, start: Position) -> _First | None:
+        """The first entry behind ``start``, None if there is none yet."""
+
+        def find() -> _First | None:
+            entries = self._entries(partition, start)
+            try:
+                last = entries.last()
+                if last.b < 0 or last <= start:
+                    return None
+                return next(self._firsts(entries, last), None)
+            finally:
+                entries.close()
+
+        return self._patiently(f"looking into {partition}", find)
+
+    def _entries(self, partition: Partition, start: Position, rollback_s: int = 0) -> Entries:
+        name = f"{self._options.prefix}-look"
+        return Entries(self._client, partition, start, window=1, name=name, rollback_s=rollback_s)
+
+    def _firsts(self, entries: Entries, last: Position) -> Iterator[_First]:
+        """The entries up to ``last``, as they come."""
+        entries.grant()
+        patient_until = time.monotonic() + self._options.patience_s
+        while entries.position < last and not entries.ended:
+            if entries.pump():
+                for chunk in entries.take_all():
+                    yield from self._look(chunk)
+            elif time.monotonic() >= patient_until:
+                raise LinkLost("the broker is silent")
+
+    def _look(self, chunk: Chunk) -> Iterator[_First]:
+        """The entries of ``chunk``; one that cannot be decoded has no time of its own."""
+        found = [_First(letter.position, -1) for letter in chunk.diverted]
+        if chunk.rows:
+            batch = pa.record_batch(chunk)
+            place, times = place_of(batch), batch.column("timestamp").cast(pa.int64())
+            row = 0
+            while row < chunk.rows:
+                position = place(row)
+                found.append(_First(position, times[row].as_py() // 1000))
+                row = bisect_right(range(chunk.rows), position, lo=row, key=place)
+            self._row_bytes += SMOOTHING * (chunk.payload_bytes / chunk.rows - self._row_bytes)
+            self._entry_rows += SMOOTHING * (chunk.rows / len(found) - self._entry_rows)
+            self._sampled = True
+        yield from sorted(found, key=lambda first: first.position)
+
+    # --- acknowledgements
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        """Acknowledge, cumulatively; the cursor follows what Spark has committed, and the backlog shrinks."""
+        if self._options.commits:
+            self._patiently("acknowledging", lambda: self._acknowledge(positions))
+
+    def _acknowledge(self, positions: Mapping[Partition, Position]) -> None:
+        asked = []
+        for partition, position in positions.items():
+            if position.b < 0:
+                continue
+            try:
+                watch = self._watch(partition)
+            except FastwireError as exc:
+                if not is_missing(exc):
+                    raise
+                continue
+            if watch.acked is not None and position <= watch.acked:
+                continue
+            request_id = watch.link.acknowledge(watch.consumer_id, position)
+            asked.append((watch, position, request_id))
+        for watch, position, request_id in asked:
+            if request_id is not None:
+                watch.link.answer(request_id)
+            watch.acked = position
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _patiently(self, what: str, work: Callable[[], T]) -> T:
+        """Do ``work``; what may be otherwise in a moment is tried again, for as long as the query has patience.
+
+        A stream that raises is ended by Spark, and brokers restart.
+        """
+        options = self._options
+        until = time.monotonic() + options.patience_s
+        backoff = Backoff(first_s=options.retry_s, most_s=MOST_BACKOFF_S)
+        while True:
+            try:
+                return work()
+            except FastwireError as exc:
+                if isinstance(exc, DataLossError) or is_missing(exc) or is_for_good(exc):
+                    raise
+                if time.monotonic() >= until and backoff.failures >= options.retries:
+                    raise FastwireError(f"{what}: {exc}") from None
+                if backoff.failures == options.retries:
+                    logger.warning("%s: %s; trying again", what, exc)
+            time.sleep(backoff.next())
+
+
+def _last_of(consumer_id: int) -> Request:
+    return lambda connection, now: connection.get_last_message_id(consumer_id, now)

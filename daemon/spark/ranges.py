@@ -1,0 +1,43 @@
+"""What a task reads: a range of one partition, small and picklable, without a secret in it."""
+
+from dataclasses import dataclass
+
+from fastwire.errors import FastwireError
+from fastwire.position import Position, format_position
+
+__all__ = ["DataLossError", "Partition", "Range"]
+
+
+class DataLossError(FastwireError):
+    """Records that were asked for are not there any more, or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Partition:
+    """One partition of a topic; ``index`` is -1 for a topic that has none."""
+
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return self.topic if self.index < 0 else f"{self.topic} partition {self.index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The records of ``partition`` after ``start`` up to and including ``end``, or whatever positions of a system mean.
+
+    ``start_exists`` and ``end_exists``: if what stands there does not come, it was lost. False where the position is
+    the beginning, was made by arithmetic, or the broker is known to have held everything.
+    """
+
+    system: str
+    partition: Partition
+    start: Position
+    end: Position
+    start_exists: bool = True
+    end_exists: bool = True
+
+    def __str__(self) -> str:
+        start, end = (format_position(self.system, each) for each in (self.start, self.end))
+        return f"{self.partition} from {start} to {end}"

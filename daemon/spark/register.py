@@ -1,0 +1,45 @@
+"""The name that Spark knows: imports nothing compiled, because Spark's look-up of formats imports this first.
+
+If it failed to import, every other format that Spark finds in this way would be gone with it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+__all__ = ["FastwireSource"]
+
+
+class FastwireSource(DataSource):
+    """``spark.read.format("fastwire")`` and ``spark.readStream.format("fastwire")``.
+
+    ``spark.dataSource.register(FastwireSource)`` makes it known where Spark does not find it by itself.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options.items()))
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format``."""
+        return "fastwire"
+
+    def schema(self) -> str:
+        """The columns that the options ask for."""
+        from .options import columns_of
+        from .rows import ddl
+
+        return ddl(columns_of(self.options))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """For ``spark.read``. Raises ConfigError with all that is wrong with the options."""
+        from .datasource import batch_reader
+
+        return batch_reader(self.options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For ``spark.readStream``. Raises ConfigError with all that is wrong with the options."""
+        from .datasource import StreamReader
+
+        return StreamReader(self.options)

@@ -1,0 +1,81 @@
+"""The row as Spark is told of it and as it is handed over: one frozen schema, Arrow batches, no object a record.
+
+From 4.2 on Spark compares the schema of the first batch with the declared one: plain strings, UTC microseconds, nothing
+marked as non-null, columns in order.
+"""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from fastwire.columns.schema import column_names
+
+__all__ = ["DEFAULT_COLUMNS", "Rows", "ddl"]
+
+# Names and types as in Spark's own Kafka source, where it has them.
+_TYPES: dict[str, tuple[str, pa.DataType]] = {
+    "key": ("binary", pa.binary()),
+    "value": ("binary", pa.binary()),
+    "topic": ("string", pa.string()),
+    "partition": ("int", pa.int32()),
+    "offset": ("bigint", pa.int64()),
+    "timestamp": ("timestamp", pa.timestamp("us", "UTC")),
+    "timestampType": ("int", pa.int32()),
+    "headers": (
+        "array<struct<key:string,value:binary>>",
+        pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ),
+    "ledger": ("bigint", pa.int64()),
+    "batchIndex": ("int", pa.int32()),
+    "eventTime": ("timestamp", pa.timestamp("us", "UTC")),
+    "producer": ("string", pa.string()),
+    "sequenceId": ("bigint", pa.int64()),
+    "orderingKey": ("binary", pa.binary()),
+    "schemaVersion": ("binary", pa.binary()),
+    "redeliveryCount": ("int", pa.int32()),
+}
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "ledger", "batchIndex")
+# What tells where a row stands in its range; a connection builds them in any case.
+_PLACE = {"pulsar": frozenset({"ledger", "offset"})}
+
+
+def ddl(columns: Iterable[str]) -> str:
+    """The schema in Spark's words."""
+    return ", ".join(f"{name} {_TYPES[name][0]}" for name in columns)
+
+
+class Rows:
+    """Makes what a connection has built into what Spark expects, for the rows of one topic."""
+
+    def __init__(self, columns: tuple[str, ...], topic: str, most_rows: int, most_bytes: int) -> None:
+        self.schema = pa.schema([pa.field(name, _TYPES[name][1]) for name in columns])
+        self._topic = topic
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._topics = pa.array([], pa.string())
+
+    @staticmethod
+    def built(system: str, columns: Iterable[str]) -> frozenset[str]:
+        """What a connection has to build so that ``columns`` can be made of it."""
+        return (frozenset(columns) & frozenset(column_names(system)) | _PLACE[system]) - {"topic"}
+
+    def batches(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """The rows of ``batch`` in pieces of at most so many rows and about so many bytes; the memory is shared."""
+        arrays = [self._array(batch, field) for field in self.schema]
+        made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows: int = made.num_rows
+        step = min(self._most_rows, max(1, rows * self._most_bytes // max(made.nbytes, 1)))
+        return (made,) if rows <= step else [made.slice(at, step) for at in range(0, rows, step)]
+
+    def _array(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        if field.name == "topic":
+            if len(self._topics) < batch.num_rows:
+                self._topics = pa.repeat(pa.scalar(self._topic), batch.num_rows)
+            return self._topics[: batch.num_rows]
+        array = batch.column(field.name)
+        if field.name == "producer":
+            return array.dictionary_decode()
+        if field.name == "headers":
+            # The same buffers under a type whose keys may be null.
+            return array.cast(field.type)
+        return array

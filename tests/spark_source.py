@@ -1,0 +1,107 @@
+"""What tests of the Spark source share: a broker with numbered entries, options, a range's values."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.pulsar.topic import parse_service_url
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
+from fastwire_daemon.pulsar.settings import ClientSettings
+from fastwire_daemon.spark.options import Options, parse_options
+from fastwire_daemon.spark.pulsar.client import Client
+from fastwire_daemon.spark.pulsar.driver import PulsarBroker
+from fastwire_daemon.spark.pulsar.reading import RangeReader, ReadingRules
+from fastwire_daemon.spark.ranges import Partition, Range
+from fastwire_daemon.spark.rows import Rows
+from tests.source_pipe import entries
+
+__all__ = [
+    "ROWS",
+    "T",
+    "asking",
+    "at",
+    "client",
+    "eventually",
+    "numbers",
+    "options",
+    "part",
+    "read",
+    "reader",
+    "serving",
+]
+
+ROWS = 10  # of an entry
+TOPIC = "persistent://public/default/t"
+T = Partition(TOPIC, -1)
+ALL = frozenset({"key", "value", "partition", "timestamp"})
+
+
+@contextmanager
+def serving(count: int = 0, broker: PulsarDevBroker | None = None, **settings: Any) -> Iterator[PulsarDevBroker]:
+    """A broker in a thread whose topic ``t`` holds ``count`` entries; nobody may have broken a rule in the end."""
+    broker = PulsarDevBroker(PulsarOptions(**({"ledger_entries": 20} | settings))) if broker is None else broker
+    with running(broker):
+        broker.create_topic("t")
+        broker.append("t", entries(0, count, ROWS))
+        yield broker
+    assert broker.violations == []
+
+
+def eventually(condition: Callable[[], bool], patience_s: float = 30.0) -> None:
+    """Wait until ``condition`` holds."""
+    end = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < end, "never happened"
+        time.sleep(0.01)
+
+
+def at(broker: PulsarDevBroker, index: int, topic: str = "t") -> Position:
+    """The position of an entry by its place among all that were ever stored."""
+    return Position(*broker.positions(topic)[index][:2])
+
+
+def client(url: str, **settings: Any) -> Client:
+    return Client(ClientSettings(url=parse_service_url(url), columns=Rows.built("pulsar", ALL), **settings))
+
+
+def part(end: Position, start: Position = PULSAR_EARLIEST, **flags: Any) -> Range:
+    flags = {"start_exists": start != PULSAR_EARLIEST} | flags
+    return Range(system="pulsar", partition=T, start=start, end=end, **flags)
+
+
+def reader(one: Client, wanted: Range, *, patience_s: float = 20.0, fail: bool = True, window: int = 50) -> RangeReader:
+    rules = ReadingRules(window=window, patience_s=patience_s, fail_on_data_loss=fail, name="test")
+    return RangeReader(one, wanted, rules, lambda: False)
+
+
+def read(one: Client, wanted: Range, **rules: Any) -> list[pa.RecordBatch]:
+    return list(reader(one, wanted, **rules).batches())
+
+
+def numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    """The entries that rows are of, in order, each of them whole."""
+    values = [value for batch in batches for value in batch.column("value").to_pylist()]
+    found = [int(value.partition(b":")[0]) for value in values]
+    whole = found[::ROWS]
+    assert [number for number in whole for _ in range(ROWS)] == found
+    assert [int(value.partition(b":")[2]) for value in values] == list(range(ROWS)) * len(whole)
+    return whole
+
+
+def options(url: str, **given: str) -> Options:
+    basic = {"servers": url, "subscribe": "t", "pollTimeoutMs": "20000"}
+    return parse_options(basic | given, streaming=True)
+
+
+@contextmanager
+def asking(url: str, **given: str) -> Iterator[PulsarBroker]:
+    """What the driver asks brokers with."""
+    one = PulsarBroker(client(url), options(url, **({"offsetPollIntervalMs": "0"} | given)))
+    try:
+        yield one
+    finally:
+        one.close()

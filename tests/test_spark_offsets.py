@@ -1,0 +1,95 @@
+"""Offsets as they stand in the checkpoint, and how a budget is shared."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire_daemon.spark.offsets import OffsetError, Offsets, read_offsets
+from fastwire_daemon.spark.planning import pieces, share
+from fastwire_daemon.spark.ranges import Partition
+
+numbers = st.integers(0, (1 << 63) - 1)
+partitions = st.builds(Partition, st.sampled_from(["persistent://p/d/a", "persistent://p/d/b"]), st.integers(-1, 12))
+positions = st.dictionaries(partitions, st.just(PULSAR_EARLIEST) | st.builds(Position, numbers, numbers))
+offsets = st.builds(Offsets, st.just("pulsar"), positions, st.none() | positions, positions)
+
+GOLDEN = (
+    '{"init": {"persistent://p/d/a": {"0": "-1:-1"}}, '
+    '"p": {"persistent://p/d/a": {"0": "12:34", "2": "12:36", "10": "12:35"}}, "sys": "pulsar", "v": 1}'
+)
+
+
+def test_golden() -> None:
+    a = "persistent://p/d/a"
+    found = Offsets(
+        "pulsar",
+        {Partition(a, 2): Position(12, 36), Partition(a, 10): Position(12, 35), Partition(a, 0): Position(12, 34)},
+        {Partition(a, 0): PULSAR_EARLIEST},
+    )
+    assert json.dumps(found.document()) == GOLDEN
+    assert read_offsets(json.loads(GOLDEN), "pulsar") == found
+
+
+@given(offsets)
+def test_what_is_written_is_read(one: Offsets) -> None:
+    assert read_offsets(json.loads(json.dumps(one.document())), "pulsar") == one
+
+
+@given(positions, st.randoms())
+def test_the_text_does_not_depend_on_the_order(one: dict[Partition, Position], random: Any) -> None:
+    items = list(one.items())
+    random.shuffle(items)
+    text = json.dumps(Offsets("pulsar", one).document())
+    assert json.dumps(Offsets("pulsar", dict(items)).document()) == text
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({}, "has version None"),
+        ({"v": 2, "sys": "pulsar", "p": {}}, "has version 2, this fastwire knows 1"),
+        ({"v": 1, "sys": "kafka", "p": {}}, "a checkpoint belongs to one query"),
+        ({"v": 1, "sys": "pulsar"}, "cannot be understood"),
+        ({"v": 1, "sys": "pulsar", "p": {"t": {"0": "x"}}}, "cannot be understood: 'x' is not a position"),
+        ({"v": 1, "sys": "pulsar", "p": {"t": "x"}}, "cannot be understood"),
+    ],
+)
+def test_what_is_not_ours(document: dict[str, Any], said: str) -> None:
+    with pytest.raises(OffsetError, match=said):
+        read_offsets(document, "pulsar")
+
+
+def test_a_batch_knows_where_it_began() -> None:
+    one, two, three = (Partition("t", index) for index in range(3))
+    end = {one: Position(9, 9), two: Position(9, 9), three: Position(9, 9)}
+    moved = Offsets("pulsar", {one: Position(5, 5), two: Position(5, 5)})
+    first = Offsets("pulsar", end, init={one: Position(1, 1), two: Position(2, 2), three: PULSAR_EARLIEST})
+    assert first.begun(moved) == first.init
+    later = Offsets("pulsar", end, new={three: PULSAR_EARLIEST})
+    assert later.begun(moved) == {**moved.positions, three: PULSAR_EARLIEST}
+
+
+backlogs = st.dictionaries(st.builds(Partition, st.just("t"), st.integers(0, 99)), st.integers(1, 1 << 40), min_size=1)
+
+
+@given(st.integers(1, 1 << 30), backlogs)
+def test_nobody_starves(budget: int, backlog: dict[Partition, int]) -> None:
+    shares = share(budget, backlog)
+    assert shares.keys() == backlog.keys()
+    assert min(shares.values()) >= 1
+    assert sum(shares.values()) <= budget + len(backlog)
+    order = sorted(backlog, key=lambda each: backlog[each])
+    assert [shares[each] for each in order] == sorted(shares.values())
+
+
+@given(backlogs, st.integers(1, 500), st.integers(1, 1 << 40))
+def test_pieces_follow_the_rows(rows: dict[Partition, int], least: int, most: int) -> None:
+    assert set(pieces(rows, None, None).values()) == {1}
+    assert all(rows[each] <= count * most for each, count in pieces(rows, None, most).items())
+    split = pieces(rows, least, None)
+    assert min(split.values()) >= 1
+    assert sum(split.values()) >= min(least, len(rows)) - len(rows) / 2

@@ -1,0 +1,162 @@
+"""Options of the Spark source: texts to values, every mistake at once."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+from fastwire.position import Position
+from fastwire_daemon.config import ConfigError
+from fastwire_daemon.spark.options import Where, columns_of, parse_options
+from fastwire_daemon.spark.ranges import Partition
+from fastwire_daemon.spark.rows import ddl
+
+A, B = "persistent://public/default/a", "persistent://public/default/b"
+
+
+def parse(streaming: bool = True, /, **given: str) -> Any:
+    return parse_options({"servers": "pulsar://h:6650", "subscribe": "a"} | given, streaming=streaming)
+
+
+def wrong(streaming: bool = True, /, **given: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(streaming, **given)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_defaults() -> None:
+    found = parse()
+    assert str(found.source.url) == "pulsar://h:6650"
+    assert (found.topics, found.system) == ((A,), "pulsar")
+    assert (found.starting, found.ending) == (Where("latest"), Where("latest"))
+    assert parse(False).starting == Where("earliest")
+    assert found.fail_on_data_loss
+    assert not found.commits
+    assert (found.max_rows, found.max_bytes, found.min_rows, found.min_partitions) == (None, None, None, None)
+    assert (found.patience_s, found.poll_s, found.refresh_s, found.max_delay_s) == (120, 0.2, 60, 900)
+
+
+def test_names_are_told_apart_without_regard_to_case() -> None:
+    found = parse(MAXRECORDSPERTRIGGER="7", failondataloss="False", **{"AUTH.TOKEN": "env:T"})
+    assert found.max_rows == 7
+    assert not found.fail_on_data_loss
+    assert found.source.auth.token.get_secret_value() == "env:T"
+
+
+def test_values() -> None:
+    found = parse(
+        subscribe=" a, b ,a",
+        subscription="s",
+        maxOffsetsPerTrigger="5",
+        maxBytesPerTrigger="2MiB",
+        minOffsetsPerTrigger="3",
+        maxTriggerDelay="5s",
+        pollTimeoutMs="1500",
+    )
+    assert found.topics == (A, B)
+    assert found.commits
+    assert (found.max_rows, found.max_bytes, found.min_rows) == (5, 2 << 20, 3)
+    assert (found.max_delay_s, found.patience_s) == (5, 1.5)
+    assigned = parse_options({"servers": "pulsar://h", "assign": '{"a":[1,0]}'}, streaming=True).assigned
+    assert assigned == frozenset({Partition(A, 0), Partition(A, 1)})
+
+
+def test_beginnings() -> None:
+    assert parse(startingOffsets="earliest").starting == Where("earliest")
+    places = parse(startingOffsets='{"a":{"0":"12:34","1":-2,"2":-1}}').starting
+    assert places.positions == {
+        Partition(A, 0): Position(12, 34),
+        Partition(A, 1): "earliest",
+        Partition(A, 2): "latest",
+    }
+    assert places.kind == "latest"
+    assert parse(False, startingOffsets='{"a":{"0":"1:2"}}').starting.kind == "earliest"
+    assert parse(startingTimestamp="1700000000000", startingOffsets="earliest").starting == Where("time", 1700000000000)
+    assert parse(startingOffsetsByTimestamp='{"a":{"0":5}}').starting.times == {Partition(A, 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subscrbe": "x"}, 'subscrbe: is not an option of this source, did you mean "subscribe"?'),
+        ({"subscribe": "a/b"}, "subscribe: topic 'a/b': a short name is TOPIC or TENANT/NAMESPACE/TOPIC"),
+        (
+            {"subscribe": "non-persistent://p/d/a"},
+            "a non-persistent topic keeps nothing that could be read by position",
+        ),
+        ({"assign": '{"a":[0]}'}, "subscribe and assign: exactly one of subscribe, subscribePattern, assign"),
+        ({"assign": "a"}, 'assign: must be JSON such as {"topic":[0,1]}'),
+        ({"startingOffsets": "newest"}, "startingOffsets: must be earliest, latest or JSON"),
+        ({"startingOffsets": '{"a":{"0":12}}'}, 'startingOffsets: a position is text such as "12:34"'),
+        ({"startingOffsets": '{"a":{"0":"12"}}'}, "startingOffsets: '12' is not a position of pulsar"),
+        ({"startingTimestamp": "soon"}, "startingTimestamp: must be a whole number"),
+        ({"endingOffsets": "latest"}, "endingOffsets: is only for batch queries"),
+        ({"maxRecordsPerTrigger": "0"}, "maxRecordsPerTrigger: must be a whole number of at least 1"),
+        ({"maxRecordsPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "maxOffsetsPerTrigger: is another name"),
+        ({"maxRecordsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger: is more than one trigger"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss: must be true or false"),
+        ({"commitOffsets": "true"}, "commitOffsets: needs a subscription whose cursor is moved"),
+        ({"groupId": "g"}, "groupId: is not an option of Pulsar, which has subscription instead"),
+        ({"columns": "key,vlaue"}, 'columns: "vlaue" is not a column, did you mean "value"?'),
+        ({"system": "kafka"}, 'system: is "kafka", and servers says pulsar'),
+        ({"servers": "kafka://h"}, "servers: kafka:// is not supported by this version"),
+        ({"servers": "h:6650"}, "servers: "),
+        ({"tls.ca": "/nowhere"}, "tls"),
+        ({"auth.tokn": "x"}, "auth.tokn: "),
+        ({"auth": "x"}, "auth: is not an option of this source"),
+    ],
+)
+def test_mistakes(given: dict[str, str], said: str) -> None:
+    assert any(said in each for each in wrong(**given)), wrong(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets: a batch query cannot begin at the latest"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, "startingOffsets: a batch query cannot begin at the latest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets: a batch query cannot end at the earliest"),
+        ({"maxRecordsPerTrigger": "5"}, "maxRecordsPerTrigger: is only for streaming queries"),
+    ],
+)
+def test_mistakes_of_batch_queries(given: dict[str, str], said: str) -> None:
+    assert said in wrong(False, **given)
+
+
+def test_all_mistakes_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({"columns": "x", "minPartitions": "-1", "nonsense": "1"}, streaming=True)
+    assert [problem.key for problem in caught.value.problems] == [
+        "minPartitions",
+        "nonsense",
+        "servers",
+        "columns",
+        "subscribe",
+    ]
+
+
+def test_secrets_are_in_no_message_and_no_text() -> None:
+    secrets = {"auth.token": "s3cret\x00", "auth.password": "s3cret2"}
+    said = wrong(**secrets)
+    assert said
+    assert not any("s3cret" in each for each in said)
+    assert "s3cret" not in repr(parse(**{"auth.token": "s3cret"}))
+
+
+def test_options_travel() -> None:
+    found = parse(subscription="s", **{"auth.token": "s3cret"})
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_columns() -> None:
+    default = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "ledger", "batchIndex"]
+    assert columns_of({}) == tuple(default)
+    assert columns_of({"includeHeaders": "true"}) == (*default[:7], "headers", *default[7:])
+    assert columns_of({"includeMetadata": "false"}) == ("key", "value")
+    assert columns_of({"columns": "offset, VALUE"}) == ("value", "offset")
+    assert len(columns_of({"columns": "*"})) == 16
+    # What is wrong elsewhere is said where all options are looked at.
+    assert columns_of({"nonsense": "1"}) == tuple(default)
+    with pytest.raises(ConfigError, match="columns"):
+        columns_of({"columns": "nope"})
+    assert ddl(("key", "timestamp")) == "key binary, timestamp timestamp"
