@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 __all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", "ReconnectReason"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+STALLING_SETTINGS = ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription")
 
 PipelineState = Literal["starting", "running", "paused", "draining", "stopped", "failed"]
 ReconnectReason = Literal["unreachable", "lost", "closed_by_broker", "silent", "protocol_error", "refused", "other"]
@@ -93,6 +94,11 @@ class _Families:
         self.acks = counter("fastwire_source_acks_sent_total", "Ack commands sent.")
         self.receipts = counter("fastwire_source_ack_receipts_total", "Acks the broker has confirmed.")
         self.reconnects = counter("fastwire_source_reconnects_total", "Connections made again, by reason.", "reason")
+        self.stalls = counter(
+            "fastwire_source_stalls_total",
+            "Times the broker delivered no more until records were acknowledged, by its setting.",
+            "setting",
+        )
         self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
         self.backlog = gauge(
             "fastwire_source_backlog_entries",
@@ -146,6 +152,7 @@ class PipelineMetrics:
         self._committed_rows = families.committed_rows.labels(pipeline)
         self._files = families.files.labels(pipeline)
         self._file_bytes = families.file_bytes.labels(pipeline)
+        self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
         self._superseded = families.superseded.labels(pipeline)
         self._failures = families.failures.labels(pipeline)
         self._disk_full = families.disk_full.labels(pipeline)
@@ -212,6 +219,10 @@ class PipelineMetrics:
         self._committed_rows.inc(rows)
         self._files.inc(files)
         self._file_bytes.inc(file_bytes)
+
+    def stalled(self, setting: str) -> None:
+        """The broker waits for our acks; ``setting`` is the one of its own that says so."""
+        self._stalls[setting].inc()
 
     def superseded(self) -> None:
         """Another writer has landed some of the open roll, which is gone."""

@@ -148,6 +148,7 @@ class Pipeline:
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         self._roll.limit_unacked(unacked)
+        self._metrics.stalled(reason)
         log.warning(
             "the broker delivers no more until records are acknowledged: committing now, and earlier from here on",
             pipeline=self.name,

@@ -41,6 +41,7 @@ def filled() -> DaemonMetrics:
     orders.lag(33, 2)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
+    orders.stalled("maxUnackedMessagesPerConsumer")
     orders.superseded()
     orders.sink_failed()
     orders.disk_full(1.5)
@@ -69,6 +70,7 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_source_connections{p}": 2,
         'fastwire_source_reconnects_total{pipeline="orders",reason="lost"}': 1,
         'fastwire_source_reconnects_total{pipeline="orders",reason="other"}': 1,
+        'fastwire_source_stalls_total{pipeline="orders",setting="maxUnackedMessagesPerConsumer"}': 1,
         f"fastwire_source_backlog_entries{p}": 33,
         f"fastwire_source_behind_logs{p}": 2,
         f"fastwire_roll_open_rows{p}": 10,
@@ -89,7 +91,7 @@ def test_every_fact_has_its_series() -> None:
 def test_names_follow_the_rule() -> None:
     units = (
         "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
-        "logs"
+        "logs|stalls"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):
