@@ -11,7 +11,8 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from tests.brokers.pulsar import BrokerUnavailableError, PulsarBroker
+from tests.brokers.maven import BrokerUnavailableError
+from tests.brokers.pulsar import PulsarBroker
 from tests.keys import key_pair
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client
