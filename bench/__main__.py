@@ -13,7 +13,7 @@ from typing import Any
 
 from .child import ROOT, machine, table
 
-BENCHES = ("scan_decode", "discard", "to_parquet")
+BENCHES = ("scan_decode", "discard", "to_parquet", "spark_job")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -1,0 +1,103 @@
+"""Other versions of Spark: 3.5 and later read what is landed, 4.0 and later run the job. They are downloaded."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.spark.jobs import Job
+from tests.spark.landed import Landed
+from tests.spark.session import OLD_SETTINGS
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+ROOT = Path(__file__).parents[2]
+READERS = ("3.5", "4.0", "4.1", "4.2")
+RUNNERS = ("4.0", "4.1", "4.2")
+
+Installed = Callable[[str], dict[str, str]]
+
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+
+path, checkpoint, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+builder = SparkSession.builder.master("local[2]")
+for key, value in settings.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+plain = spark.read.parquet(path)
+seen = []
+stream = spark.readStream.schema(plain.schema).parquet(path).writeStream.trigger(availableNow=True)
+query = stream.option("checkpointLocation", checkpoint).foreachBatch(
+    lambda frame, batch: seen.extend(bytes(row.value).decode() for row in frame.select("value").collect())
+).start()
+query.awaitTermination()
+values = [bytes(row.value).decode() for row in plain.select("value").collect()]
+print("FOUND " + json.dumps([spark.version, sorted(values), sorted(seen), sorted(plain.dtypes)]))
+"""
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The environment in which one version of PySpark is found before the installed one."""
+    folder = tmp_path_factory.mktemp("sparks")
+
+    def install(version: str) -> dict[str, str]:
+        place = folder / version
+        if not place.exists():
+            command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(place), f"pyspark~={version}.0"]
+            subprocess.run(command, check=True)
+        return {**os.environ, "PYTHONPATH": f"{place}{os.pathsep}{ROOT}", "PYSPARK_PYTHON": sys.executable}
+
+    return install
+
+
+@pytest.mark.parametrize("version", READERS)
+def test_what_is_landed_is_read(installed: Installed, tmp_path: Path, version: str) -> None:
+    landed = Landed(tmp_path / "landed")
+    values = [f"value {number}" for number in range(30)]
+    for first in range(0, 30, 10):
+        landed.add([value.encode() for value in values[first : first + 10]], after=timedelta(hours=first))
+    arguments = [str(landed.path), str(tmp_path / "checkpoint"), json.dumps(OLD_SETTINGS)]
+    done = subprocess.run(
+        [sys.executable, "-c", READ, *arguments], env=installed(version), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    found, plain, seen, types = json.loads(line.removeprefix("FOUND "))
+    assert found.startswith(version)
+    assert plain == seen == sorted(values)
+    assert ["timestamp", "timestamp"] in types
+    assert ["value", "binary"] in types
+
+
+@pytest.mark.parametrize("version", RUNNERS)
+def test_the_job_runs(installed: Installed, tmp_path: Path, version: str) -> None:
+    (tmp_path / "orders.ddl").write_text("order_id BIGINT NOT NULL")
+    job = Job(
+        tmp_path,
+        decode={"format": "json", "schema": tmp_path / "orders.ddl"},
+        dedupe={"key": ["order_id"], "watermark": "1 hour"},
+        output={"partition_by": ["date"]},
+        source={"max_files": 1},
+    )
+    landed = Landed(job.landed)
+    for first in (0, 10):
+        good = [b'{"order_id": %d}' % number for number in range(first, first + 10)]
+        landed.add([*good, good[0], b"bad"])
+    settings = [part for key, value in OLD_SETTINGS.items() for part in ("--conf", f"{key}={value}")]
+    command = [sys.executable, "-m", "fastwire_daemon.cli", "spark", str(job.write()), "--master", "local[2]"]
+    for _ in range(2):  # the second finds nothing to do
+        done = subprocess.run(
+            [*command, *settings], env=installed(version), capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(row["order_id"] for row in job.rows()) == list(range(20))
+    assert len(job.rows(job.bad)) == 2
+    job.verify()

@@ -1,0 +1,141 @@
+"""``fastwire-consume spark`` and ``check`` of jobs, without Spark: what is said before it would start."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire_daemon.spark import job as job_module
+from tests.test_cli import Run, run  # noqa: F401 - a fixture
+
+JOB = """\
+[spark.orders]
+source = {{ dataset = "{folder}/landed" }}
+decode = {{ format = "json", schema = "{folder}/orders.ddl" }}
+dedupe = {{ key = ["order_id"], watermark = "1 hour" }}
+output = {{ path = "{folder}/table", partition_by = ["date"], quarantine = "{folder}/bad", checkpoint = "{folder}/c" }}
+trigger = "30s"
+"""
+PIPELINE = """\
+[pipelines.orders.source]
+url = "pulsar://127.0.0.1:6650"
+topics = ["orders"]
+subscription = "s"
+start = "latest"
+[pipelines.orders.sink]
+type = "discard"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "orders.ddl").write_text("order_id BIGINT")
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(folder=tmp_path))
+    return path
+
+
+def test_check_says_what_a_job_does(run: Run, config: Path, tmp_path: Path) -> None:  # noqa: F811
+    code, out, err = run("check", config)
+    assert (code, err) == (0, "")
+    assert (
+        out
+        == f"""\
+spark.orders
+  from     {tmp_path}/landed, json values
+  once     by order_id, within 1h of the first
+  into     {tmp_path}/table/date=… (dataset), bad rows into {tmp_path}/bad
+  runs     every 30s
+  promise  exactly once: rows and the number of the batch are one commit
+  schema   {tmp_path}/orders.ddl
+the configuration is good (--connect asks the brokers, too)
+"""
+    )
+    assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "No such file or directory"), (b"", "is empty")])
+def test_check_looks_at_the_schema(
+    run: Run,  # noqa: F811
+    config: Path,
+    tmp_path: Path,
+    content: bytes | None,
+    said: str,
+) -> None:
+    schema = tmp_path / "orders.ddl"
+    schema.unlink() if content is None else schema.write_bytes(content)
+    code, out, _ = run("check", config)
+    assert code == 1
+    assert f"  schema   FAILED: {schema}" in out
+    assert said in out
+
+
+def test_check_of_the_machine(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr("fastwire_daemon.checks.find_spec", lambda name: None)
+    code, out, _ = run("check", config, "--connect")
+    assert code == 1
+    assert "  spark    FAILED: not there: pyspark, pandas" in out
+    assert out.count("can hold a dataset") == 2
+
+
+def test_run_needs_a_pipeline(run: Run, config: Path) -> None:  # noqa: F811
+    said = "is required: at least one; `fastwire-consume spark` is what runs jobs on Spark"
+    assert run("run", config) == (78, "", f"{config}: pipelines: {said}\n")
+
+
+def test_spark_needs_a_job(run: Run, config: Path) -> None:  # noqa: F811
+    config.write_text(PIPELINE)
+    assert run("spark", config) == (78, "", f"{config}: spark: is required: at least one table [spark.NAME]\n")
+
+
+def test_jobs_by_name(run: Run, config: Path) -> None:  # noqa: F811
+    assert run("spark", config, "--job", "order") == (78, "", f"{config}: spark.order: there is no such job\n")
+
+
+def test_settings_are_pairs(run: Run, config: Path) -> None:  # noqa: F811
+    code, _, err = run("spark", config, "--conf", "spark.sql.shuffle.partitions")
+    assert code == 2
+    assert "is not KEY=VALUE" in err
+
+
+def test_spark_that_is_missing_is_named(
+    run: Run,  # noqa: F811
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    code, out, err = run("spark", config)
+    assert (code, out) == (78, "")
+    assert err.startswith("PySpark cannot be used: ")
+    assert err.endswith("Install it: pip install '.[spark]'\n")
+
+
+class Session:
+    """As much of a session as the command touches."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+        self.stopped = False
+
+    def setLogLevel(self, level: str) -> None:  # noqa: N802 - Spark's name
+        self.level = level
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_is_passed_on(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:  # noqa: F811
+    session, asked = Session(), dict[str, Any]()
+
+    def open_session(settings: dict[str, str], master: str | None) -> Session:
+        asked.update(settings=settings, master=master)
+        return session
+
+    monkeypatch.setattr(job_module, "open_session", open_session)
+    monkeypatch.setattr(job_module, "run_jobs", lambda session, config, names: asked.update(names=names) or code)
+    assert run("spark", config, "--conf", "a.b=c=d", "--master", "local[1]")[0] == code
+    assert asked == {"settings": {"a.b": "c=d"}, "master": "local[1]", "names": ["orders"]}
+    assert session.stopped
+    assert session.level == "ERROR"
