@@ -347,13 +347,19 @@ def tail(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, or one partition.", show_default=False)],
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="End after N records.")] = None,
     start: Annotated[
-        str, typer.Option("--from", help='earliest, latest, an RFC 3339 time, or of one partition a position: "12:34".')
+        str,
+        typer.Option(
+            "--from", help='earliest, latest, -5m (ago), an RFC 3339 time, or of one partition a position: "12:34".'
+        ),
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
     pattern: Annotated[
         bool, typer.Option("--pattern", help="TOPIC is TENANT/NAMESPACE/REGEX: all topics that match now.")
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="raw: values alone, a line each.")] = Format.PRETTY,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="raw: values alone, a line each. By default pretty on a terminal, else jsonl."),
+    ] = None,
     schemas: Annotated[
         bool, typer.Option("--schemas", help="Show the schemas of the records, too, on standard error.")
     ] = False,
@@ -373,13 +379,37 @@ def tail(
         "url": url,
         **({"topics_pattern": topic} if pattern else {"topics": [topic]}),
         "subscription": "fastwire-tail",
-        "start": {topic: start} if _is_position(start) else start,
+        "start": {topic: start} if _is_position(start) else _time_of(start),
     }
     try:
         source = parse_source(keys | broker.keys())
     except ConfigError as exc:
         refuse(exc, {"url": "URL", "topics": "TOPIC", "topics_pattern": "TOPIC", "start": "--from", "tls": "URL"})
-    asyncio.run(tail_topic(source, count=count, until_end=until_end, form=form.value, schemas=schemas))
+    chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
+    asyncio.run(
+        tail_topic(
+            source,
+            count=count,
+            until_end=until_end,
+            form=chosen.value,
+            schemas=schemas,
+        )
+    )
+
+
+def _time_of(text: str) -> str:
+    """So long ago, ``-5m``, as a time; anything else as it stands."""
+    from datetime import UTC, datetime, timedelta
+
+    from .config import parse_duration
+
+    if not text.startswith("-"):
+        return text
+    try:
+        ago = timedelta(seconds=parse_duration(text[1:]))
+        return (datetime.now(UTC) - ago).isoformat()
+    except (ValueError, OverflowError):
+        return text
 
 
 def _is_position(text: str) -> bool:

@@ -24,6 +24,7 @@ __all__ = ["TailFormat", "tail"]
 
 TailFormat = Literal["pretty", "jsonl", "raw"]
 MEMORY = 64 << 20
+WIDE = 100  # letters of a value that stay in one line
 
 
 async def tail(
@@ -140,8 +141,22 @@ def _pretty(row: dict[str, Any]) -> bytes:
         head += f"  key={_shown(row['key'])}"
     for header in row["headers"] or ():
         head += f"  {header['key']}={_shown(header['value'])}"
-    value = "(tombstone)" if row["value"] is None else _shown(row["value"])
+    if row["eventTime"] is not None:
+        head += f"  event={row['eventTime']}"
+    value = "(tombstone)" if row["value"] is None else _decoded(row["value"])
     return f"{head}\n    {value}\n".encode()
+
+
+def _decoded(cell: Any) -> str:
+    """A value: JSON that does not fit into a line over several, everything else as it is."""
+    text = _shown(cell)
+    if len(text) <= WIDE or not isinstance(cell, str) or cell[:1] not in ("{", "["):
+        return text
+    try:
+        lines = orjson.dumps(orjson.loads(cell), option=orjson.OPT_INDENT_2).decode().split("\n")
+    except orjson.JSONDecodeError:
+        return text
+    return "\n    ".join(map(_shown, lines))
 
 
 def _shown(cell: Any) -> str:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -474,9 +475,29 @@ def test_tail_shows_records_and_leaves_no_trace(run: Run, broker: PulsarDevBroke
     assert len(rows) == 3
     assert {row["topic"] for row in rows} == {"persistent://public/default/orders"}
     code, out, _ = run("tail", *url, "-n", "1")
+    assert json.loads(out)["batchIndex"] == 0  # no terminal
+    code, out, _ = run("tail", *url, "-n", "1", "--format", "pretty")
     assert re.match(r"2023-11-14T22:13:20\S*Z  public/default/orders-[01] \d+:0:0  key=\S+\n    \{.*\}\n$", out)
     assert broker.subscriptions("orders-partition-0") == []
     assert broker.violations == []
+
+
+def test_tail_lays_out_what_is_json_and_shows_times(run: Run, broker: PulsarDevBroker) -> None:
+    broker.create_topic("wide")
+    now_ms = int(time.time() * 1000)
+    json_ = b'{"a": [1, "%s"], "b": "\\u001b"}' % (b"x" * 100)
+    for value, ago_s in ((b"old", 600), (json_, 60), (b"[" + b"y" * 200, 30)):
+        record = Record(value=value, event_time=1_700_000_000_000, properties=[("p", "q")])
+        when = now_ms - ago_s * 1000
+        broker.append("wide", [encode_single_entry(record, producer_name="p", sequence_id=ago_s, publish_time=when)])
+    code, out, _ = run("tail", broker.url, "wide", "--from", "-5m", "--until-end", "--format", "pretty")
+    assert code == 0
+    lines = out.splitlines()
+    laid_out = ["{", '"a": [', "1,", f'"{"x" * 100}"', "],", '"b": "\\u001b"', "}"]
+    assert [line.strip() for line in lines[1:-2]] == laid_out
+    assert lines[-1] == "    [" + "y" * 200  # no JSON
+    assert all(line.endswith("  p=q  event=2023-11-14T22:13:20.000000Z") for line in (lines[0], lines[-2]))
+    assert run("tail", broker.url, "wide", "--from", "-5x")[0] == 2
 
 
 def test_tail_shows_each_schema_before_its_records(run: Run, broker: PulsarDevBroker) -> None:

@@ -9,8 +9,9 @@ from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
 from fastwire.pulsar.redelivery import RedeliveryBackoff
 
 from .client import Client, connect
-from .consumer import Consumer, ConsumerOptions, Delivery
+from .consumer import Consumer, Delivery
 from .member import AckRefused
+from .options import ConsumerOptions
 from .reader import Reader
 
 __all__ = [

@@ -15,8 +15,9 @@ from fastwire.wire.pool import Pool
 from ..auth import Credentials, credentials
 from ..config import AuthConfig, TlsConfig
 from ..tls import ClientTls
-from .consumer import Consumer, ConsumerOptions
+from .consumer import Consumer
 from .intake import Intake, together
+from .options import ConsumerOptions
 from .producer import TopicProducer
 from .quiet import QuietCluster
 from .reader import Reader, ReadFrom

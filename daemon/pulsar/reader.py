@@ -185,6 +185,7 @@ class Reader(Intake):
             consumer_name=self._name,
             create=False,
             reader_from=PULSAR_EARLIEST,
+            latest=True,  # what a broker does with a place beyond the end, the latest included
             read_compacted=self._compacted,
         )
 

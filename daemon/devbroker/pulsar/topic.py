@@ -96,7 +96,10 @@ def place_to_start(topic: Topic, request: pb.CommandSubscribe) -> int:
     if request.start_message_rollback_duration_sec:
         return topic.find_time(time.time_ns() // 1_000_000 - request.start_message_rollback_duration_sec * 1000)
     if not request.durable and request.HasField("start_message_id"):
-        return index_of(topic, request.start_message_id)
+        index = index_of(topic, request.start_message_id)
+        if index < topic.log.end:
+            return index
+        # As on a real broker, a place beyond the end, the latest included, leaves it to the initial position.
     return topic.log.start if request.initialPosition == pb.CommandSubscribe.Earliest else topic.log.end
 
 
