@@ -162,7 +162,7 @@ def _finish(
     *,
     whole: bool = False,
 ) -> None:
-    described = metadata.SerializeToString()
+    described = metadata.SerializePartialToString()  # what is missing in it is told as damage, by the scanner
     while not to.finish(entry, described, payload, whole=whole):
         hand_on()
 
