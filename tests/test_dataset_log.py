@@ -215,3 +215,14 @@ def test_the_newest_sound_checkpoint_is_taken(tmp_path: Path) -> None:
     (folder / "000000000006.json").write_bytes(b"\x1f\x8bdamaged")
     (folder / "notes.txt").write_text("")
     assert newest_checkpoint(storage) == some_checkpoint(4)
+
+
+def test_spans_that_leave_held_parts_out_keep_saying_so() -> None:
+    log = Log("pulsar", "c", "persistent://public/default/t", "-1", "0")
+    spans = (
+        Span(log, Position(3, 5), Position(3, 6), 1, None, Position(3, 4)),
+        Span(log, Position(3, 6), Position(3, 7), 1, Gap(Position(4, 0), "why"), Position(3, 2)),
+        Span(log, Position(4, 0), Position(4, 1), 1, Gap(Position(4, 9), "why")),
+    )
+    entry = LogEntry(writer="0123456789abcdef", roll=1, at="2026-01-01T00:00:00.000Z", spans=spans)
+    assert LogEntry.decode(entry.encode(), "it").spans == spans
