@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire.errors import FastwireError
+from fastwire.pulsar.payload import Record, encode_chunks
 from fastwire.pulsar.request import BrokerError
 from fastwire_daemon.pulsar import MessageId, RedeliveryBackoff, connect
 from tests.client_scene import playing, run, take, values
@@ -416,5 +417,22 @@ def test_cancelled_anywhere_it_closes_in_order() -> None:
                 await asyncio.gather(task, return_exceptions=True)
                 await consumer.close()
                 assert broker.consumers("t", "s") == [] if broker.subscriptions("t-partition-0") else True
+
+    run(main)
+
+
+def test_parts_of_a_message_are_done_with_it() -> None:
+    async def main() -> None:
+        async with playing() as (broker, client):
+            whole = Record(value=b"x" * 1000)
+            parts = encode_chunks(whole, chunk_bytes=300, producer_name="p", sequence_id=7, publish_time=1)
+            broker.append("t", [entry(0), *parts, entry(1)])
+            async with client.subscribe("t", "s", start="earliest") as consumer:
+                (chunk,) = await take(consumer, 21)
+                assert sorted(map(len, values(chunk)))[-1] == 1000
+                await chunk.ack(range(20), receipt=True)
+                assert broker.backlog("t", "s") > 0
+                await chunk.ack(20, receipt=True)
+                assert broker.backlog("t", "s") == 0
 
     run(main)

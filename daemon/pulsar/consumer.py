@@ -50,12 +50,13 @@ class Delivery:
     an entry again as a whole, but rows that were acknowledged do not come out here again.
     """
 
-    __slots__ = ("_chunk", "_consumer", "moves")
+    __slots__ = ("_chunk", "_consumer", "done", "moves")
 
     def __init__(self, chunk: Chunk, consumer: "Consumer", moves: int) -> None:
         self._chunk = chunk
         self._consumer = consumer
         self.moves = moves  # seeks before it
+        self.done = 0  # rows that were acknowledged, as bits
 
     def __arrow_c_schema__(self) -> object:
         return self._chunk.__arrow_c_schema__()
@@ -222,8 +223,28 @@ class Consumer(Intake):
                 if member := self._current(number, delivery):
                     member.acknowledge_elements(ledger, entry, held, done, tell=self.options.batch_index_acks)
                     touched.add(number)
+            touched |= self._finish(delivery, rows)
         if receipt:
             await self._receipts(touched)
+
+    def _finish(self, delivery: Delivery, rows: Rows) -> set[int]:
+        """When all rows are done, so is what has none: parts of chunked messages before the last one, markers."""
+        chunk, touched = delivery.chunk, set()
+        for first, end in _ranges(chunk.rows, rows):
+            delivery.done |= ((1 << end - first) - 1) << first
+        if delivery.done + 1 == 1 << chunk.rows:
+            seen = {one[:3] for one in chunk.elements(0, chunk.rows)}
+            for number, runs in self._runs(chunk).items():
+                bare = [
+                    (ledger, at, at)
+                    for ledger, start, last in runs
+                    for at in range(start, last + 1)
+                    if (number, ledger, at) not in seen
+                ]
+                if bare and (member := self._current(number, delivery)):
+                    member.acknowledge(bare)
+                    touched.add(number)
+        return touched
 
     async def acknowledge_to(self, delivery: Delivery, row: int | None = None, *, receipt: bool = False) -> None:
         """See ``Delivery.ack_to``."""
