@@ -51,6 +51,16 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("schemaVersion", 14, "constant", nullable=True),
         Column("redeliveryCount", 15, "constant"),
     ),
+    "kafka": (
+        _KEY,
+        _VALUE,
+        _TOPIC,
+        _PARTITION,
+        Column("offset", 4, "counter", stats=True),
+        Column("timestamp", 5, "counter", stats=True),
+        _TIMESTAMP_TYPE,
+        _HEADERS,
+    ),
 }
 
 

@@ -9,6 +9,12 @@ cdef enum Codec:                 # our numbers; each system maps its own onto th
     CODEC_ZLIB = 2
     CODEC_ZSTD = 3
     CODEC_SNAPPY_RAW = 4
+    CODEC_GZIP = 5
+    CODEC_LZ4_FRAME = 6
+    CODEC_SNAPPY_XERIAL = 7
+
+
+cdef bint is_xerial(const uint8_t* data, Py_ssize_t size) noexcept nogil   # the framing of Java's snappy streams
 
 
 cdef class Window:
@@ -31,5 +37,9 @@ cdef class Decompressor:
     cdef const uint8_t* decompress(
         self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t out_size
     ) except NULL
+    cdef const uint8_t* inflate(self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t* out_size) except NULL
+    cdef uint32_t crc32(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE
+    cdef int64_t snappy_block(self, const uint8_t* data, Py_ssize_t size, int64_t at) except -1
+    cdef int64_t xerial(self, const uint8_t* data, Py_ssize_t size) except -1
     cdef int reserve(self, int64_t size) except -1
     cdef void shrink(self) noexcept

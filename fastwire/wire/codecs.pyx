@@ -8,13 +8,18 @@ import zlib
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 from fastwire.wire.pool cimport Pool, fw_give, fw_take
+from fastwire.wire.varint cimport fw_u32be, fw_varint
 
 from cramjam import DecompressionError
+from cramjam import gzip as _gzip
 from cramjam import lz4 as _lz4
 from cramjam import snappy as _snappy
+from cramjam import zstd as _zstd
 from crc32c import crc32c as _crc32c
 from zstandard import ZstdDecompressor, ZstdError
 
@@ -31,7 +36,12 @@ cdef enum:
     ZLIB_RATIO = 1032            # 258 bytes from 2 bits
     SNAPPY_RATIO = 32            # a copy of 64 bytes takes 2 to 3 bytes
     ZSTD_RATIO = 32_768          # a block of 128 KiB that repeats one byte takes 4
+    FIRST_RATIO = 6              # the first guess where nobody announces a size
+    FIRST_SCRATCH = 65_536
+    XERIAL_HEAD = 16             # magic, version and compatible version
     SCRATCH_KEPT = 4 << 20       # a larger scratch is given back when the entry is decoded
+
+cdef const char* XERIAL = b"\x82SNAPPY\0"
 
 
 cdef int64_t zstd_content_size(const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -50,6 +60,10 @@ cdef int64_t zstd_content_size(const uint8_t* data, Py_ssize_t size) noexcept no
     for i in range(width):
         value |= <uint64_t>data[at + i] << (8 * i)
     return <int64_t>(value + 256 if width == 2 else value)
+
+
+cdef bint is_xerial(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    return size >= XERIAL_HEAD and memcmp(data, XERIAL, 8) == 0
 
 
 @cython.final
@@ -174,3 +188,92 @@ cdef class Decompressor:
         if len(self._held) != out_size:
             raise CorruptEntryError("DecompressionError", f"gave {len(self._held)} bytes, {out_size} were announced")
         return <const uint8_t*><char*>self._held
+
+    cdef uint32_t crc32(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
+        """The older sum, CRC-32 of IEEE."""
+        self._input.at = <uint8_t*>data
+        self._input.size = size
+        return zlib.crc32(self._input)
+
+    cdef const uint8_t* inflate(
+        self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t* out_size
+    ) except NULL:
+        """All that ``data`` becomes, valid until the next call, where nobody announces how much that is.
+
+        The scratch grows until it fits, to what the codec can make of so many bytes at best, and to MAX_OUTPUT. Raises
+        CorruptEntryError, named as in ``decompress``.
+        """
+        cdef int64_t most, room
+        cdef object module
+        if codec == CODEC_SNAPPY_RAW or codec == CODEC_SNAPPY_XERIAL:
+            out_size[0] = self.xerial(data, size) if codec == CODEC_SNAPPY_XERIAL else self.snappy_block(data, size, 0)
+            return self._scratch
+        if codec == CODEC_GZIP:
+            module, most = _gzip, ZLIB_RATIO
+        elif codec == CODEC_LZ4_FRAME:
+            module, most = _lz4, LZ4_RATIO
+        elif codec == CODEC_ZSTD:
+            module, most = _zstd, ZSTD_RATIO
+        else:
+            raise CorruptEntryError("DecompressionError", f"unknown codec {codec}")
+        most = min((size + 16) * most, MAX_OUTPUT)
+        room = max(size * FIRST_RATIO, FIRST_SCRATCH, self._scratch_size)
+        while True:
+            room = min(room, most)
+            self.reserve(room)
+            self._input.at = <uint8_t*>data
+            self._input.size = size
+            self._output.at = self._scratch
+            self._output.size = min(self._scratch_size, most)
+            try:
+                out_size[0] = module.decompress_into(self._input, self._output)
+                return self._scratch
+            except DecompressionError as exc:
+                if "write whole buffer" not in str(exc):
+                    raise CorruptEntryError("DecompressionError", str(exc)) from None
+            if self._output.size >= most:
+                raise CorruptEntryError("UncompressedSizeCorruption", f"becomes more than {most} bytes")
+            room = self._output.size * 4
+
+    cdef int64_t snappy_block(self, const uint8_t* data, Py_ssize_t size, int64_t at) except -1:
+        """One raw block to the scratch, behind ``at`` bytes that must stay; returns the bytes there are then."""
+        cdef uint64_t announced = 0
+        cdef const uint8_t* held
+        if fw_varint(data, data + size, &announced) is NULL or announced > <uint64_t>(size + 16) * SNAPPY_RATIO:
+            raise CorruptEntryError(
+                "UncompressedSizeCorruption", f"announces {announced} bytes, {size} compressed ones cannot become that"
+            )
+        if at + <int64_t>announced > MAX_OUTPUT:
+            raise CorruptEntryError("UncompressedSizeCorruption", f"becomes more than {MAX_OUTPUT} bytes")
+        if at + <int64_t>announced > self._scratch_size or self._scratch is NULL:
+            kept = PyBytes_FromStringAndSize(<const char*>self._scratch, at) if at else b""
+            self.reserve(max((at + <int64_t>announced) * 2, FIRST_SCRATCH))
+            held = <const uint8_t*><const char*>kept
+            memcpy(self._scratch, held, <size_t>at)
+        self._input.at = <uint8_t*>data
+        self._input.size = size
+        self._output.at = self._scratch + at
+        self._output.size = <Py_ssize_t>announced
+        try:
+            if announced and <uint64_t>_snappy.decompress_raw_into(self._input, self._output) != announced:
+                raise CorruptEntryError("DecompressionError", f"gave not the {announced} bytes that were announced")
+        except DecompressionError as exc:
+            raise CorruptEntryError("DecompressionError", str(exc)) from None
+        return at + <int64_t>announced
+
+    cdef int64_t xerial(self, const uint8_t* data, Py_ssize_t size) except -1:
+        """Raw blocks, each behind its size, as Java's streams write them (kafka 8)."""
+        cdef int64_t made = 0
+        cdef Py_ssize_t at = XERIAL_HEAD
+        cdef Py_ssize_t block
+        self.reserve(FIRST_SCRATCH)
+        while at < size:
+            if size - at < 4:
+                raise CorruptEntryError("DecompressionError", "a snappy stream ends inside a block's size")
+            block = fw_u32be(data + at)
+            at += 4
+            if block > size - at:
+                raise CorruptEntryError("DecompressionError", f"a snappy block of {block} bytes, {size - at} present")
+            made = self.snappy_block(data + at, block, made)
+            at += block
+        return made

@@ -1,0 +1,28 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from fastwire.columns.builder cimport Columns
+from fastwire.columns.chunk cimport Chunk, Places
+from fastwire.columns.logs cimport LogTable
+from fastwire.wire.pool cimport Pool
+
+cdef enum:
+    CHUNK_ROWS = 16_384
+    CHUNK_BYTES = 4 << 20
+    OUTPUT_CAP_BYTES = 8 << 20   # of one read: a MiB of zstd may become twenty, and the loop has others to serve
+
+
+cdef class OpenChunk:
+    cdef Pool pool
+    cdef LogTable table
+    cdef Columns columns
+    cdef Places places
+    cdef list diverted
+    cdef int64_t diverted_bytes
+    cdef uint64_t number         # of the chunk that is open: a slot whose span is in an older one begins a new span
+    cdef bint empty(self) noexcept
+    cdef bint full(self, int64_t rows, int64_t nbytes) noexcept
+    cdef int begin(self) except -1
+    cdef int divert(self, letter) except -1
+    cdef Chunk take(self)
+    cdef void drop(self) noexcept
+    cdef void next(self) noexcept

@@ -1,0 +1,12 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from fastwire.columns.builder cimport Columns
+from fastwire.kafka.records cimport RowPlace
+from fastwire.wire.codecs cimport Decompressor
+
+cdef enum:
+    LEGACY_HEAD = 26             # the smallest message: magic 0 without key and value
+
+cdef int put_message(
+    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* next_offset
+) except -1

@@ -1,0 +1,250 @@
+"""Records of a batch to rows (kafka 6).
+
+A batch of magic 2 is a head of 61 bytes and its records, which may be compressed as one block. A record::
+
+    varint length | i8 attributes | varint timestamp delta | varint offset delta
+    varint key size, key | varint value size, value        -1 = null
+    varint headers, each: varint size, key | varint size, value
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from fastwire.columns.builder cimport (
+    HAS_HEADERS,
+    HAS_KEY,
+    HAS_OFFSET,
+    HAS_PARTITION,
+    HAS_TIMESTAMP,
+    HAS_TIMESTAMP_TYPE,
+    HAS_TOPIC,
+    HAS_VALUE,
+    VAR_KEY,
+    VAR_VALUE,
+    Columns,
+    Mark,
+    cells_put,
+    columns_mark,
+    columns_reserve,
+    columns_rewind,
+    fill32,
+    header_put,
+    headers_close,
+    is_utf8,
+)
+from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_fail
+from fastwire.wire.varint cimport fw_u32be, fw_varint
+
+cdef enum:
+    SMALLEST_RECORD = 7          # a length and six fields of one byte: bounds what a count may claim
+    LAST_MILLI = 253402300799999      # the end of the year 9999, and the beginning of year 1: no reader shows more
+    FIRST_MILLI = -62135596800000
+
+
+cdef inline int64_t micros(int64_t milli) noexcept nogil:
+    return (LAST_MILLI if milli > LAST_MILLI else FIRST_MILLI if milli < FIRST_MILLI else milli) * 1000
+
+
+cdef inline int64_t i64be(const uint8_t* p) noexcept nogil:
+    return <int64_t>((<uint64_t>fw_u32be(p)) << 32 | fw_u32be(p + 4))
+
+
+cdef inline int64_t zigzag(uint64_t raw) noexcept nogil:
+    return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+
+
+cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:
+    """The head at ``p``, where BATCH_HEAD bytes are."""
+    head.base_offset = i64be(p)
+    head.size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
+    head.leader_epoch = <int32_t>fw_u32be(p + 12)
+    head.magic = p[MAGIC_AT]
+    head.attributes = <int16_t>(p[21] << 8 | p[22])
+    head.offsets = <int64_t><int32_t>fw_u32be(p + 23) + 1
+    head.base_timestamp = i64be(p + 27)
+    head.max_timestamp = i64be(p + 35)
+    head.producer_id = i64be(p + 43)
+    head.count = <int32_t>fw_u32be(p + 57)
+
+
+cdef const uint8_t* put_headers(
+    Columns* c, int64_t row, int64_t count, const uint8_t* p, const uint8_t* end, int* status
+) noexcept nogil:
+    """The headers at ``p``; returns the byte behind them, or NULL and why."""
+    cdef int64_t first = c.headers
+    cdef int64_t i, key_size, value_size
+    cdef uint64_t raw = 0
+    cdef const uint8_t* key
+    cdef bint wanted = c.mask & HAS_HEADERS
+    status[0] = DAMAGED
+    for i in range(count):
+        p = fw_varint(p, end, &raw)
+        key_size = zigzag(raw)
+        if p is NULL or key_size < 0 or key_size > end - p:
+            return NULL
+        key = p
+        p = fw_varint(p + key_size, end, &raw)
+        value_size = zigzag(raw)
+        if p is NULL or value_size < -1 or value_size > end - p:
+            return NULL
+        if wanted:
+            if not is_utf8(key, key_size):
+                status[0] = NOT_UTF8
+                return NULL
+            if header_put(c, key, key_size, p if value_size >= 0 else NULL, value_size if value_size > 0 else 0):
+                status[0] = NO_MEMORY
+                return NULL
+        if value_size > 0:
+            p += value_size
+    if wanted:
+        headers_close(c, row, first)
+    return p
+
+
+cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, const uint8_t* p, const uint8_t* end,
+                    const uint8_t* edge, int64_t* last_delta) noexcept nogil:
+    """One record, whose length was read; ``edge`` is the end of the block."""
+    cdef uint64_t raw = 0
+    cdef int64_t milli, delta, key_size, value_size, headers
+    cdef int64_t row = c.rows
+    cdef const uint8_t* key
+    cdef const uint8_t* value
+    cdef int status = DAMAGED
+    if end - p < 1:
+        return DAMAGED
+    p = fw_varint(p + 1, end, &raw)
+    if p is NULL:
+        return DAMAGED
+    milli = <int64_t>(<uint64_t>head.base_timestamp + <uint64_t>zigzag(raw))      # anything may stand there: it wraps
+    p = fw_varint(p, end, &raw)
+    if p is NULL:
+        return DAMAGED
+    # Offsets ascend, and stay within what the head says: else a row would have the identity of another.
+    delta = zigzag(raw)
+    if delta <= last_delta[0] or delta >= head.offsets:
+        return DAMAGED
+    last_delta[0] = delta
+    p = fw_varint(p, end, &raw)
+    key_size = zigzag(raw)
+    if p is NULL or key_size < -1 or key_size > end - p:
+        return DAMAGED
+    key = p
+    p = fw_varint(p + (key_size if key_size > 0 else 0), end, &raw)
+    value_size = zigzag(raw)
+    if p is NULL or value_size < -1 or value_size > end - p:
+        return DAMAGED
+    value = p
+    p = fw_varint(p + (value_size if value_size > 0 else 0), end, &raw)
+    headers = zigzag(raw)
+    if p is NULL or headers < 0 or headers * 2 > end - p:
+        return DAMAGED
+    if head.base_offset + delta < place.offset:
+        return DECODED
+    if row >= c.capacity and columns_reserve(c, 1):
+        return NO_MEMORY
+    if value_size >= 0 and c.mask & HAS_VALUE and cells_put(c, VAR_VALUE, row, value, value_size, edge):
+        return NO_MEMORY
+    if key_size >= 0 and c.mask & HAS_KEY and cells_put(c, VAR_KEY, row, key, key_size, edge):
+        return NO_MEMORY
+    if headers:
+        p = put_headers(c, row, headers, p, end, &status)
+        if p is NULL:
+            return status
+    if p != end:
+        return DAMAGED
+    if c.mask & HAS_OFFSET:
+        c.offset[row] = head.base_offset + delta
+    if c.mask & HAS_TIMESTAMP:
+        c.timestamp[row] = micros(head.max_timestamp if head.attributes & LOG_APPEND_TIME else milli)
+    c.payload += value_size if value_size > 0 else 0
+    c.rows = row + 1
+    return DECODED
+
+
+cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil:
+    """Append the rows of one batch; ``r`` spans its decompressed records. All of them, or none and a reason."""
+    cdef Mark mark
+    cdef int64_t first = c.rows
+    cdef int64_t most = (r.end - r.pos) // SMALLEST_RECORD + 1
+    cdef int64_t size
+    cdef int64_t last_delta = -1
+    cdef uint64_t raw = 0
+    cdef int32_t i
+    cdef int status = DECODED
+    cdef const uint8_t* p = r.pos
+    cdef const uint8_t* end = r.end
+    cdef const uint8_t* next_one
+    if head.count < 0:
+        reader_fail(r, FAULT_LENGTH, head.count)
+        return DAMAGED
+    if columns_reserve(c, head.count if head.count < most else most):
+        return NO_MEMORY
+    columns_mark(c, &mark)
+    for i in range(head.count):
+        next_one = fw_varint(p, end, &raw)
+        size = zigzag(raw)
+        if next_one is NULL or size < 0 or size > end - next_one:
+            status = DAMAGED
+            break
+        status = put_record(c, head, place, next_one, next_one + size, end, &last_delta)
+        if status:
+            break
+        p = next_one + size
+    r.pos = p
+    if status == DECODED and p != end:
+        status = DAMAGED
+    if status:
+        if status == DAMAGED:
+            reader_fail(r, FAULT_LENGTH if p != end else FAULT_TRUNCATED, 1)
+        columns_rewind(c, &mark)
+        return status
+    if c.mask & HAS_TOPIC:
+        fill32(c.topic, first, c.rows, place.topic)
+    if c.mask & HAS_PARTITION:
+        fill32(c.partition, first, c.rows, place.partition)
+    if c.mask & HAS_TIMESTAMP_TYPE:
+        fill32(c.timestamp_type, first, c.rows, 1 if head.attributes & LOG_APPEND_TIME else 0)
+    return DECODED
+
+
+cdef int put_row(
+    Columns* c, const RowPlace* place, int64_t offset, int64_t milli, int32_t milli_type,
+    const uint8_t* key, int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* edge,
+) noexcept nogil:
+    """One message of the older formats, which have no headers; sizes of -1 are null."""
+    cdef int64_t row = c.rows
+    if columns_reserve(c, 1):
+        return NO_MEMORY
+    if value_size >= 0 and c.mask & HAS_VALUE and cells_put(c, VAR_VALUE, row, value, value_size, edge):
+        return NO_MEMORY
+    if key_size >= 0 and c.mask & HAS_KEY and cells_put(c, VAR_KEY, row, key, key_size, edge):
+        return NO_MEMORY
+    if c.mask & HAS_OFFSET:
+        c.offset[row] = offset
+    if c.mask & HAS_TIMESTAMP:
+        c.timestamp[row] = micros(milli)
+    if c.mask & HAS_TOPIC:
+        c.topic[row] = place.topic
+    if c.mask & HAS_PARTITION:
+        c.partition[row] = place.partition
+    if c.mask & HAS_TIMESTAMP_TYPE:
+        c.timestamp_type[row] = milli_type
+    c.payload += value_size if value_size > 0 else 0
+    c.rows = row + 1
+    return DECODED
+
+
+cdef int32_t control_type(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """What the one record of a control batch marks (kafka 6.1): 0 abort, 1 commit; -1 where it cannot be read."""
+    cdef uint64_t raw = 0
+    cdef int i
+    p = fw_varint(p, end, &raw)      # length
+    if p is NULL or end - p < 1:
+        return -1
+    p += 1                           # attributes
+    for i in range(3):               # timestamp delta, offset delta, key size
+        p = fw_varint(p, end, &raw)
+        if p is NULL:
+            return -1
+    if zigzag(raw) < 4 or end - p < 4:
+        return -1
+    return <int32_t><int16_t>(p[2] << 8 | p[3])

@@ -1,0 +1,759 @@
+"""The hot loop of a Kafka connection: Fetch responses to columns in place, batch by batch, as their bytes come.
+
+A response need not be there as a whole: each complete batch is decoded, and its bytes are free for the next read. What
+stands around the batches is read piece by piece (kafka 5, Fetch)::
+
+    i32 size | i32 correlation id | throttle, error, session | topics: name or id | partitions: numbers, records, tags
+
+Every other response is handed out as bytes.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from fastwire.columns.chunk cimport Chunk, SpanRow, places_open_span, places_run
+from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.kafka.legacy cimport put_message
+from fastwire.kafka.records cimport (
+    BATCH_HEAD,
+    CODEC_MASK,
+    CONTROL,
+    DAMAGED,
+    MAGIC_AT,
+    NO_MEMORY,
+    SMALLEST_BATCH,
+    TRANSACTIONAL,
+    BatchHead,
+    RowPlace,
+    control_type,
+    put_records,
+    read_batch_head,
+)
+from fastwire.kafka.slot cimport Slot, SlotTable
+from fastwire.wire.codecs cimport (
+    CODEC_GZIP,
+    CODEC_LZ4_FRAME,
+    CODEC_SNAPPY_RAW,
+    CODEC_SNAPPY_XERIAL,
+    CODEC_ZSTD,
+    Codec,
+    Decompressor,
+    is_xerial,
+)
+from fastwire.wire.pool cimport Pool
+from fastwire.wire.reader cimport (
+    FAULT_LENGTH,
+    FAULT_TRUNCATED,
+    Reader,
+    read_span,
+    read_u16be,
+    read_u32be,
+    read_u64be,
+    read_uvarint,
+    reader_error,
+    reader_fail,
+    reader_init,
+)
+from fastwire.wire.receive cimport ReceiveBuffer
+from fastwire.wire.varint cimport fw_u32be
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.columns.schema import column_mask
+from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.position import Position
+
+__all__ = ["CorruptBatch", "Fetched", "Planned", "Scanner", "Stop"]
+
+cdef enum:
+    MOST_FRAME = 1 << 30         # a response has no limit in the protocol (kafka 1)
+    RECORDS_HEAD = 17            # up to the magic, which says how the rest is to be read
+
+cdef enum Phase:                 # what of a response comes next
+    FRAME
+    TOPIC
+    PARTITION
+    RECORDS
+    PARTITION_END
+    TOPIC_END
+    BODY_END
+    REST
+
+cdef enum:
+    STOP_NEED_BYTES = 0
+    STOP_CHUNK_FULL = 1
+    STOP_COLD_RESPONSE = 2
+    STOP_FETCHED = 3
+    STOP_CORRUPT = 4
+    STOP_OUTPUT_CAP = 5
+    GO_ON = 6
+
+
+class Stop(IntEnum):
+    """Why ``Scanner.scan`` returned; the caller deals with it and calls again, so that wire order is kept."""
+
+    NEED_BYTES = STOP_NEED_BYTES
+    CHUNK_FULL = STOP_CHUNK_FULL
+    COLD_RESPONSE = STOP_COLD_RESPONSE
+    FETCHED = STOP_FETCHED
+    CORRUPT = STOP_CORRUPT
+    OUTPUT_CAP = STOP_OUTPUT_CAP
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A Fetch request that was sent: ``topics`` has the slot and session of each partition, by topic name or id."""
+
+    version: int
+    read_committed: bool
+    topics: dict[bytes, dict[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The end of a Fetch response; what it says of partitions is in their slots.
+
+    ``nodes`` are addresses that came along: (node id, host, port). ``received`` counts the bytes of all records, and
+    ``unknown`` the partitions that nobody asked for, or not any more.
+    """
+
+    correlation_id: int
+    throttle_ms: int
+    error: int
+    session_id: int
+    received: int
+    unknown: int
+    nodes: tuple[tuple[int, str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptBatch:
+    """A batch that cannot be decoded, where the caller wants to decide. Its partition reads no further."""
+
+    index: int
+    position: Position
+    reason: str
+    detail: str
+
+
+cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? CODEC_GZIP:
+    cdef int number = attributes & CODEC_MASK
+    if number == 1:
+        return CODEC_GZIP
+    if number == 2:
+        return CODEC_SNAPPY_XERIAL if is_xerial(data, size) else CODEC_SNAPPY_RAW
+    if number == 3:
+        return CODEC_LZ4_FRAME
+    if number == 4:
+        return CODEC_ZSTD
+    raise CorruptEntryError("CorruptMessage", f"codec {number}")
+
+
+@cython.final
+cdef class Scanner:
+    """Bytes of one connection to chunks.
+
+    ``plan`` tells of each Fetch request that is sent; ``get_buffer`` and ``received`` take the bytes, ``scan`` decodes
+    until it stops for a reason, and ``take_response``, ``take_fetched``, ``take_corrupt`` and ``take_chunk`` give what
+    it stopped for. With ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with ``"stop"`` it is
+    CORRUPT. ``scan`` raises ProtocolError where the framing itself is broken.
+    """
+    cdef SlotTable slots
+    cdef ReceiveBuffer buffer
+    cdef Decompressor codecs
+    cdef OpenChunk open
+    cdef dict plans              # by correlation id
+    cdef bint divert_corrupt
+    cdef int64_t produced        # bytes decoded since the last read
+    # The response that is being read
+    cdef Phase phase
+    cdef int64_t frame_left
+    cdef object plan_            # Planned
+    cdef int version
+    cdef bint flexible
+    cdef bint committed
+    cdef int32_t correlation
+    cdef int32_t throttle
+    cdef int16_t error
+    cdef int32_t session_id
+    cdef int64_t topics_left
+    cdef int64_t partitions_left
+    cdef dict partitions         # of the topic that is being read: partition -> (slot, session); None = not asked for
+    cdef int64_t slot_index      # -1: skip
+    cdef int32_t session         # the one that was asked for
+    cdef bint skip               # the rest of these records
+    cdef bint batch_seen
+    cdef int64_t records_left
+    cdef int64_t records_size
+    cdef list aborted            # (first offset, producer id), sorted, of this partition
+    cdef set aborting
+    cdef int64_t response_bytes
+    cdef int64_t unknown
+    cdef list nodes
+    cdef object response
+    cdef object fetched
+    cdef object corrupt
+    cdef readonly int64_t frames
+    cdef readonly int64_t batches
+    cdef readonly int64_t rows
+    cdef readonly int64_t received_bytes
+    cdef readonly int64_t cut_rows
+    cdef readonly int64_t aborted_batches
+
+    def __cinit__(
+        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
+        int64_t buffer_bytes=1 << 20,
+    ):
+        if on_corrupt not in ("divert", "stop"):
+            raise ValueError(f"on_corrupt is {on_corrupt!r}")
+        self.slots = slots
+        self.buffer = ReceiveBuffer(pool, buffer_bytes)
+        self.codecs = Decompressor(pool)
+        self.open = OpenChunk(pool, slots, column_mask("kafka", columns))
+        self.divert_corrupt = on_corrupt == "divert"
+        self.plans = {}
+        self.phase = FRAME
+        self.nodes = []
+
+    @property
+    def open_rows(self):
+        """Rows in the open chunk."""
+        return self.open.columns.rows
+
+    @property
+    def has_open(self):
+        """Whether ``take_chunk`` would give something."""
+        return not self.open.empty()
+
+    @property
+    def buffered(self):
+        """Bytes received and not parsed yet."""
+        return self.buffer.end - self.buffer.start
+
+    def plan(self, int32_t correlation_id, planned not None):
+        """A Fetch request was sent; its answer is decoded as ``planned`` says."""
+        self.plans[correlation_id] = planned
+
+    def get_buffer(self, int sizehint=-1):
+        """Where the next bytes go; never empty."""
+        return self.buffer.writable()
+
+    def received(self, int64_t nbytes):
+        """``nbytes`` were put into the last ``get_buffer``."""
+        self.buffer.commit(nbytes)
+        self.received_bytes += nbytes
+        self.produced = 0
+
+    def resume(self):
+        """After OUTPUT_CAP: the caller has let others run."""
+        self.produced = 0
+
+    def scan(self):
+        """Decode what is buffered; returns a Stop as int."""
+        cdef int stop
+        self.response = None
+        while True:
+            if self.phase == FRAME:
+                stop = self.begin()
+            elif self.phase == RECORDS:
+                stop = self.records()
+            elif self.phase == REST:
+                stop = self.rest()
+            else:
+                stop = self.piece()
+            if stop != GO_ON:
+                return stop
+
+    cdef int need(self, int64_t size) except -1:
+        """``size`` bytes from the next one on are wanted together."""
+        self.buffer.wanted = size
+        return STOP_NEED_BYTES
+
+    cdef int begin(self) except -1:
+        """The head of a frame: a Fetch response is read in pieces, any other is handed out whole."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t size = b.end - b.start
+        cdef int64_t total
+        cdef int32_t correlation
+        if size < 8:
+            return self.need(8)
+        total = <int32_t>fw_u32be(b.data + b.start)
+        if total < 4 or total > MOST_FRAME:
+            raise ProtocolError("size", 0, detail=f"{total} is not within 4 and {MOST_FRAME}")
+        correlation = <int32_t>fw_u32be(b.data + b.start + 4)
+        plan = self.plans.pop(correlation, None)
+        if plan is None:
+            if size < 4 + total:
+                return self.need(4 + total)
+            self.response = PyBytes_FromStringAndSize(<const char*>(b.data + b.start + 4), total)
+            b.start += 4 + total
+            self.frames += 1
+            return STOP_COLD_RESPONSE
+        self.plan_ = plan
+        self.version = plan.version
+        self.flexible = plan.version >= 12
+        self.committed = plan.read_committed
+        self.correlation = correlation
+        self.frame_left = total - 4
+        self.throttle = self.error = self.session_id = 0
+        self.response_bytes = self.unknown = 0
+        self.nodes = []
+        self.topics_left = -1
+        b.start += 8
+        self.phase = TOPIC
+        return GO_ON
+
+    cdef int piece(self) except -1:
+        """One small part of the response, which is read again if its bytes are not all there yet."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t size = b.end - b.start
+        cdef bint whole = size >= self.frame_left
+        cdef Reader r
+        reader_init(&r, b.data + b.start, self.frame_left if whole else size)
+        if self.phase == TOPIC and self.topics_left < 0:
+            self.read_head(&r)
+        elif self.phase == TOPIC and self.topics_left > 0:
+            self.read_topic(&r)
+        elif self.phase == TOPIC:
+            self.phase = BODY_END
+        elif self.phase == PARTITION and self.partitions_left > 0:
+            self.read_partition(&r)
+        elif self.phase == PARTITION:
+            self.phase = TOPIC_END
+        elif self.phase == PARTITION_END:
+            self.read_partition_end(&r)
+        elif self.phase == TOPIC_END:
+            if self.flexible:
+                self.skip_tags(&r)
+            if not r.fault:
+                self.topics_left -= 1
+                self.phase = TOPIC
+        else:
+            self.read_body_end(&r)
+        if r.fault:
+            if r.fault == FAULT_TRUNCATED and not whole:
+                return self.need(min(self.frame_left, max(size * 2, 512)))
+            raise reader_error(&r, "Fetch response")
+        b.start += r.pos - r.start
+        self.frame_left -= r.pos - r.start
+        return GO_ON
+
+    cdef int rest(self) except -1:
+        """Bytes behind the body are allowed: real peers send them (kafka 18)."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t present = min(b.end - b.start, self.frame_left)
+        b.start += present
+        self.frame_left -= present
+        if self.frame_left:
+            return self.need(1)
+        self.phase = FRAME
+        self.frames += 1
+        self.fetched = Fetched(
+            self.correlation, self.throttle, self.error, self.session_id, self.response_bytes, self.unknown,
+            tuple(self.nodes),
+        )
+        return STOP_FETCHED
+
+    cdef int64_t read_count(self, Reader* r) noexcept:
+        """Of an array; null is none. A count is bounded by the bytes that so many elements need."""
+        cdef int64_t count = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
+        if count > self.frame_left or count < -1:
+            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>count)
+        return count if count > 0 and not r.fault else 0
+
+    cdef int skip_tags(self, Reader* r) noexcept:
+        cdef uint64_t count = read_uvarint(r)
+        cdef uint64_t size
+        while count and not r.fault:
+            count -= 1
+            read_uvarint(r)
+            size = read_uvarint(r)
+            if size > <uint64_t>self.frame_left:
+                reader_fail(r, FAULT_LENGTH, 0)
+            read_span(r, <Py_ssize_t>size)
+        return 0
+
+    cdef int read_head(self, Reader* r) except -1:
+        cdef int32_t throttle
+        cdef int16_t error = 0
+        cdef int32_t session = 0
+        cdef int64_t count
+        if self.flexible:
+            self.skip_tags(r)
+        throttle = <int32_t>read_u32be(r)
+        if self.version >= 7:
+            error = <int16_t>read_u16be(r)
+            session = <int32_t>read_u32be(r)
+        count = self.read_count(r)
+        if not r.fault:
+            self.throttle = throttle
+            self.error = error
+            self.session_id = session
+            self.topics_left = count
+        return 0
+
+    cdef int read_topic(self, Reader* r) except -1:
+        cdef const uint8_t* name
+        cdef int64_t size = 16
+        cdef int64_t count
+        if self.version < 13:
+            size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int16_t>read_u16be(r)
+            if size < 0 or size > 0x7FFF:
+                reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        name = read_span(r, <Py_ssize_t>size)
+        count = self.read_count(r)
+        if r.fault:
+            return 0
+        self.partitions = self.plan_.topics.get(PyBytes_FromStringAndSize(<const char*>name, size))
+        self.partitions_left = count
+        self.phase = PARTITION
+        return 0
+
+    cdef int read_partition(self, Reader* r) except -1:
+        cdef int32_t partition = <int32_t>read_u32be(r)
+        cdef int16_t error = <int16_t>read_u16be(r)
+        cdef int64_t high = <int64_t>read_u64be(r)
+        cdef int64_t stable = <int64_t>read_u64be(r)
+        cdef int64_t start = <int64_t>read_u64be(r) if self.version >= 5 else -1
+        cdef int64_t count = self.read_count(r)
+        cdef int64_t producer, first, i, size
+        cdef int32_t preferred = -1
+        cdef Slot* slot
+        cdef list aborted = []
+        for i in range(count):
+            producer = <int64_t>read_u64be(r)
+            first = <int64_t>read_u64be(r)
+            if self.flexible:
+                self.skip_tags(r)
+            if r.fault:
+                return 0
+            aborted.append((first, producer))
+        if self.version >= 11:
+            preferred = <int32_t>read_u32be(r)
+        size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
+        if size > self.frame_left - (r.pos - r.start) or size < -1:
+            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        if r.fault:
+            return 0
+        self.slot_index = -1
+        found = None if self.partitions is None else self.partitions.get(partition)
+        if found is not None:
+            slot = self.slots.get(found[0])
+            if slot.session and slot.session == <int32_t>found[1]:
+                self.slot_index = found[0]
+                self.session = slot.session
+                slot.error = error
+                slot.high_watermark = high
+                slot.stable_offset = stable
+                slot.log_start = start
+                slot.preferred_replica = preferred
+                slot.leader = slot.leader_epoch = -1
+                slot.diverging_offset = -1
+                slot.received = size if size > 0 else 0
+                self.slots.touch(slot, self.slot_index)
+        if self.slot_index < 0:
+            self.unknown += 1
+        aborted.sort()
+        self.aborted = aborted
+        self.aborting = set()
+        self.skip = self.slot_index < 0
+        self.batch_seen = False
+        self.records_left = self.records_size = size if size > 0 else 0
+        self.response_bytes += self.records_left
+        self.phase = RECORDS
+        return 0
+
+    cdef int read_partition_end(self, Reader* r) except -1:
+        """Tagged fields behind the records: 0 = where logs part, 1 = the leader instead (kafka 9.3)."""
+        cdef uint64_t count, tag, size
+        cdef Reader inner
+        cdef const uint8_t* at
+        cdef int64_t diverging = -1
+        cdef int32_t leader = -1
+        cdef int32_t epoch = -1
+        cdef Slot* slot
+        if self.flexible:
+            count = read_uvarint(r)
+            while count and not r.fault:
+                count -= 1
+                tag = read_uvarint(r)
+                size = read_uvarint(r)
+                if size > <uint64_t>self.frame_left:
+                    reader_fail(r, FAULT_LENGTH, 0)
+                at = read_span(r, <Py_ssize_t>size)
+                if r.fault:
+                    break
+                reader_init(&inner, at, <Py_ssize_t>size)
+                if tag == 0:
+                    read_u32be(&inner)
+                    diverging = <int64_t>read_u64be(&inner)
+                elif tag == 1:
+                    leader = <int32_t>read_u32be(&inner)
+                    epoch = <int32_t>read_u32be(&inner)
+                if inner.fault:
+                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        if r.fault:
+            return 0
+        if self.slot_index >= 0:
+            slot = self.slots.get(self.slot_index)
+            slot.diverging_offset = diverging
+            slot.leader = leader
+            slot.leader_epoch = epoch
+        self.partitions_left -= 1
+        self.phase = PARTITION
+        return 0
+
+    cdef int read_body_end(self, Reader* r) except -1:
+        """Tagged fields of the body: 0 = addresses of nodes (from version 16)."""
+        cdef uint64_t count, tag, size
+        cdef int64_t nodes, host_size
+        cdef int32_t node, port
+        cdef Reader inner
+        cdef const uint8_t* at
+        cdef list found = []
+        if self.flexible:
+            count = read_uvarint(r)
+            while count and not r.fault:
+                count -= 1
+                tag = read_uvarint(r)
+                size = read_uvarint(r)
+                if size > <uint64_t>self.frame_left:
+                    reader_fail(r, FAULT_LENGTH, 0)
+                at = read_span(r, <Py_ssize_t>size)
+                if r.fault or tag != 0:
+                    continue
+                reader_init(&inner, at, <Py_ssize_t>size)
+                nodes = <int64_t>read_uvarint(&inner) - 1
+                while nodes > 0 and not inner.fault:
+                    nodes -= 1
+                    node = <int32_t>read_u32be(&inner)
+                    host_size = <int64_t>read_uvarint(&inner) - 1
+                    at = read_span(&inner, <Py_ssize_t>host_size)
+                    port = <int32_t>read_u32be(&inner)
+                    read_span(&inner, <Py_ssize_t>max(<int64_t>read_uvarint(&inner) - 1, 0))
+                    self.skip_tags(&inner)
+                    if not inner.fault:
+                        host = PyBytes_FromStringAndSize(<const char*>at, host_size).decode("utf-8", "replace")
+                        found.append((node, host, port))
+                if inner.fault:
+                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        if not r.fault:
+            self.nodes = found
+            self.phase = REST
+        return 0
+
+    cdef int records(self) except -1:
+        """The batches of one partition: each complete one, whether the rest has come or not."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef const uint8_t* p
+        cdef int64_t present, size
+        cdef int stop
+        while self.records_left:
+            present = min(b.end - b.start, self.records_left)
+            p = b.data + b.start
+            size = 0
+            if not self.skip and (self.slots.room == 0 or self.slots.get(self.slot_index).session != self.session):
+                self.skip = True
+            if not self.skip:
+                if self.records_left < RECORDS_HEAD:
+                    self.skip = True         # cut off: the rest comes with the next answer
+                elif present < RECORDS_HEAD:
+                    return self.need(RECORDS_HEAD)
+                else:
+                    size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
+                    if size < (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD):
+                        return self.refuse("CorruptMessage", f"a batch of {size} bytes")
+                    if size > self.records_left:
+                        self.skip = True
+            if self.skip:
+                if present == 0:
+                    return self.need(1)
+                self.pass_by(present)
+                continue
+            if present < size:
+                return self.need(size)
+            if self.produced >= OUTPUT_CAP_BYTES:
+                return STOP_OUTPUT_CAP
+            stop = self.batch(p, size)
+            if stop == STOP_CHUNK_FULL:
+                return stop
+            self.batch_seen = True
+            self.pass_by(size)
+            if stop != GO_ON:
+                return stop
+        self.phase = PARTITION_END
+        if self.records_size and self.slot_index >= 0 and not self.batch_seen and self.slots.room != 0:
+            if self.slots.get(self.slot_index).session == self.session:
+                # Asking again would bring the same again (kafka 9).
+                return self.refuse("CorruptMessage", "an answer without one complete batch")
+        return GO_ON
+
+    cdef void pass_by(self, int64_t size) noexcept:
+        self.buffer.start += size
+        self.records_left -= size
+        self.frame_left -= size
+
+    cdef int batch(self, const uint8_t* p, int64_t size) except -1:
+        """One complete batch. STOP_CHUNK_FULL leaves it for the next call."""
+        cdef Slot* slot = self.slots.get(self.slot_index)
+        cdef OpenChunk chunk = self.open
+        cdef BatchHead head
+        cdef RowPlace place
+        cdef Reader r
+        cdef const uint8_t* data
+        cdef int64_t data_size, first, next_offset
+        cdef int status
+        if chunk.diverted_bytes >= CHUNK_BYTES:
+            return STOP_CHUNK_FULL
+        place.offset = slot.offset
+        place.topic = slot.topic
+        place.partition = slot.partition
+        if p[MAGIC_AT] < 2:
+            return self.message(slot, &place, p, size)
+        read_batch_head(p, &head)
+        if head.magic != 2 or head.base_offset < 0 or head.offsets < 1:
+            return self.refuse("CorruptMessage", f"magic {head.magic}, offset {head.base_offset}")
+        if head.base_offset > 0x7FFFFFFFFFFFFFFF - head.offsets:
+            return self.refuse("CorruptMessage", f"offset {head.base_offset}")
+        next_offset = head.base_offset + head.offsets
+        if next_offset <= slot.offset:
+            return GO_ON
+        if self.codecs.crc32c(p + 21, size - 21) != fw_u32be(p + 17):
+            return self.reject(slot, p, size, next_offset, "CorruptMessage", f"CRC-32C is not {fw_u32be(p + 17):#010x}")
+        if self.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
+            self.aborted_batches += 1
+            return self.advance(slot, next_offset, head.leader_epoch, 0)
+        if head.attributes & CONTROL or head.count == 0:
+            return self.advance(slot, next_offset, head.leader_epoch, 0)
+        data = p + BATCH_HEAD
+        data_size = size - BATCH_HEAD
+        if chunk.full(min(<int64_t>head.count, data_size), data_size):
+            return STOP_CHUNK_FULL
+        if head.attributes & CODEC_MASK:
+            try:
+                data = self.codecs.inflate(codec_of(head.attributes, data, data_size), data, data_size, &data_size)
+            except CorruptEntryError as exc:
+                self.codecs.shrink()
+                return self.reject(slot, p, size, next_offset, exc.reason, exc.detail)
+        chunk.begin()
+        first = chunk.columns.rows
+        reader_init(&r, data, <Py_ssize_t>data_size)
+        status = put_records(&chunk.columns, &head, &place, &r)
+        self.codecs.shrink()
+        if status == NO_MEMORY:
+            raise MemoryError()
+        if status:
+            detail = str(reader_error(&r, "batch")) if status == DAMAGED else "a header's key is not UTF-8"
+            return self.reject(slot, p, size, next_offset, "CorruptMessage", detail)
+        self.took(slot, data_size, chunk.columns.rows - first)
+        self.cut_rows += head.count - (chunk.columns.rows - first)
+        return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
+
+    cdef int message(self, Slot* slot, RowPlace* place, const uint8_t* p, int64_t size) except -1:
+        """One message of an older format, or a wrapper of several."""
+        cdef OpenChunk chunk = self.open
+        cdef int64_t first
+        cdef int64_t next_offset = -1
+        if chunk.full(1, size):
+            return STOP_CHUNK_FULL
+        chunk.begin()
+        first = chunk.columns.rows
+        try:
+            put_message(&chunk.columns, place, self.codecs, p, size, &next_offset)
+        except CorruptEntryError as exc:
+            return self.reject(slot, p, size, next_offset, exc.reason, exc.detail)
+        finally:
+            self.codecs.shrink()
+        if next_offset <= slot.offset:
+            return GO_ON
+        self.took(slot, size, chunk.columns.rows - first)
+        return self.advance(slot, next_offset, -1, chunk.columns.rows - first)
+
+    cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:
+        """Whether a batch belongs to a transaction that was aborted; follows the list of the answer (kafka 9.1)."""
+        while self.aborted and self.aborted[0][0] < next_offset:
+            self.aborting.add(self.aborted.pop(0)[1])
+        if head.attributes & CONTROL:
+            if control_type(p, end) == 0:
+                self.aborting.discard(head.producer_id)
+            return False
+        return head.attributes & TRANSACTIONAL and head.producer_id in self.aborting
+
+    cdef int took(self, Slot* slot, int64_t size, int64_t rows) except -1:
+        """Count what was decoded."""
+        self.batches += 1
+        self.produced += size
+        self.rows += rows
+        slot.largest -= slot.largest >> 6
+        if size > slot.largest:
+            slot.largest = size
+        if self.slots.room > 0:
+            self.slots.room -= min(self.slots.room, rows)
+        return 0
+
+    cdef int advance(self, Slot* slot, int64_t next_offset, int32_t epoch, int64_t rows) except -1:
+        """Everything before ``next_offset`` was read: extend the span of the open chunk, or begin one."""
+        cdef OpenChunk chunk = self.open
+        cdef SpanRow* span
+        if slot.chunk != chunk.number:
+            slot.span = places_open_span(&chunk.places, slot.log, slot.offset, slot.epoch)
+            if slot.span < 0:
+                raise MemoryError()
+            slot.chunk = chunk.number
+        span = &chunk.places.spans[slot.span]
+        span.end_a = slot.offset = next_offset
+        span.end_b = slot.epoch = epoch
+        span.rows += rows
+        if rows and places_run(&chunk.places, slot.log, chunk.columns.rows - rows, rows):
+            raise MemoryError()
+        return GO_ON
+
+    cdef int reject(
+        self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_offset, str reason, str detail
+    ) except -1:
+        """A damaged batch whose end is known: a dead letter, where that is wanted and its offsets can be believed."""
+        # The sum does not cover the first offset: what lies beyond the log's end would be a hole for ever.
+        if not self.divert_corrupt or next_offset <= slot.offset or next_offset > slot.high_watermark >= 0:
+            return self.refuse(reason, detail)
+        self.advance(slot, next_offset, slot.epoch, 0)
+        payload = PyBytes_FromStringAndSize(<const char*>p, size)
+        log = self.slots.logs[slot.log]
+        self.open.divert(DeadLetter(log, Position(next_offset, slot.epoch), f"{reason}: {detail}", payload, 0))
+        return GO_ON
+
+    cdef int refuse(self, str reason, str detail) except -1:
+        """This partition cannot be read on; the caller decides what becomes of it."""
+        cdef Slot* slot = self.slots.get(self.slot_index)
+        self.corrupt = CorruptBatch(self.slot_index, Position(slot.offset, slot.epoch), reason, detail)
+        slot.session = 0
+        self.skip = True
+        return STOP_CORRUPT
+
+    def take_response(self):
+        """The response that ``scan`` stopped for, from its correlation id on."""
+        response = self.response
+        self.response = None
+        return response
+
+    def take_fetched(self):
+        """The Fetched that ``scan`` stopped for."""
+        fetched = self.fetched
+        self.fetched = None
+        return fetched
+
+    def take_corrupt(self):
+        """The CorruptBatch that ``scan`` stopped for; its partition is detached."""
+        corrupt = self.corrupt
+        self.corrupt = None
+        return corrupt
+
+    def take_chunk(self):
+        """Close the open chunk and return it; None if there is nothing in it."""
+        return self.open.take()
+
+    def drop_chunk(self):
+        """Forget what the open chunk holds; positions stay where they are."""
+        self.open.drop()

@@ -1,0 +1,123 @@
+"""Partition slots: per partition, what has been read, and what the last answer said of it.
+
+A C array by slot number, which is the log index: the scanner reads and writes it for every batch, and Python looks at
+the slots that were touched when an answer is through.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from fastwire.columns.logs cimport LogTable
+
+from dataclasses import dataclass
+
+from fastwire.position import Position
+
+__all__ = ["SlotTable", "Told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the last answer said of a partition (kafka 9): ``error`` is 0 where there is none.
+
+    ``leader`` and ``leader_epoch`` are hints, -1 without; ``diverging`` is the offset at which the leader's log leaves
+    ours, -1 if it does not; ``received`` is how many bytes of records came. Offsets are -1 where they are not known.
+    """
+
+    error: int
+    high_watermark: int
+    stable_offset: int
+    log_start: int
+    leader: int
+    leader_epoch: int
+    preferred_replica: int
+    diverging: int
+    received: int
+
+
+@cython.final
+cdef class SlotTable(LogTable):
+    """Slots by log index; shared by all connections of a pipeline."""
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef Slot* get(self, int64_t index) except NULL:
+        if index < 0 or index >= self.capacity or not self.slots[index].known:
+            raise KeyError(f"no partition {index}")
+        return &self.slots[index]
+
+    cdef int touch(self, Slot* s, int64_t index) except -1:
+        if not s.dirty:
+            s.dirty = True
+            self.dirty.append(index)
+        return 0
+
+    def add(self, log):
+        """Register a partition and return its index; it is not read before ``attach``."""
+        cdef int64_t index = self.add_log(log)
+        cdef int64_t capacity = self.capacity if self.capacity else 16
+        cdef Slot* grown
+        cdef Slot* s
+        while capacity <= index:
+            capacity *= 2
+        if capacity != self.capacity:
+            grown = <Slot*>realloc(self.slots, <size_t>capacity * sizeof(Slot))
+            if grown is NULL:
+                raise MemoryError()
+            memset(grown + self.capacity, 0, <size_t>(capacity - self.capacity) * sizeof(Slot))
+            self.slots = grown
+            self.capacity = capacity
+        s = &self.slots[index]
+        s.known = True
+        s.log = <int32_t>index
+        s.topic = self.topic_of(log)
+        s.partition = int(log.partition)
+        s.epoch = s.leader = s.leader_epoch = s.preferred_replica = -1
+        s.high_watermark = s.stable_offset = s.log_start = s.diverging_offset = -1
+        return index
+
+    def attach(self, int64_t index, position, int32_t session):
+        """Read on from ``position``; only answers to requests of ``session`` (above 0) count from here on."""
+        cdef Slot* s = self.get(index)
+        if session <= 0:
+            raise ValueError("sessions start at 1")
+        s.offset = position.a
+        s.epoch = position.b
+        s.session = session
+        s.chunk = 0              # what comes next may not follow what the open span ends with
+
+    def detach(self, int64_t index):
+        """Drop every answer about this partition from now on."""
+        self.get(index).session = 0
+
+    def session(self, int64_t index):
+        """Which answers count; 0 = none."""
+        return self.get(index).session
+
+    def position(self, int64_t index):
+        """What comes next, with the leader epoch of what came last."""
+        cdef Slot* s = self.get(index)
+        return Position(s.offset, s.epoch)
+
+    def told(self, int64_t index):
+        """What the last answer said of this partition."""
+        cdef Slot* s = self.get(index)
+        return Told(
+            s.error, s.high_watermark, s.stable_offset, s.log_start, s.leader, s.leader_epoch, s.preferred_replica,
+            s.diverging_offset, s.received,
+        )
+
+    def largest_batch(self, int64_t index):
+        """Bytes of the largest recent batch, decompressed."""
+        return self.get(index).largest
+
+    def take_dirty(self):
+        """Partitions that an answer has spoken of since the last call."""
+        dirty = self.dirty
+        self.dirty = []
+        for index in dirty:
+            self.slots[<int64_t>index].dirty = False
+        return dirty
