@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -68,6 +69,7 @@ class Reading:
         self.corrupt: list[CorruptBatch] = []
         self.responses: list[bytes] = []
         self.version = version
+        self.partitions = partitions
         self.committed = committed
         self.key = topic_id if version >= 13 else topic.encode()
         for partition in range(partitions):
@@ -75,19 +77,8 @@ class Reading:
             self.slots.attach(index, Position(offset, -1), 1)
 
     def plan(self, correlation_id: int = 1) -> None:
-        asked = {index: (index, 1) for index in range(len(self.slots_known()))}
+        asked = {index: (index, 1) for index in range(self.partitions)}
         self.scanner.plan(correlation_id, Planned(self.version, self.committed, {self.key: asked}))
-
-    def slots_known(self) -> list[int]:
-        known = []
-        index = 0
-        while True:
-            try:
-                self.slots.session(index)
-            except KeyError:
-                return known
-            known.append(index)
-            index += 1
 
     def feed(self, data: bytes, cuts: Iterable[int] = ()) -> None:
         """Receive ``data`` in pieces that end at ``cuts``, and take everything that comes of it."""
@@ -112,9 +103,13 @@ class Reading:
                 case Stop.COLD_RESPONSE:
                     self.responses.append(self.scanner.take_response() or b"")
                 case Stop.FETCHED:
-                    self.fetched.append(self.scanner.take_fetched())
+                    fetched = self.scanner.take_fetched()
+                    assert fetched is not None
+                    self.fetched.append(fetched)
                 case Stop.CORRUPT:
-                    self.corrupt.append(self.scanner.take_corrupt())
+                    corrupt = self.scanner.take_corrupt()
+                    assert corrupt is not None
+                    self.corrupt.append(corrupt)
                 case Stop.OUTPUT_CAP:
                     self.scanner.resume()
 
@@ -140,7 +135,7 @@ class Reading:
 
 def pieces(data: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
     edges = sorted({0, len(data), *(cut for cut in cuts if 0 < cut < len(data))})
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         yield data[first:last]
 
 

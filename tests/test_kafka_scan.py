@@ -27,8 +27,8 @@ def visible(description: dict[str, Any]) -> list[dict[str, Any]]:
 def same_bytes(wanted: Any, found: bytes | None) -> bool:
     if isinstance(wanted, dict):
         found = found or b""
-        return len(found) == wanted["len"] and hashlib.sha256(found).hexdigest() == wanted["sha256"]
-    return (None if wanted is None else bytes.fromhex(wanted)) == found
+        return len(found) == int(wanted["len"]) and hashlib.sha256(found).hexdigest() == str(wanted["sha256"])
+    return bool((None if wanted is None else bytes.fromhex(wanted)) == found)
 
 
 def assert_rows(wanted: list[dict[str, Any]], rows: list[Row]) -> None:

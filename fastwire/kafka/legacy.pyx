@@ -75,9 +75,11 @@ cdef bint read_message(const uint8_t* p, int64_t size, Message* m) noexcept nogi
 cdef uint32_t descriptor_sum(const uint8_t* p, int64_t size) noexcept nogil:
     """The second byte of xxHash32 (seed 0) of fewer than 16 bytes, as the head of an LZ4 frame ends with."""
     cdef uint32_t h = 374761393u + <uint32_t>size
+    cdef uint32_t word
     cdef int64_t i = 0
     while i + 4 <= size:
-        h += (<uint32_t>p[i] | <uint32_t>p[i + 1] << 8 | <uint32_t>p[i + 2] << 16 | <uint32_t>p[i + 3] << 24) * 3266489917u
+        word = <uint32_t>p[i] | <uint32_t>p[i + 1] << 8 | <uint32_t>p[i + 2] << 16 | <uint32_t>p[i + 3] << 24
+        h += word * 3266489917u
         h = (h << 17 | h >> 15) * 668265263u
         i += 4
     while i < size:

@@ -414,5 +414,3 @@ def read_api_versions_error(frame: bytes) -> int:
     The body behind the code must not be relied on (kafka 4.1).
     """
     return int(_Reader(frame, 4, 0, False).number("i16", "error_code"))
-
-

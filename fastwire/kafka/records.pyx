@@ -71,12 +71,12 @@ cdef const uint8_t* put_headers(
 ) noexcept nogil:
     """The headers at ``p``; returns the byte behind them, or NULL and why."""
     cdef int64_t first = c.headers
-    cdef int64_t i, key_size, value_size
+    cdef int64_t key_size, value_size
     cdef uint64_t raw = 0
     cdef const uint8_t* key
     cdef bint wanted = c.mask & HAS_HEADERS
     status[0] = DAMAGED
-    for i in range(count):
+    for _ in range(count):
         p = fw_varint(p, end, &raw)
         key_size = zigzag(raw)
         if p is NULL or key_size < 0 or key_size > end - p:
@@ -168,7 +168,6 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
     cdef int64_t size
     cdef int64_t last_delta = -1
     cdef uint64_t raw = 0
-    cdef int32_t i
     cdef int status = DECODED
     cdef const uint8_t* p = r.pos
     cdef const uint8_t* end = r.end
@@ -179,7 +178,7 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
     if columns_reserve(c, head.count if head.count < most else most):
         return NO_MEMORY
     columns_mark(c, &mark)
-    for i in range(head.count):
+    for _ in range(head.count):
         next_one = fw_varint(p, end, &raw)
         size = zigzag(raw)
         if next_one is NULL or size < 0 or size > end - next_one:
@@ -236,12 +235,11 @@ cdef int put_row(
 cdef int32_t control_type(const uint8_t* p, const uint8_t* end) noexcept nogil:
     """What the one record of a control batch marks (kafka 6.1): 0 abort, 1 commit; -1 where it cannot be read."""
     cdef uint64_t raw = 0
-    cdef int i
     p = fw_varint(p, end, &raw)      # length
     if p is NULL or end - p < 1:
         return -1
     p += 1                           # attributes
-    for i in range(3):               # timestamp delta, offset delta, key size
+    for _ in range(3):               # timestamp delta, offset delta, key size
         p = fw_varint(p, end, &raw)
         if p is NULL:
             return -1

@@ -12,7 +12,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from fastwire.columns.chunk cimport Chunk, SpanRow, places_open_span, places_run
+from fastwire.columns.chunk cimport SpanRow, places_open_span, places_run
 from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
 from fastwire.kafka.legacy cimport put_message
 from fastwire.kafka.records cimport (
@@ -419,11 +419,11 @@ cdef class Scanner:
         cdef int64_t stable = <int64_t>read_u64be(r)
         cdef int64_t start = <int64_t>read_u64be(r) if self.version >= 5 else -1
         cdef int64_t count = self.read_count(r)
-        cdef int64_t producer, first, i, size
+        cdef int64_t producer, first, size
         cdef int32_t preferred = -1
         cdef Slot* slot
         cdef list aborted = []
-        for i in range(count):
+        for _ in range(count):
             producer = <int64_t>read_u64be(r)
             first = <int64_t>read_u64be(r)
             if self.flexible:

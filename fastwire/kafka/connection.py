@@ -1,0 +1,396 @@
+"""One connection to a Kafka broker as a state machine: bytes in, events out; requests in, bytes out (kafka 1-4, 15).
+
+Time is an argument, in seconds of any clock that never steps back. Whoever drives a connection
+
+* hands socket bytes over by ``get_buffer`` and ``receive``, and deals with the events in the order given,
+* empties ``take_outbound`` into the socket after every call,
+* calls ``tick`` now and then, and
+* closes the socket when ProtocolError, UnsupportedError or SaslError comes out, or a ``Lost`` event.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import ProtocolError, UnsupportedError
+from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, More, Reply
+from fastwire.kafka.message import APIS, Body, decode_response, encode_request, read_api_versions_error
+from fastwire.kafka.sasl import Mechanism, SaslError
+from fastwire.kafka.scan import Planned, Scanner, Stop
+
+__all__ = ["HIGHEST", "Connection", "Key", "State"]
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+RELOGIN_AT = 0.9  # of the time that a login lasts
+
+
+class Key:
+    """Keys of the requests that fastwire makes."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    SASL_AUTHENTICATE = 36
+    CONSUMER_GROUP_HEARTBEAT = 68
+
+
+# The highest version that we speak of each, and below which we do not (kafka 4.3): newer ones take topic ids only, or
+# are of no use to a consumer.
+HIGHEST = {
+    Key.PRODUCE: (3, 12),
+    Key.FETCH: (4, 17),
+    Key.LIST_OFFSETS: (1, 10),
+    Key.METADATA: (1, 12),
+    Key.OFFSET_COMMIT: (2, 9),
+    Key.OFFSET_FETCH: (1, 9),
+    Key.FIND_COORDINATOR: (0, 4),
+    Key.JOIN_GROUP: (2, 9),
+    Key.HEARTBEAT: (0, 4),
+    Key.LEAVE_GROUP: (0, 5),
+    Key.SYNC_GROUP: (0, 5),
+    Key.SASL_HANDSHAKE: (0, 1),
+    Key.API_VERSIONS: (0, 3),
+    Key.CREATE_TOPICS: (2, 7),
+    Key.DELETE_TOPICS: (1, 6),
+    Key.INIT_PRODUCER_ID: (0, 5),
+    Key.OFFSET_FOR_LEADER_EPOCH: (3, 4),
+    Key.DESCRIBE_CONFIGS: (1, 4),
+    Key.SASL_AUTHENTICATE: (0, 2),
+    Key.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+}
+
+_NEED_BYTES = int(Stop.NEED_BYTES)
+_CHUNK_FULL = int(Stop.CHUNK_FULL)
+_COLD_RESPONSE = int(Stop.COLD_RESPONSE)
+_FETCHED = int(Stop.FETCHED)
+_CORRUPT = int(Stop.CORRUPT)
+
+_NOTHING: tuple[Event, ...] = ()
+_MORE = More()
+
+
+class State(Enum):
+    """How far a connection is."""
+
+    NEW = "new"
+    VERSIONS = "asking for versions"
+    LOGIN = "logging in"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class _Pending:
+    correlation_id: int
+    key: int
+    version: int
+    deadline: float
+
+
+class Connection:
+    """One connection: versions, login, requests in order with deadlines, and what the scanner hands out."""
+
+    def __init__(
+        self, scanner: Scanner, *, client_id: str, software_version: str, request_timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self.scanner = scanner
+        self.get_buffer = scanner.get_buffer
+        self.state = State.NEW
+        self.more = False  # the last ``receive`` ended with ``More``
+        self.open_since: float | None = None  # when the open chunk got its first batch
+        self.versions: dict[int, tuple[int, int]] = {}  # what the broker speaks, by key
+        self.fetches_outstanding = 0
+        self._client_id = client_id
+        self._software_version = software_version
+        self._request_timeout_s = request_timeout_s
+        self._mechanism: Mechanism | None = None
+        self._login_ends: float | None = None  # when to ask for another login
+        self._pending: deque[_Pending] = deque()  # a broker answers in the order of the requests
+        self._correlation_id = 0
+        self._out: list[bytes] = []
+        self._muted_until = 0.0
+        self._suspended_at: float | None = None
+        self._deadline = 0.0
+
+    # --- bytes in
+
+    def receive(self, nbytes: int, now: float) -> Sequence[Event]:
+        """``nbytes`` were written to the buffer; return what they mean, in wire order.
+
+        Raises ProtocolError (the peer broke the framing), UnsupportedError or SaslError: close the socket.
+        """
+        scanner = self.scanner
+        if nbytes:
+            scanner.received(nbytes)
+        else:
+            scanner.resume()
+        self.more = False
+        stop = scanner.scan()
+        events: list[Event] | None = None
+        while stop != _NEED_BYTES:
+            if events is None:
+                events = []
+            if stop == _FETCHED:
+                self._fetched(now, events)
+            elif stop == _CHUNK_FULL:
+                chunk = self.take_chunk()
+                if chunk is not None:
+                    events.append(ChunkReady(chunk))
+            elif stop == _COLD_RESPONSE:
+                self._response(scanner.take_response() or b"", now, events)
+            elif stop == _CORRUPT:
+                corrupt = scanner.take_corrupt()
+                if corrupt is not None:
+                    events.append(CorruptFound(corrupt))
+            else:  # OUTPUT_CAP
+                self.more = True
+                events.append(_MORE)
+                break
+            stop = scanner.scan()
+        if self.open_since is None and scanner.has_open:
+            self.open_since = now
+        return _NOTHING if events is None else events
+
+    def take_chunk(self) -> Chunk | None:
+        """Give out the open chunk before it is full, because it is old or the connection ends."""
+        self.open_since = None
+        return self.scanner.take_chunk()
+
+    # --- bytes out
+
+    def take_outbound(self) -> list[bytes]:
+        """Everything to be written to the socket, in order; nothing while the broker has muted us (kafka 5.1)."""
+        if self._muted_until:
+            return []
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def has_outbound(self) -> bool:
+        return bool(self._out) and not self._muted_until
+
+    # --- time
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether an answer other than that to a Fetch is waited for."""
+        return len(self._pending) > self.fetches_outstanding
+
+    def tick(self, now: float) -> Sequence[Event]:
+        """Do what time asks for: the end of a mute, of a login, of our patience."""
+        if self.state in (State.NEW, State.CLOSED):
+            return _NOTHING
+        if self._muted_until and now >= self._muted_until:
+            self._muted_until = 0.0
+        if self._suspended_at is not None:
+            return _NOTHING
+        if self.state is not State.READY and now >= self._deadline:
+            return (Lost(f"{self.state.value} took too long"),)
+        if self._pending and now >= self._pending[0].deadline:
+            return (Lost(f"{APIS[self._pending[0].key].name} was not answered in time"),)
+        if self._login_ends is not None and now >= self._login_ends:
+            self._login_ends = None
+            return (LoginWanted(),)
+        return _NOTHING
+
+    def suspend(self, now: float) -> None:
+        """Nothing is read from here on, so silence is no fault of the broker's."""
+        if self._suspended_at is None:
+            self._suspended_at = now
+
+    def resume(self, now: float) -> None:
+        """Reading goes on; deadlines move by as long as it rested."""
+        if self._suspended_at is None:
+            return
+        rested = now - self._suspended_at
+        self._suspended_at = None
+        self._deadline += rested
+        for pending in self._pending:
+            pending.deadline += rested
+
+    def close(self) -> None:
+        """The socket is gone."""
+        self.state = State.CLOSED
+        self._pending.clear()
+        self._out.clear()
+        self.fetches_outstanding = 0
+
+    # --- requests
+
+    def connect(self, now: float, mechanism: Mechanism | None = None) -> None:
+        """The socket is open: ask for versions, then log in with ``mechanism``, if any. ``Connected`` follows."""
+        if self.state is not State.NEW:
+            raise ValueError("connect was called before")
+        self._mechanism = mechanism
+        self._deadline = now + CONNECT_TIMEOUT_S
+        self.state = State.VERSIONS
+        self._ask_versions(3, now)
+
+    def log_in(self, mechanism: Mechanism, now: float) -> None:
+        """Log in again, between other requests, before the broker ends the session."""
+        self._mechanism = mechanism
+        self._handshake(now)
+
+    def speaks(self, key: int) -> bool:
+        """Whether broker and we have a version of this request in common."""
+        lowest, highest = HIGHEST[key]
+        theirs = self.versions.get(key)
+        return theirs is not None and max(lowest, theirs[0]) <= min(highest, theirs[1])
+
+    def version_of(self, key: int, most: int | None = None) -> int:
+        """The highest version that both know, not above ``most``. Raises UnsupportedError if there is none."""
+        lowest, highest = HIGHEST[key]
+        if most is not None:
+            highest = min(highest, most)
+        first, last = self.versions.get(key, (0, -1))
+        version = min(highest, last)
+        if version < max(lowest, first):
+            raise UnsupportedError(
+                f"the broker speaks {APIS[key].name} in versions {first} to {last}, we in {lowest} to {highest}"
+            )
+        return version
+
+    def request(
+        self, key: int, body: Body, now: float, *, most: int | None = None, timeout_s: float | None = None
+    ) -> int:
+        """Queue a request in the highest common version (``most`` at most) and return its correlation id.
+
+        A ``Reply`` follows, or ``Lost`` when ``timeout_s`` is over: a broker that does not answer answers nothing that
+        comes later either.
+        """
+        if self.state is not State.READY:
+            raise ValueError(f"the connection is {self.state.value}")
+        return self._send(key, self.version_of(key, most), body, now, timeout_s)
+
+    def fetch(self, body: Body, planned: Planned, now: float) -> int:
+        """Queue a Fetch whose answer the scanner decodes: ``FetchDone`` follows its records."""
+        correlation_id = self._send(
+            Key.FETCH, planned.version, body, now, self._request_timeout_s + body.get("max_wait_ms", 0) / 1000
+        )
+        self.scanner.plan(correlation_id, planned)
+        self.fetches_outstanding += 1
+        return correlation_id
+
+    def _send(self, key: int, version: int, body: Body, now: float, timeout_s: float | None = None) -> int:
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        wait = self._request_timeout_s if timeout_s is None else timeout_s
+        self._out.append(encode_request(key, version, self._correlation_id, self._client_id, body))
+        self._pending.append(_Pending(self._correlation_id, key, version, now + wait))
+        return self._correlation_id
+
+    # --- answers
+
+    def _next(self, correlation_id: int) -> _Pending:
+        if not self._pending or self._pending[0].correlation_id != correlation_id:
+            expected = self._pending[0].correlation_id if self._pending else "none"
+            raise ProtocolError("correlation id", 4, detail=f"is {correlation_id}, the next answer is {expected}")
+        return self._pending.popleft()
+
+    def _fetched(self, now: float, events: list[Event]) -> None:
+        fetched = self.scanner.take_fetched()
+        if fetched is None:
+            return
+        self._next(fetched.correlation_id)
+        self.fetches_outstanding -= 1
+        self._mute(fetched.throttle_ms, now)
+        events.append(FetchDone(fetched))
+
+    def _response(self, frame: bytes, now: float, events: list[Event]) -> None:
+        pending = self._next(int.from_bytes(frame[:4], signed=True))
+        if pending.key == Key.API_VERSIONS:
+            self._versions(pending, frame, now, events)
+            return
+        body = decode_response(pending.key, pending.version, frame)
+        self._mute(body.get("throttle_time_ms", 0), now)
+        if pending.key == Key.SASL_HANDSHAKE:
+            self._shaken(body, now)
+        elif pending.key == Key.SASL_AUTHENTICATE:
+            self._authenticated(body, now, events)
+        else:
+            events.append(Reply(pending.correlation_id, body))
+
+    def _mute(self, milli: int, now: float) -> None:
+        if milli > 0:
+            self._muted_until = max(self._muted_until, now + milli / 1000)
+            for pending in self._pending:
+                pending.deadline = max(pending.deadline, self._muted_until + self._request_timeout_s)
+
+    # --- handshake
+
+    def _ask_versions(self, version: int, now: float) -> None:
+        body: dict[str, Any] = {}
+        if version >= 3:
+            body = {"client_software_name": "fastwire", "client_software_version": self._software_version}
+        self._send(Key.API_VERSIONS, version, body, now)
+
+    def _versions(self, pending: _Pending, frame: bytes, now: float, events: list[Event]) -> None:
+        error = read_api_versions_error(frame)
+        if error == Code.UNSUPPORTED_VERSION and pending.version > 0:
+            self._ask_versions(0, now)
+            return
+        if error:
+            raise UnsupportedError(str(BrokerError(error, "ApiVersions")))
+        body = decode_response(Key.API_VERSIONS, pending.version, frame)
+        self.versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
+        if self._mechanism is None:
+            self._ready(events)
+        else:
+            self.state = State.LOGIN
+            self._handshake(now)
+
+    def _ready(self, events: list[Event]) -> None:
+        self.state = State.READY
+        events.append(Connected())
+
+    def _handshake(self, now: float) -> None:
+        if self._mechanism is None:
+            return
+        if not self.speaks(Key.SASL_HANDSHAKE) or not self.speaks(Key.SASL_AUTHENTICATE):
+            raise UnsupportedError("the broker has no login, or one older than version 1.0 of Kafka")
+        self._send(Key.SASL_HANDSHAKE, 1, {"mechanism": self._mechanism.name}, now)
+
+    def _shaken(self, body: Body, now: float) -> None:
+        if self._mechanism is None:
+            raise ProtocolError("SaslHandshake", detail="nobody asked")
+        if body["error_code"]:
+            offered = ", ".join(body["mechanisms"]) or "none"
+            raise SaslError(f"the broker does not take {self._mechanism.name}; it offers {offered}")
+        self._authenticate(self._mechanism.first(), now)
+
+    def _authenticate(self, token: bytes, now: float) -> None:
+        self._send(Key.SASL_AUTHENTICATE, self.version_of(Key.SASL_AUTHENTICATE), {"auth_bytes": token}, now)
+
+    def _authenticated(self, body: Body, now: float, events: list[Event]) -> None:
+        if self._mechanism is None:
+            raise ProtocolError("SaslAuthenticate", detail="nobody asked")
+        if body["error_code"]:
+            said = body["error_message"] or BrokerError(body["error_code"], "login")
+            raise SaslError(f"{self._mechanism.name}: the broker refuses the login: {said}")
+        token = self._mechanism.next(body["auth_bytes"])
+        if token is not None:
+            self._authenticate(token, now)
+            return
+        lifetime = body.get("session_lifetime_ms", 0)
+        self._login_ends = now + lifetime / 1000 * RELOGIN_AT if lifetime > 0 else None
+        if self.state is State.LOGIN:
+            self._ready(events)
