@@ -1,0 +1,90 @@
+"""What is known of a cluster: nodes, topics, who leads which partition, in which epoch (kafka 5.1, 9.3)."""
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from fastwire.kafka.message import Body
+
+__all__ = ["NO_ID", "Leader", "Metadata", "Node", "Topic", "topic_id_text"]
+
+NO_ID = bytes(16)
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """A topic id as Kafka's tools write it."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition; node and epoch are -1 where nobody does or it is not known."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the last answer that was about it had it; ``error`` is a code, 0 without."""
+
+    name: str
+    topic_id: bytes = NO_ID
+    error: int = 0
+    internal: bool = False
+    leaders: dict[int, Leader] = field(default_factory=dict)
+
+
+class Metadata:
+    """The view of a cluster, from answers that may come from brokers of different age."""
+
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.controller_id = -1
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+
+    @staticmethod
+    def request(topics: Iterable[str] | None) -> Body:
+        """The body of a Metadata request: None asks for all topics. It never makes a broker create one."""
+        asked = None if topics is None else [{"name": topic} for topic in topics]
+        return {"topics": asked, "allow_auto_topic_creation": False}
+
+    def update(self, body: Body) -> None:
+        """Take an answer. A leader of an older epoch than the known one is not believed, unless the topic is new."""
+        self.cluster_id = body.get("cluster_id") or self.cluster_id
+        self.controller_id = body.get("controller_id", -1)
+        self.nodes = {one["node_id"]: Node(one["node_id"], one["host"], one["port"]) for one in body["brokers"]}
+        for answer in body["topics"]:
+            name = answer["name"]
+            if name is None:
+                continue
+            known = self.topics.get(name)
+            topic_id = answer.get("topic_id", NO_ID)
+            if known is not None and known.topic_id != topic_id:
+                known = None
+            leaders = {}
+            for one in answer["partitions"]:
+                partition = one["partition_index"]
+                leader = Leader(one["leader_id"], one.get("leader_epoch", -1))
+                before = None if known is None else known.leaders.get(partition)
+                leaders[partition] = before if before is not None and before.epoch > leader.epoch >= 0 else leader
+            self.topics[name] = Topic(name, topic_id, answer["error_code"], answer.get("is_internal", False), leaders)
+
+    def lead(self, topic: str, partition: int, leader: Leader, nodes: Iterable[Node] = ()) -> bool:
+        """A Fetch answer has named another leader; false if that is no news."""
+        known = self.topics.get(topic)
+        if known is None or partition not in known.leaders or known.leaders[partition].epoch >= leader.epoch:
+            return False
+        self.nodes |= {node.node_id: node for node in nodes}
+        self.topics[topic] = replace(known, leaders=known.leaders | {partition: leader})
+        return leader.node_id in self.nodes
