@@ -1,0 +1,264 @@
+"""The connections to one cluster, what is known of it, and questions to whom they concern (kafka 1, 5.1, 9.3)."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.connection import Key
+from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.message import Body
+from fastwire.kafka.metadata import Metadata
+from fastwire.kafka.slot import SlotTable
+from fastwire.wire.pool import Pool
+
+from ..shared import shared
+from .link import Link, LinkOwner
+from .settings import ClientSettings
+
+__all__ = ["EARLIEST", "LATEST", "Cluster", "Partition"]
+
+EARLIEST = -2
+LATEST = -1
+
+# A Fetch that waits holds up everything behind it on its connection (kafka 1), and a heartbeat must not wait for an
+# answer about offsets either.
+Purpose = Literal["fetch", "group", "ask"]
+
+Partition = tuple[str, int]
+"""Topic and number."""
+
+
+class Cluster:
+    """Finds leaders and coordinators, and keeps the connections to them: one for each purpose."""
+
+    def __init__(
+        self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner, limits: FetchLimits
+    ) -> None:
+        self.metadata = Metadata()
+        self.links: dict[tuple[Purpose, str, int], Link] = {}
+        self._settings = settings
+        self._slots = slots
+        self._pool = pool
+        self._owner = owner
+        self._limits = limits
+        self._opening: dict[tuple[Purpose, str, int], asyncio.Task[Link]] = {}
+        self._refreshing: dict[tuple[str, ...], asyncio.Task[None]] = {}
+        self._turn = 0
+
+    # --- connections
+
+    async def link(self, purpose: Purpose, host: str, port: int) -> Link:
+        """The connection to a broker, made if there is none; whoever asks meanwhile waits for the same attempt."""
+        key = (purpose, host, port)
+        link = self.links.get(key)
+        if link is not None and link.ready:
+            return link
+        return await shared(self._opening, key, lambda: self._open(key))
+
+    async def node(self, purpose: Purpose, node_id: int) -> Link:
+        """The connection to a node of the metadata."""
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            raise FastwireError(f"no address is known of node {node_id}")
+        return await self.link(purpose, node.host, node.port)
+
+    async def _open(self, key: tuple[Purpose, str, int]) -> Link:
+        purpose, host, port = key
+        limits = self._limits if purpose == "fetch" else None
+        link = Link(host, port, self._settings, self._slots, self._pool, self._owner, limits=limits)
+        self.links[key] = link
+        try:
+            await link.open()
+        except FastwireError as exc:
+            self.forget(link)
+            # As with other systems: what an exception's frames hold must not wait for the next full collection.
+            del link
+            exc.__context__ = None
+            raise exc.with_traceback(None)  # noqa: B904 - it is the same one
+        except BaseException:
+            self.forget(link)
+            raise
+        return link
+
+    def forget(self, link: Link) -> None:
+        """``link`` is gone: the next one who needs its broker connects again."""
+        for key, one in tuple(self.links.items()):
+            if one is link:
+                del self.links[key]
+
+    @property
+    def ready(self) -> bool:
+        """Whether any connection is up."""
+        return any(link.ready for link in self.links.values())
+
+    async def any(self) -> Link:
+        """A connection to ask general questions by: to a node that is known, else to a host of the URL."""
+        for link in self.links.values():
+            if link.ready and link.connection.fetches_outstanding == 0:
+                return link
+        places = [(node.host, node.port) for node in self.metadata.nodes.values()]
+        failure: FastwireError | None = None
+        for host, port in (*places, *self._bootstrap()):
+            try:
+                return await self.link("ask", host, port)
+            except FastwireError as exc:
+                failure = exc
+                self._turn += 1
+        try:
+            raise failure or FastwireError("the URL names no host")
+        finally:
+            del failure
+
+    def _bootstrap(self) -> tuple[tuple[str, int], ...]:
+        hosts = self._settings.bootstrap
+        first = self._turn % len(hosts)
+        return (*hosts[first:], *hosts[:first])
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are."""
+        tasks: list[asyncio.Task[object]] = [*self._opening.values(), *self._refreshing.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        links = list(self.links.values())
+        for link in links:
+            link.close()
+        if links:
+            await asyncio.wait([link.lost for link in links], timeout=1.0)
+        for link in links:
+            link.abort("closed")
+
+    # --- questions
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Ask for what is known of these topics. What a topic's error means is for the caller."""
+        key = tuple(sorted(topics))
+        await shared(self._refreshing, key, lambda: self._refresh(key))
+
+    async def _refresh(self, topics: tuple[str, ...]) -> None:
+        link = await self.any()
+        self.metadata.update(await link.ask(Key.METADATA, Metadata.request(topics)))
+
+    async def leader(self, purpose: Purpose, partition: Partition) -> Link:
+        """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""
+        topic, number = partition
+        known = self.metadata.topics.get(topic)
+        if known is None or known.error:
+            code = known.error if known is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
+            raise BrokerError(code, topic)
+        leader = known.leaders.get(number)
+        if leader is None or leader.node_id < 0:
+            raise BrokerError(Code.LEADER_NOT_AVAILABLE, f"{topic} partition {number}")
+        return await self.node(purpose, leader.node_id)
+
+    async def list_offsets(
+        self, wanted: Mapping[Partition, int], *, read_committed: bool
+    ) -> dict[Partition, tuple[int, int]]:
+        """Offset and leader epoch for each partition's EARLIEST, LATEST or time in milliseconds.
+
+        -1 is no offset: no record is as young as that time. Raises BrokerError for the first partition that has one.
+        """
+        by_link: dict[Link, list[Partition]] = {}
+        for partition in wanted:
+            by_link.setdefault(await self.leader("ask", partition), []).append(partition)
+        found: dict[Partition, tuple[int, int]] = {}
+        for link, partitions in by_link.items():
+            topics: dict[str, list[Body]] = {}
+            for topic, number in partitions:
+                topics.setdefault(topic, []).append({"partition_index": number, "timestamp": wanted[topic, number]})
+            body = {
+                "isolation_level": int(read_committed),
+                "topics": [{"name": topic, "partitions": asked} for topic, asked in topics.items()],
+            }
+            answer = await link.ask(Key.LIST_OFFSETS, body)
+            for topic in answer["topics"]:
+                for one in topic["partitions"]:
+                    if one["error_code"]:
+                        raise BrokerError(one["error_code"], f"{topic['name']} partition {one['partition_index']}")
+                    found[topic["name"], one["partition_index"]] = one["offset"], one.get("leader_epoch", -1)
+        return found
+
+    async def epoch_end(self, partition: Partition, epoch: int) -> tuple[int, int] | None:
+        """The largest epoch up to ``epoch`` that the leader knows, and where it ends (kafka 5.1, 13.3).
+
+        None where the broker is too old to say; (-1, -1) where it does not know.
+        """
+        link = await self.leader("ask", partition)
+        if not link.connection.speaks(Key.OFFSET_FOR_LEADER_EPOCH):
+            return None
+        topic, number = partition
+        current = self.metadata.topics[topic].leaders[number].epoch
+        asked = {"partition": number, "current_leader_epoch": current, "leader_epoch": epoch}
+        answer = await link.ask(
+            Key.OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
+        )
+        one = answer["topics"][0]["partitions"][0]
+        if one["error_code"]:
+            raise BrokerError(one["error_code"], f"{topic} partition {number}")
+        return one["leader_epoch"], one["end_offset"]
+
+    # --- groups
+
+    async def coordinator(self, group: str) -> Link:
+        """The connection to the coordinator of a group, for nothing but the group's business."""
+        link = await self.any()
+        # Each version takes what it knows.
+        answer = await link.ask(Key.FIND_COORDINATOR, {"key_type": 0, "key": group, "coordinator_keys": [group]})
+        found = answer["coordinators"][0] if "coordinators" in answer else answer
+        if found["error_code"]:
+            raise BrokerError(found["error_code"], f"group {group}", found.get("error_message"))
+        return await self.link("group", found["host"], found["port"])
+
+    async def committed(
+        self, link: Link, group: str, partitions: Iterable[Partition]
+    ) -> dict[Partition, tuple[int, int]]:
+        """Offset and epoch that the group has committed; partitions without are left out."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        asked = {
+            "group_id": group,
+            "topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()],
+        }
+        answer = await link.ask(Key.OFFSET_FETCH, {**asked, "groups": [asked], "require_stable": True})
+        said = answer["groups"][0] if "groups" in answer else answer
+        if said.get("error_code", 0):
+            raise BrokerError(said["error_code"], f"group {group}")
+        found = {}
+        for topic in said["topics"]:
+            for one in topic["partitions"]:
+                if one["error_code"]:
+                    raise BrokerError(one["error_code"], f"group {group}, {topic['name']}")
+                if one["committed_offset"] >= 0:
+                    place = topic["name"], one["partition_index"]
+                    found[place] = one["committed_offset"], one.get("committed_leader_epoch", -1)
+        return found
+
+    async def commit(
+        self, link: Link, group: str, offsets: Mapping[Partition, tuple[int, int]], member: Body
+    ) -> dict[Partition, int]:
+        """Commit offsets with their epochs; ``member`` has the group's fields. Returns the codes of what failed."""
+        topics: dict[str, list[Body]] = {}
+        for (topic, number), (offset, epoch) in offsets.items():
+            topics.setdefault(topic, []).append(
+                {
+                    "partition_index": number,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": epoch,
+                    "committed_metadata": "",
+                }
+            )
+        body = {
+            **member,
+            "group_id": group,
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        }
+        answer = await link.ask(Key.OFFSET_COMMIT, body)
+        return {
+            (topic["name"], one["partition_index"]): one["error_code"]
+            for topic in answer["topics"]
+            for one in topic["partitions"]
+            if one["error_code"]
+        }
