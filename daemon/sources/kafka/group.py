@@ -1,0 +1,130 @@
+"""The group under which a cluster keeps our progress: offsets for all to see, and whose partitions are whose.
+
+Offsets follow what is durable. They are a courtesy to people and tools: what has landed is known by the dataset.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.error import RETRY, BrokerError, Code
+from fastwire.kafka.message import Body
+from fastwire.position import Coverage, Position
+
+from ...backoff import Backoff
+from ...kafka.cluster import Cluster
+from ...kafka.link import Link
+from ...kafka.refusal import is_for_good
+from ...logs import get_logger
+from .partition import Partition
+from .settings import KafkaSettings
+
+__all__ = ["Group", "Reader"]
+
+COMMIT_S = 1.0  # between two commits while records flow
+
+log = get_logger("source")
+
+
+class Reader(Protocol):
+    """Whoever reads what the group gives: the source."""
+
+    partitions: list[Partition]
+
+    def assign(self, partitions: Sequence[Partition]) -> None: ...
+    def give_up(self, partitions: Sequence[Partition], reason: str) -> None: ...
+    def refuse(self, error: FastwireError) -> None: ...
+
+
+class Group:
+    """Reads every partition, and commits offsets without being a member (kafka 5.1, OffsetCommit)."""
+
+    def __init__(self, reader: Reader, settings: KafkaSettings, cluster: Cluster) -> None:
+        self._reader = reader
+        self._settings = settings
+        self._cluster = cluster
+        self._durable: dict[tuple[str, int], Position] = {}
+        self._told: dict[tuple[str, int], Position] = {}  # what the broker has of it
+        self._wake = asyncio.Event()
+        self._error = ""
+
+    async def run(self) -> None:
+        """Take everything, and tell the broker what has landed, for ever."""
+        self._reader.assign(self._reader.partitions)
+        backoff = Backoff()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._commit()
+            except FastwireError as exc:
+                self._error = str(exc)
+                self._wake.set()
+                delay = backoff.next()
+                write = log.warning if backoff.failures in (1, 4) or is_for_good(exc) else log.debug
+                write("cannot commit offsets, trying again", error=str(exc), retry_s=round(delay, 3))
+                await asyncio.sleep(delay)
+            else:
+                self._error = ""
+                backoff.reset()
+                await asyncio.sleep(COMMIT_S)
+
+    def owns(self, partition: Partition) -> bool:
+        """Whether this partition is ours to read."""
+        return True
+
+    def topics_changed(self, added: Sequence[Partition]) -> None:
+        """There are new partitions."""
+        self._reader.assign(added)
+
+    def landed(self, coverage: Coverage) -> None:
+        """All of this is durable."""
+        for partition in self._reader.partitions:
+            if not partition.was_granted:
+                continue
+            at = coverage.end(partition.log)
+            if at is not None and self._told.get(partition.place, partition.committed) != at:
+                self._durable[partition.place] = at
+        if self._durable:
+            self._wake.set()
+
+    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Offset and epoch that the group has of these; those without are left out."""
+        group = self._settings.group
+        return await self._cluster.committed(await self._coordinator(), group, places)
+
+    async def leave(self) -> None:
+        """Tell the broker the last offsets."""
+        if self._durable:
+            try:
+                await self._commit()
+            except FastwireError as exc:
+                log.warning("the last offsets were not committed; the dataset knows them", error=str(exc))
+
+    def status(self) -> dict[str, Any]:
+        """For the status page."""
+        return {"kind": "none: all partitions are read", "error": self._error}
+
+    def _member(self) -> Body:
+        return {"generation_id_or_member_epoch": -1, "member_id": ""}
+
+    async def _coordinator(self) -> Link:
+        return await self._cluster.coordinator(self._settings.group)
+
+    async def _commit(self) -> None:
+        durable, self._durable = self._durable, {}
+        offsets = {place: (at.a, at.b) for place, at in durable.items()}
+        try:
+            link = await self._coordinator()
+            failed = await self._cluster.commit(link, self._settings.group, offsets, self._member())
+        except BaseException:
+            self._durable = durable | self._durable
+            raise
+        self._told |= {place: at for place, at in durable.items() if place not in failed}
+        again = {place: at for place, at in durable.items() if failed.get(place) in RETRY}
+        self._durable = again | self._durable
+        for place, code in failed.items():
+            if code not in RETRY or code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                self._durable.pop(place, None)
+            raise BrokerError(code, f"offset of {place[0]} partition {place[1]}")

@@ -1,0 +1,610 @@
+"""Reads Kafka topics for one pipeline: partitions, leaders, offsets, and memory."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.kafka.error import REFRESH, BrokerError, Code
+from fastwire.kafka.fetch import Target
+from fastwire.kafka.metadata import NO_ID, Leader, Node, topic_id_text
+from fastwire.kafka.scan import CorruptBatch, Fetched
+from fastwire.kafka.slot import SlotTable, Told
+from fastwire.position import Coverage, Log, Position, Span, format_position
+from fastwire.wire.pool import Pool
+
+from ...backoff import Backoff
+from ...budget import Level
+from ...kafka.cluster import EARLIEST, LATEST, Cluster
+from ...kafka.link import Link
+from ...kafka.refusal import is_for_good
+from ...logs import get_logger
+from ...metrics import PipelineMetrics
+from ...transport import Pause
+from ..announce import Announcements
+from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ..tasks import Tasks
+from .group import Group
+from .partition import Partition, Stage
+from .settings import KafkaSettings
+
+__all__ = ["KafkaSource"]
+
+TICK_S = 0.05
+CHUNK_AGE_S = 0.1
+MISSING_S = 5.0  # a topic that was just created is not known everywhere at once
+AGAIN_S = 0.1  # before a partition without a leader is tried again, at first
+COMMIT_S = 1.0  # between two commits of offsets to the group
+
+log = get_logger("source")
+
+
+class KafkaSource:
+    """The Source of one pipeline (``sources.base``). ``events`` is the pipeline."""
+
+    system = "kafka"
+
+    def __init__(
+        self, settings: KafkaSettings, events: SourceEvents, pool: Pool, *, metrics: PipelineMetrics | None = None
+    ) -> None:
+        self.settings = settings
+        self.events = events
+        self.logs: list[Log] = []
+        self.partitions: list[Partition] = []
+        self.slots = SlotTable()
+        self.cluster = Cluster(settings, self.slots, pool, self, settings.limits)
+        self.level = Level.FREE
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._by_place: dict[tuple[str, int], Partition] = {}
+        self._announcements = Announcements(events, self.logs)
+        self._tasks = Tasks(lambda fault: self._refuse(SourceFailed(fault)))
+        self._group = Group(self, settings, self.cluster)
+        self._timer: asyncio.TimerHandle | None = None
+        self._full = False  # the pipeline has no room for chunks
+        self._resolving = 0
+        self._closing = False
+        self._failed = False
+        self._unreachable_since: float | None = self._loop.time()
+        self._unplaced: set[int] = set()  # granted, and not read by any link
+        self._placing: asyncio.Task[None] | None = None
+        self._stale = False  # the metadata is known to be old
+        self._asked_at = 0.0
+        self._heads: asyncio.Future[dict[int, Position]] = self._loop.create_future()
+        self._reconnects: Counter[str] = Counter()
+
+    # --- the contract
+
+    async def start(self, coverage: Coverage) -> None:
+        """See ``Source.start``."""
+        self._tick()
+        backoff = Backoff()
+        began = self._loop.time()
+        while True:
+            try:
+                await self.cluster.refresh(self.settings.topics)
+                self._check_topics(patient=self._loop.time() - began < MISSING_S)
+                self._add_partitions(late=False)
+                await self._ask_offsets(self.partitions)
+                break
+            except FastwireError as exc:
+                if is_for_good(exc):
+                    raise SourceFailed(
+                        f"{self._url}: {exc}", configuration=getattr(exc, "configuration", False)
+                    ) from None
+                delay = backoff.next()
+                log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
+            await asyncio.sleep(delay)
+        self._asked_at = self._loop.time()
+        self._heads.set_result({one.index: one.head for one in self.partitions if one.head is not None})
+        for topic in self.settings.topics:
+            log.info("topic found", topic=topic, partitions=len(self.cluster.metadata.topics[topic].leaders))
+        self._tasks.run(self._group.run(), f"group {self.settings.group}")
+
+    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        """See ``Source.resolve``."""
+        self._resolving += 1
+        self._steer()
+        try:
+            found = await asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
+        finally:
+            self._resolving -= 1
+            self._steer()
+        return [first for first in found if first is not None]
+
+    def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
+        """See ``Source.grant``."""
+        for assignment in assignments:
+            partition = self.partitions[assignment.index]
+            if partition.assignment is not assignment or partition.granted:
+                continue
+            partition.granted = partition.was_granted = True
+            partition.stage = Stage.READING
+            partition.session += 1
+            self.slots.attach(partition.index, partition.position(coverage), partition.session)
+            self._unplaced.add(partition.index)
+        self._place_soon()
+
+    def landed(self, coverage: Coverage) -> None:
+        """See ``Source.landed``."""
+        self._group.landed(coverage)
+
+    def void(self) -> None:
+        """See ``Source.void``."""
+        for link in tuple(self.cluster.links.values()):
+            link.drop_chunk()
+        for partition in self.partitions:
+            if partition.granted:
+                self._detach(partition)
+                self._announcements.offer(partition.offer())
+
+    def resume(self) -> None:
+        """See ``Source.resume``."""
+        if self._full:
+            self._full = False
+            self._steer()
+
+    def on_budget(self, level: Level) -> None:
+        """See ``Source.on_budget``."""
+        self.level = level
+        self._steer()
+
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+        return self.slots.position(index) if self.partitions[index].was_granted else None
+
+    async def heads(self) -> Mapping[int, Position]:
+        """See ``Source.heads``."""
+        return await asyncio.shield(self._heads)
+
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """See ``Source.unfinished``."""
+        open_ = [index for index, head in heads.items() if not self._reached(index, head, coverage)]
+        others = [index for index in open_ if not self.partitions[index].granted]
+        if not others:
+            return open_
+        committed = await self._group.committed([self.partitions[index].place for index in others])
+        done = {
+            index
+            for index in others
+            if (at := committed.get(self.partitions[index].place)) is not None and at[0] >= heads[index].a
+        }
+        return [index for index in open_ if index not in done]
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """See ``Source.unreachable_since``."""
+        return self._unreachable_since
+
+    def status(self) -> dict[str, Any]:
+        """See ``Source.status``."""
+        return {
+            "url": self._url,
+            "group": self.settings.group,
+            "membership": self._group.status(),
+            "partitions": dict(Counter(partition.stage.value for partition in self.partitions)),
+            "errors": {str(one.log): one.error for one in self.partitions if one.error},
+            "connections": [
+                {
+                    "broker": str(link),
+                    "ready": link.ready,
+                    "partitions": len(link.fetcher),
+                    "bytes_read": link.transport.bytes_read,
+                    "paused": [why.name for why in Pause if why and link.transport.paused & why],
+                }
+                for link in self.cluster.links.values()
+            ],
+            "reconnects": dict(self._reconnects),
+        }
+
+    async def close(self, timeout: float) -> None:
+        """See ``Source.close``."""
+        if self._closing:
+            return
+        self._closing = True
+        self._announcements.close()
+        await self._tasks.close()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._group.leave()
+        except TimeoutError:
+            log.warning("the broker did not confirm our leaving in time", timeout_s=timeout)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self.cluster.close()
+
+    # --- what the group tells
+
+    def assign(self, partitions: Sequence[Partition]) -> None:
+        """These are ours to read from here on."""
+        self._tasks.run(self._offer(partitions), "offer")
+
+    def give_up(self, partitions: Sequence[Partition], reason: str) -> None:
+        """These are not ours any more; what was received of them is to be committed at once."""
+        for partition in partitions:
+            self._detach(partition)
+            if partition.assignment is not None and not self._announcements.withdraw(partition.assignment):
+                self._announcements.revoke(partition.index, reason)
+            partition.assignment = None
+            partition.stage = Stage.STOPPED if partition.stage is Stage.STOPPED else Stage.IDLE
+
+    def refuse(self, error: FastwireError) -> None:
+        """The group does not take us, and never will."""
+        self._refuse(SourceFailed(f"{self._url}: {error}"))
+
+    def partition_at(self, place: tuple[str, int]) -> Partition | None:
+        """The partition of a topic and number, in the topic's latest incarnation."""
+        return self._by_place.get(place)
+
+    # --- what links tell
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """A chunk goes to the pipeline."""
+        if self._closing:
+            chunk.release()
+        elif not self.events.on_chunk(chunk) and not self._full:
+            self._full = True
+            self._steer()
+
+    def on_connected(self, link: Link) -> None:
+        """A handshake is done."""
+        self._unreachable_since = None
+        log.info("connected", broker=str(link))
+        self._steer()
+        if self._metrics is not None:
+            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
+
+    def on_lost(self, link: Link, reason: Exception | None) -> None:
+        """A connection is gone; offsets are ours, so nothing but the connection is lost."""
+        self.cluster.forget(link)
+        if self._closing:
+            return
+        if not self.cluster.ready and self._unreachable_since is None:
+            self._unreachable_since = self._loop.time()
+        log.warning("connection lost", broker=str(link), reason=str(reason or "closed by the broker"))
+        word = link.why(reason)
+        self._reconnects[word] += 1
+        if self._metrics is not None:
+            self._metrics.reconnected(word)
+            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
+        self._stale = True
+        for partition in self.partitions:
+            if partition.link is link:
+                partition.link = None
+                if partition.granted:
+                    self._unplaced.add(partition.index)
+        self._place_soon()
+
+    def on_corrupt(self, batch: CorruptBatch) -> None:
+        """A batch cannot be decoded, and is not to be put aside, or has no end that could be believed."""
+        partition = self.partitions[batch.index]
+        at = format_position("kafka", batch.position)
+        self._stop(partition, f"the batch at {at} cannot be decoded ({batch.reason}: {batch.detail})")
+
+    def on_fetched(self, link: Link, fetched: Fetched) -> None:
+        """A Fetch answer is through."""
+        link.fetcher.done(fetched.correlation_id)
+        for index in self.slots.take_dirty():
+            partition = self.partitions[index]
+            if partition.granted and partition.link is link:
+                self._told(partition, self.slots.told(index), fetched)
+        if not self.holding:
+            link.pump()
+
+    def _told(self, partition: Partition, told: Told, fetched: Fetched) -> None:
+        """Look at what an answer says of one partition (kafka 9.5)."""
+        partition.log_start = max(partition.log_start, told.log_start)
+        if told.error == Code.NONE:
+            if told.diverging >= 0:
+                self._reconsider(partition, "the leader's log has parted from what was read")
+            return
+        partition.error = str(BrokerError(told.error, str(partition.log)))
+        if told.error == Code.OFFSET_OUT_OF_RANGE:
+            self._reconsider(partition, "the position lies outside of the log")
+        elif told.error in (Code.TOPIC_AUTHORIZATION_FAILED, Code.UNSUPPORTED_COMPRESSION_TYPE):
+            self._stop(partition, partition.error)
+        else:
+            if told.error in REFRESH:
+                leader = Leader(told.leader, told.leader_epoch)
+                nodes = [Node(*node) for node in fetched.nodes]
+                self._stale |= told.leader < 0 or not self.cluster.metadata.lead(*partition.place, leader, nodes)
+            self._unlink(partition)
+            self._unplaced.add(partition.index)
+            self._place_soon()
+
+    # --- leaders
+
+    def _place_soon(self) -> None:
+        if self._unplaced and not self._closing and (self._placing is None or self._placing.done()):
+            self._placing = self._tasks.run(self._place(), "leaders")
+
+    async def _place(self) -> None:
+        """Give each partition that is read to its leader's connection, however long that takes."""
+        backoff = Backoff(first_s=AGAIN_S)
+        while self._unplaced:
+            try:
+                if self._stale:
+                    await self.cluster.refresh(self.settings.topics)
+                    self._stale = False
+                    self._asked_at = self._loop.time()
+                    self._follow_topics()
+            except FastwireError as exc:
+                log.debug("cannot ask for leaders", error=str(exc))
+            failed = False
+            for index in tuple(self._unplaced):
+                partition = self.partitions[index]
+                self._unplaced.discard(index)
+                if not partition.granted:
+                    continue
+                try:
+                    await self._place_one(partition)
+                except LogStopped as exc:
+                    self._stop(partition, str(exc))
+                except FastwireError as exc:
+                    partition.error = str(exc)
+                    self._unplaced.add(index)
+                    failed = self._stale = True
+            if failed:
+                delay = backoff.next()
+                log.debug("partitions without a leader", partitions=len(self._unplaced), retry_s=round(delay, 3))
+                await asyncio.sleep(delay)
+
+    async def _place_one(self, partition: Partition) -> None:
+        place = partition.place
+        link = await self.cluster.leader("fetch", place)
+        epoch = self.cluster.metadata.topics[place[0]].leaders[place[1]].epoch
+        position = self.slots.position(partition.index)
+        if epoch > partition.checked_epoch and position.b >= 0:
+            found = await self.cluster.epoch_end(place, position.b)
+            if found is not None and 0 <= found[1] < position.a:
+                self._reconsider(partition, "the new leader's log has parted from what was read")
+                return
+        if not partition.granted:
+            return
+        partition.checked_epoch = max(epoch, partition.checked_epoch)
+        partition.link = link
+        partition.error = ""
+        link.fetcher.add(Target(partition.index, place[0], partition.topic_id, place[1], epoch, partition.session))
+        if not self.holding:
+            link.pump()
+
+    def _unlink(self, partition: Partition) -> None:
+        if partition.link is not None:
+            partition.link.fetcher.drop(partition.index)
+            partition.link = None
+
+    def _detach(self, partition: Partition) -> None:
+        """Nothing that still comes of this partition counts."""
+        if partition.granted:
+            self.slots.detach(partition.index)
+        self._unlink(partition)
+        self._unplaced.discard(partition.index)
+        partition.granted = False
+
+    def _reconsider(self, partition: Partition, reason: str) -> None:
+        """Give the log back, and take it again with a look at where it begins and ends."""
+        log.warning("looking at the log again", topic=str(partition.log), reason=reason)
+        if partition.link is not None:
+            partition.link.hand_on()
+        self.give_up([partition], reason)
+        self.assign([partition])
+
+    def _stop(self, partition: Partition, why: str) -> None:
+        """Give this log up; the others go on."""
+        if partition.stage is Stage.STOPPED:
+            return
+        if partition.link is not None:
+            partition.link.hand_on()
+        partition.stage = Stage.STOPPED
+        partition.error = why
+        self.give_up([partition], why)
+        self._announcements.tell_revoked()
+        log.error("log stopped", topic=str(partition.log), error=why)
+        self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}"))
+
+    # --- topics
+
+    def _check_topics(self, *, patient: bool) -> None:
+        for name in self.settings.topics:
+            topic = self.cluster.metadata.topics.get(name)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+            if code == Code.UNKNOWN_TOPIC_OR_PARTITION and not patient:
+                raise SourceFailed(f"{self._url}: {name} does not exist; fastwire reads topics and creates none")
+            if code:
+                raise BrokerError(code, name)
+
+    def _add_partitions(self, *, late: bool) -> list[Partition]:
+        added = []
+        for name in self.settings.topics:
+            topic = self.cluster.metadata.topics[name]
+            for number in sorted(topic.leaders):
+                known = self._by_place.get((name, number))
+                if known is not None and known.topic_id == topic.topic_id:
+                    continue
+                incarnation = "0" if topic.topic_id == NO_ID else topic_id_text(topic.topic_id)
+                log_ = Log("kafka", self.settings.cluster, name, str(number), incarnation)
+                index = self.slots.add(log_)
+                partition = Partition(index, log_, (name, number), topic.topic_id, late=late)
+                self.logs.append(log_)
+                self.partitions.append(partition)
+                self._by_place[name, number] = partition
+                added.append(partition)
+        return added
+
+    def _follow_topics(self) -> None:
+        """Metadata are new: there may be more partitions, or a topic may have been made again."""
+        before = dict(self._by_place)
+        try:
+            self._check_topics(patient=True)
+        except FastwireError as exc:
+            log.debug("topics are not whole at the moment", error=str(exc))
+            return
+        added = self._add_partitions(late=True)
+        replaced = [before[one.place] for one in added if one.place in before]
+        for partition in replaced:
+            log.warning("topic was deleted and made again", topic=str(partition.log))
+            self._stop(partition, "the topic was deleted and made again; its new incarnation is read as a new log")
+        if added:
+            log.info("new partitions", partitions=len(added), first=str(added[0].log))
+            self._group.topics_changed(added)
+
+    # --- offsets
+
+    async def _ask_offsets(self, partitions: Sequence[Partition]) -> None:
+        """Where these logs begin and end, as a reader sees it."""
+        places = {partition.place: partition for partition in partitions}
+        committed = self.settings.limits.read_committed
+        starts = await self.cluster.list_offsets(dict.fromkeys(places, EARLIEST), read_committed=committed)
+        ends = await self.cluster.list_offsets(dict.fromkeys(places, LATEST), read_committed=committed)
+        for place, partition in places.items():
+            partition.log_start = starts[place][0]
+            partition.end = ends[place][0]
+
+    async def _offer(self, partitions: Sequence[Partition]) -> None:
+        """Find out where these logs stand, and offer them."""
+        backoff = Backoff()
+        wanted = [one for one in partitions if one.stage is not Stage.STOPPED]
+        while wanted and not self._closing:
+            try:
+                if self._stale:
+                    await self.cluster.refresh(self.settings.topics)
+                    self._stale = False
+                await self._ask_offsets(wanted)
+                committed = await self._group.committed([one.place for one in wanted])
+                break
+            except FastwireError as exc:
+                self._stale = True
+                delay = backoff.next()
+                log.warning("cannot ask for offsets, trying again", error=str(exc), retry_s=round(delay, 3))
+            await asyncio.sleep(delay)
+        for partition in wanted:
+            if self._group.owns(partition) and not partition.granted:
+                at = committed.get(partition.place)
+                partition.committed = None if at is None else Position(*at)
+                self._announcements.offer(partition.offer())
+
+    async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        partition = self.partitions[assignment.index]
+        if partition.assignment is not assignment or partition.granted:
+            return None
+        try:
+            if coverage.start(partition.log) is not None:
+                first = partition.resolve_known(coverage)
+                await self._check_epoch(partition, partition.position(coverage))
+                return first
+            return await self._resolve_unknown(partition, assignment)
+        except LogStopped as exc:
+            self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
+        except FastwireError as exc:
+            partition.error = str(exc)
+            log.warning("cannot find where to begin, trying again", topic=str(partition.log), error=str(exc))
+            partition.assignment = None
+            self.assign([partition])
+        return None
+
+    async def _check_epoch(self, partition: Partition, at: Position) -> None:
+        """Ask the leader whether its log has what has landed (kafka 13.3). Raises LogStopped."""
+        if at.b < 0:
+            return
+        found = await self.cluster.epoch_end(partition.place, at.b)
+        if found is not None and 0 <= found[1] < at.a:
+            partition.refuse_truncated(at, found[1])
+
+    async def _resolve_unknown(self, partition: Partition, assignment: Assignment) -> First | None:
+        began = assignment.cursor
+        if began is None:
+            began = Position(await self._start_offset(partition), -1)
+        elif not partition.log_start <= began.a <= partition.end:
+            raise LogStopped(
+                f"{partition.log}: the group's offset {began.a} lies outside of the log, which has "
+                f"{partition.log_start} to {partition.end}"
+            )
+        if partition.assignment is not assignment:
+            return None
+        partition.began = began
+        return First(partition.index, Span(partition.log, began, began, 0), assignment.progress)
+
+    async def _start_offset(self, partition: Partition) -> int:
+        """Where a log begins for us that neither Coverage nor the group knows."""
+        start = self.settings.start
+        name, number = partition.place
+        at = start.positions.get(f"{name}-{number}")
+        if at is not None:
+            if not partition.log_start <= at.a <= partition.end:
+                raise LogStopped(
+                    f"{partition.log}: the start {at.a} lies outside of the log, which has {partition.log_start} to "
+                    f"{partition.end}"
+                )
+            return at.a
+        if partition.late or start.kind == "earliest":
+            return partition.log_start
+        if start.kind == "latest":
+            return partition.end
+        if start.time is not None:
+            milli = int(start.time.timestamp() * 1000)
+            committed = self.settings.limits.read_committed
+            found = await self.cluster.list_offsets({partition.place: milli}, read_committed=committed)
+            return found[partition.place][0] if found[partition.place][0] >= 0 else partition.end
+        raise LogStopped(f"{partition.log}: start names no position for {name}-{number}")
+
+    def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
+        partition = self.partitions[index]
+        if partition.stage is Stage.STOPPED:
+            return True
+        end = coverage.end(partition.log) or coverage.start(partition.log)
+        return end is not None and end.a >= head.a
+
+    # --- memory, time
+
+    @property
+    def holding(self) -> bool:
+        """Whether nothing more may be asked for."""
+        return self.level is not Level.FREE or self._full
+
+    def _steer(self) -> None:
+        """Read and ask for as much as the pipeline and the memory have room for."""
+        # While the pipeline waits for an answer of the broker it takes no chunks; answers come on other connections
+        # than records, so those may rest.
+        reasons = ((Pause.QUEUE, self._full), (Pause.MEMORY, self.level is Level.STOP))
+        for link in tuple(self.cluster.links.values()):
+            if not link.ready or not len(link.fetcher):
+                continue
+            for why, wanted in reasons:
+                if wanted:
+                    link.transport.pause(why)
+                elif link.transport.paused & why:
+                    link.transport.go_on(why)
+            if not self.holding:
+                link.pump()
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        now = self._loop.time()
+        for link in tuple(self.cluster.links.values()):
+            # A pipeline without room gets nothing that is merely old.
+            link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
+        self._announcements.tell()
+        if now - self._asked_at >= self.settings.metadata_age_s and self._heads.done():
+            self._asked_at = now
+            self._tasks.run(self._refresh(), "metadata")
+
+    async def _refresh(self) -> None:
+        try:
+            await self.cluster.refresh(self.settings.topics)
+        except FastwireError as exc:
+            log.debug("cannot ask for the topics", error=str(exc))
+        else:
+            self._follow_topics()
+
+    @property
+    def _url(self) -> str:
+        hosts = ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap)
+        return f"kafka{'+ssl' if self.settings.tls else ''}://{hosts}"
+
+    def _refuse(self, error: SourceFailed) -> None:
+        if not self._failed and not self._closing:
+            self._failed = True
+            self.events.on_failed(error)
