@@ -343,13 +343,16 @@ class Format(StrEnum):
 @app.command()
 @with_broker_options
 def tail(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The broker: pulsar://host:port", show_default=False)],
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="The broker: pulsar://host:port or kafka://host:port", show_default=False),
+    ],
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, or one partition.", show_default=False)],
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="End after N records.")] = None,
     start: Annotated[
         str,
         typer.Option(
-            "--from", help='earliest, latest, -5m (ago), an RFC 3339 time, or of one partition a position: "12:34".'
+            "--from", help="earliest, latest, -5m (ago), an RFC 3339 time, or of one partition a position."
         ),
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
@@ -414,7 +417,9 @@ def _time_of(text: str) -> str:
 
 def _is_position(text: str) -> bool:
     ledger, colon, entry = text.partition(":")
-    return bool(colon) and ledger.removeprefix("-").isdecimal() and entry.removeprefix("-").isdecimal()
+    if not colon:
+        return text.isdecimal()  # of Kafka
+    return ledger.removeprefix("-").isdecimal() and entry.removeprefix("-").isdecimal()
 
 
 class Input(StrEnum):

@@ -4,6 +4,7 @@ import asyncio
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar.topic import parse_topic
+from fastwire.wire.pool import Pool
 
 from .checks import CheckResult
 from .config import Config, PipelineConfig, SourceConfig
@@ -14,6 +15,7 @@ from .pulsar.topics import Topics
 __all__ = ["check_connections"]
 
 PATIENCE_S = 30.0
+MEMORY = 16 << 20
 
 
 def check_connections(config: Config) -> list[CheckResult]:
@@ -28,9 +30,10 @@ async def _check_all(config: Config) -> list[CheckResult]:
 
 async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
     source = pipeline.source
+    describe = _describe_kafka if source.system == "kafka" else _describe_pulsar
     try:
-        async with asyncio.timeout(PATIENCE_S), QuietCluster(ClientSettings(**client_fields(source))) as cluster:
-            topics = await _describe(cluster, source)
+        async with asyncio.timeout(PATIENCE_S):
+            topics = await describe(source)
     except FastwireError as exc:
         return [CheckResult(name, "broker", False, str(exc))]
     except TimeoutError:
@@ -44,13 +47,27 @@ async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
     return results
 
 
-async def _describe(cluster: QuietCluster, source: SourceConfig) -> list[tuple[str, int]]:
-    """Each topic with the number of its partitions, 0 = none; asks who owns each, and reads nothing."""
+# Each topic with the number of its partitions, 0 = none; they ask who owns each, and read nothing.
+
+
+async def _describe_pulsar(source: SourceConfig) -> list[tuple[str, int]]:
     names = [parse_topic(topic) for topic in source.topics]
-    news = await Topics(cluster, source.url, names, source.topics_pattern).look()
-    if news.failure is not None:
-        raise news.failure
-    for found in news.found:
-        name = found.topic.of_partition(0) if found.partitions else found.topic
-        await cluster.owner(str(name), source.url)
+    async with QuietCluster(ClientSettings(**client_fields(source))) as cluster:
+        news = await Topics(cluster, source.url, names, source.topics_pattern).look()
+        if news.failure is not None:
+            raise news.failure
+        for found in news.found:
+            name = found.topic.of_partition(0) if found.partitions else found.topic
+            await cluster.owner(str(name), source.url)
     return [(str(found.topic), found.partitions) for found in news.found]
+
+
+async def _describe_kafka(source: SourceConfig) -> list[tuple[str, int]]:
+    from .sources.kafka import settings_from
+    from .sources.kafka.reader import Reader
+
+    reader = Reader(settings_from(source), Pool(MEMORY))
+    try:
+        return await reader.describe()
+    finally:
+        await reader.close()

@@ -19,6 +19,7 @@ from .pulsar.deadletters import cell_bytes
 from .pulsar.reader import Reader, ReadFrom
 from .pulsar.schemas import Schemas
 from .pulsar.settings import ClientSettings, client_fields
+from .sources.registry import TopicReader
 
 __all__ = ["TailFormat", "tail"]
 
@@ -36,9 +37,7 @@ async def tail(
     each before the first records that have it. Raises FastwireError when the broker says no, or nobody is there; a
     connection that is lost later is made again.
     """
-    settings = ClientSettings(**client_fields(source))
-    pattern = source.topics_pattern
-    reader = Reader(settings, Pool(MEMORY), source.topics, _start(source.start), pattern=pattern, patience_s=0.0)
+    reader = _reader(source)
     printed = 0
     shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
@@ -50,7 +49,7 @@ async def tail(
             if count is not None:
                 lines = lines[: count - printed]
             printed += len(lines)
-            if shown is not None:
+            if shown is not None and reader.schemas is not None:
                 await _show_schemas(reader.schemas, lines, shown)
             _print(_formed(lines, form))
             if count is not None and printed >= count:
@@ -60,6 +59,18 @@ async def tail(
     finally:
         await reader.close()
     return printed
+
+
+def _reader(source: SourceConfig) -> TopicReader:
+    pool = Pool(MEMORY)
+    if source.system == "kafka":
+        from .sources.kafka import settings_from
+        from .sources.kafka.reader import Reader as KafkaReader
+
+        return KafkaReader(settings_from(source), pool)
+    settings = ClientSettings(**client_fields(source))
+    pattern = source.topics_pattern
+    return Reader(settings, pool, source.topics, _start(source.start), pattern=pattern, patience_s=0.0)
 
 
 def _start(start: Start) -> ReadFrom:
@@ -134,7 +145,9 @@ def _raw(row: dict[str, Any]) -> bytes:
 
 
 def _pretty(row: dict[str, Any]) -> bytes:
-    place = f"{row['ledger']}:{row['offset']}" + (f":{row['batchIndex']}" if row["batchIndex"] >= 0 else "")
+    place = str(row["offset"])
+    if "ledger" in row:
+        place = f"{row['ledger']}:{place}" + (f":{row['batchIndex']}" if row["batchIndex"] >= 0 else "")
     name = row["topic"].removeprefix("persistent://") + (f"-{row['partition']}" if row["partition"] >= 0 else "")
     head = f"{row['timestamp']}  {name} {place}"
     if row["key"] is not None:

@@ -108,7 +108,7 @@ def test_help_names_every_command(run: Run) -> None:
         (["run", "x", "--no-such"], "No such option: --no-such"),
         (["verify"], "Missing argument 'PATH'"),
         (["tail", "pulsar://h"], "Missing argument 'TOPIC'"),
-        (["tail", "kafka://h", "t"], "Invalid value for URL: kafka:// is not supported by this version"),
+        (["tail", "tank://h", "t"], "Invalid value for URL: tank:// is not supported by this version"),
         (["tail", "pulsar://h", "a/b"], "Invalid value for TOPIC: topic 'a/b': a short name is"),
         (["tail", "pulsar://h", "t", "--from", "soon"], 'Invalid value for --from: must be "earliest" (everything'),
         (["tail", "pulsar://h", "t", "--from", "99999999999999999999:1"], "Invalid value for --from: "),

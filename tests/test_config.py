@@ -343,7 +343,7 @@ htp = ""
 http = "127.0.0.1"
 
 [pipelines.orders.source]
-url = "kafka://127.0.0.1:6650"
+url = "tank://127.0.0.1:6650"
 topics = [
   "persistent://public/default/orders",
   "a/b",  # a comment, "a string" and a bracket ]
@@ -382,9 +382,8 @@ writers = 2
             'or { "<topic>-partition-0" = "12:34" } (what follows that position)'
         ),
         (
-            "f.toml:8: pipelines.orders.source.url: kafka:// is not supported by this version, which reads "
-            "pulsar:// and "
-            "pulsar+ssl://"
+            "f.toml:8: pipelines.orders.source.url: tank:// is not supported by this version, which reads "
+            "pulsar:// and kafka://"
         ),
         "f.toml:11: pipelines.orders.source.topics[1]: topic 'a/b': a short name is TOPIC or TENANT/NAMESPACE/TOPIC",
         'f.toml:12: pipelines.orders.source.topics[2]: "orders" stands here twice',

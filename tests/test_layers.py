@@ -43,7 +43,7 @@ DAEMON = (
     {"pipeline"},
     {"roll", "load", "input", "beginning", "stages"},
     {"sources", "sinks"},
-    {"pulsar"},
+    {"pulsar", "kafka"},
     {"dataset", "encoders"},
     {"budget", "transport"},
     {"endpoint"},

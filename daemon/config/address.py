@@ -3,27 +3,28 @@
 from dataclasses import dataclass
 
 from fastwire.address import format_host, parse_host
-from fastwire.pulsar.topic import SCHEMES, ServiceUrl, parse_service_url
 
+from .systems import SYSTEMS, SourceUrl, system_of
 from .text import nearest
 
 __all__ = ["HttpAddress", "parse_http_address", "parse_url"]
 
-_LATER = ("kafka", "kafka+ssl", "tank", "tubemq")
+_LATER = ("tank", "tubemq")
+_SCHEMES = [scheme for system in SYSTEMS for scheme in system.schemes]
 
 
-def parse_url(text: str) -> ServiceUrl:
-    """Read the URL of a source: ``pulsar://host[:port][,host…]`` or ``pulsar+ssl://…``; a path behind it is ignored.
+def parse_url(text: str) -> SourceUrl:
+    """Read the URL of a source: ``SYSTEM://host[:port][,host…]`` or ``SYSTEM+ssl://…``; a path behind it is ignored.
 
     Raises ValueError with a text for the person who wrote the URL. It never repeats what may be a password.
     """
     scheme, mark, _ = text.strip().partition("://")
     scheme = scheme.lower()
     if scheme in _LATER:
-        raise ValueError(f"{scheme}:// is not supported by this version, which reads pulsar:// and pulsar+ssl://")
-    if mark and "@" not in scheme and (hint := nearest(scheme, SCHEMES)) and scheme not in SCHEMES:
+        raise ValueError(f"{scheme}:// is not supported by this version, which reads pulsar:// and kafka://")
+    if mark and "@" not in scheme and (hint := nearest(scheme, _SCHEMES)) and scheme not in _SCHEMES:
         raise ValueError(f'"{scheme}://" is not a known kind of broker{hint}')
-    return parse_service_url(text)
+    return system_of(text).url(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
 
 from fastwire.columns.schema import COLUMNS
 from fastwire.position import Position, parse_position
 from fastwire.pulsar.namespace import TopicPattern, parse_pattern
-from fastwire.pulsar.topic import ServiceUrl, parse_topic
 
 from .address import HttpAddress, parse_http_address, parse_url
+from .systems import PULSAR, SourceUrl, System, system_of
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
 
 __all__ = [
@@ -131,8 +131,11 @@ def check_issuer_url(text: str) -> str:
     return text
 
 
+_COLUMNS = list(dict.fromkeys(column.name for columns in COLUMNS.values() for column in columns))
+
+
 def _column(value: object) -> str:
-    known = [column.name for column in COLUMNS["pulsar"]]
+    known = _COLUMNS
     if value not in known:
         shown = f'"{value}"' if isinstance(value, str) else kind(value)
         hint = nearest(value, known) if isinstance(value, str) else ""
@@ -147,11 +150,13 @@ def _path(value: object) -> Path:
     return Path(text)
 
 
-def _topic(value: object) -> str:
-    name = parse_topic(_text(value))
-    if not name.persistent:
-        raise ValueError(f'"{value}": a non-persistent topic keeps no positions, so nothing can be promised about it')
-    return str(name)
+def _topic(value: object, info: ValidationInfo) -> str:
+    return _system(info).topic(_text(value))
+
+
+def _system(info: ValidationInfo) -> System:
+    """That of the source's URL, which stands before the other keys of its table."""
+    return system_of(info.data.get("url", ""))
 
 
 def _schema(kind_of_value: str, example: str) -> WithJsonSchema:
@@ -195,10 +200,10 @@ Pattern = Annotated[
 Column = Annotated[
     str,
     PlainValidator(_column),
-    WithJsonSchema({"type": "string", "enum": [column.name for column in COLUMNS["pulsar"]]}),
+    WithJsonSchema({"type": "string", "enum": _COLUMNS}),
 ]
 Url = Annotated[
-    ServiceUrl,
+    SourceUrl,
     PlainValidator(lambda value: parse_url(_text(value))),
     _as_text,
     _schema("string", "pulsar://127.0.0.1:6650"),
@@ -240,10 +245,10 @@ class Start:
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
-def parse_start(value: object) -> Start:
+def parse_start(value: object, system: System = PULSAR) -> Start:
     """Read the key ``start`` or the option ``--from``; raises ValueError with the choices."""
     if isinstance(value, Mapping):
-        return Start("positions", positions=_positions(value))
+        return Start("positions", positions=_positions(value, system))
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f'the time "{value.isoformat()}" needs a zone: "{value.isoformat()}Z" is UTC')
@@ -264,23 +269,23 @@ def parse_start(value: object) -> Start:
     raise ValueError(f'must be {START_CHOICES}, not "{value}"{nearest(value, ("earliest", "latest"))}')
 
 
-def _positions(table: Mapping[Any, Any]) -> dict[str, Position]:
+def _positions(table: Mapping[Any, Any], system: System) -> dict[str, Position]:
     if not table:
-        raise ValueError('names no partition: { "<topic>-partition-0" = "12:34" }')
+        raise ValueError(f"names no partition: {system.example}")
     positions: dict[str, Position] = {}
     wrong = []
     for name, text in table.items():
         try:
-            topic = _topic(name)
+            place, _ = system.place(_text(name))
             if not isinstance(text, str):
-                raise ValueError(f'must be a position such as "12:34", not {kind(text)}')
-            position = parse_position("pulsar", text)
+                raise ValueError(f"must be a position as in {system.example}, not {kind(text)}")
+            position = parse_position(system.name, text)
         except ValueError as exc:
             wrong.append(f'"{name}": {exc}')
             continue
-        if topic in positions:
+        if place in positions:
             wrong.append(f'"{name}": stands here twice')
-        positions[topic] = position
+        positions[place] = position
     if wrong:
         raise ValueError("; ".join(wrong))
     return positions
@@ -288,14 +293,14 @@ def _positions(table: Mapping[Any, Any]) -> dict[str, Position]:
 
 StartField = Annotated[
     Start,
-    PlainValidator(parse_start),
+    PlainValidator(lambda value, info: parse_start(value, _system(info))),
     _as_text,
     WithJsonSchema(
         {
             "anyOf": [
                 {"type": "string", "enum": ["earliest", "latest"]},
                 {"type": "string", "format": "date-time"},
-                {"type": "object", "additionalProperties": {"type": "string", "pattern": "^-?[0-9]+:-?[0-9]+$"}},
+                {"type": "object", "additionalProperties": {"type": "string", "pattern": "^-?[0-9]+([:@]-?[0-9]+)?$"}},
             ]
         }
     ),

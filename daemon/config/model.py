@@ -31,6 +31,7 @@ from .fields import (
 )
 from .machine import available_memory
 from .spark import SparkConfig
+from .systems import system_of
 from .table import Table
 
 __all__ = [
@@ -92,6 +93,8 @@ class AuthConfig(Table):
     """The password of the user, best as "${NAME}"."""
     password_file: FolderPath | None = None
     """A file that holds the password, read again for each connection."""
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    """How user and password are shown to a Kafka broker; PLAIN sends them as they are."""
     oauth2: OAuth2Config | None = None
     """Tokens of an issuer."""
 
@@ -129,7 +132,7 @@ class SourceConfig(Table):
     """Where records come from."""
 
     url: Url
-    """The broker: pulsar://host:port or pulsar+ssl://host:port, several hosts separated by commas."""
+    """The broker: pulsar://host:port or kafka://host:port, with +ssl for TLS, several hosts separated by commas."""
     topics: tuple[Topic, ...] = ()
     """Topics by name; a partitioned topic stands for all its partitions."""
     topics_pattern: Pattern | None = None
@@ -147,6 +150,8 @@ class SourceConfig(Table):
     encryption: EncryptionConfig = EncryptionConfig()
     cluster: Text | None = None
     """The name of the cluster in the log of the dataset; by default the hosts of the URL at its creation."""
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """Whether records of aborted transactions are left out (Kafka only)."""
     incarnation: Natural = 0
     """To be raised when a topic was deleted and made again under the same name."""
     on_truncation: Literal["stop", "continue"] = "stop"
@@ -156,8 +161,8 @@ class SourceConfig(Table):
 
     @property
     def system(self) -> str:
-        """The message system that ``url`` leads to; there is one so far."""
-        return "pulsar"
+        """The message system that ``url`` leads to."""
+        return system_of(self.url).name
 
     @property
     def cluster_name(self) -> str:

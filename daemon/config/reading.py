@@ -2,14 +2,14 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fastwire.pulsar.topic import parse_topic
+from fastwire.columns.schema import COLUMNS
 
 from .fields import (
     DATASET_TYPES,
@@ -35,6 +35,7 @@ from .model import (
 )
 from .problem import ConfigError, Problem
 from .spark import SPARK_REQUIRED, SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource, check_spark
+from .systems import PULSAR, System, system_of
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest
 
 __all__ = ["json_schema", "load_config", "parse_config", "parse_source"]
@@ -109,6 +110,12 @@ _REQUIRED: Mapping[str, str] = {
     "topics": 'is required: the names of the topics, such as ["persistent://public/default/orders"], or topics_pattern',
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
 }
+# Keys that mean something for one system only.
+_ONLY_OF = {
+    "pulsar": {"subscription_type", "topics_pattern", "listener", "incarnation"},
+    "kafka": {"isolation"},
+}
+_ALL_COLUMNS = {column.name for columns in COLUMNS.values() for column in columns}
 _WAYS_IN = ["token", "token_file", "user", "oauth2"]
 _DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
@@ -182,8 +189,9 @@ class _Reading:
     def _check_source(self, path: KeyPath, source: dict[str, Any]) -> None:
         url, auth, tls = str(source.get("url", "")), source.get("auth"), source.get("tls")
         if isinstance(tls, dict):
-            if url.lower().startswith("pulsar://"):
-                self._problem((*path, "tls"), "needs an encrypted connection: pulsar+ssl:// in url")
+            plain, encrypted = system_of(url).schemes
+            if url.lower().startswith(f"{plain}://"):
+                self._problem((*path, "tls"), f"needs an encrypted connection: {encrypted}:// in url")
             if "key" in tls and "cert" not in tls:
                 self._problem((*path, "tls", "key"), "is the key of a certificate: cert is missing")
             if tls.get("verify") is False and "server_name" in tls:
@@ -191,6 +199,21 @@ class _Reading:
         if isinstance(auth, dict):
             self._check_auth((*path, "auth"), auth)
         self._check_topics(path, source)
+        self._check_system(path, source)
+
+    def _check_system(self, path: KeyPath, source: dict[str, Any]) -> None:
+        system = system_of(source.get("url", ""))
+        for other, keys in _ONLY_OF.items():
+            for key in sorted(keys & source.keys()) if other != system.name else ():
+                self._problem((*path, key), f"is of no use with {system.name}: it is a key for {other}")
+        sink = self._tree["pipelines"][path[1]].get("sink")
+        columns = sink.get("columns") if isinstance(sink, dict) else None
+        own = {column.name for column in COLUMNS[system.name]}
+        for index, name in enumerate(columns if isinstance(columns, list) else ()):
+            if isinstance(name, str) and name not in own and name in _ALL_COLUMNS:
+                self._problem(
+                    ("pipelines", path[1], "sink", "columns", index), f'records of {system.name} have no "{name}"'
+                )
 
     def _check_auth(self, path: KeyPath, auth: dict[str, Any]) -> None:
         if not auth:
@@ -233,29 +256,28 @@ class _Reading:
             self._problem((*path, "topics_pattern"), "topics stands here too: use one of them")
         if topics == []:
             self._problem((*path, "topics"), "names no topic")
-        seen: dict[str, str] = {}
+        system = system_of(source.get("url", ""))
+        seen: set[str] = set()
         for index, text in enumerate(topics if isinstance(topics, list) else ()):
             try:
-                topic = parse_topic(text) if isinstance(text, str) else None
+                name, whole = _parts(system, text)
             except ValueError:
-                topic = None
-            if topic is None:
-                continue
-            for name in {str(topic), str(topic.base)} & seen.keys():
-                what = "stands here twice" if str(topic) == seen[name] else f'is part of "{seen[name]}" above'
+                continue  # the model says so
+            for other in sorted({name, whole} & seen):
+                what = "stands here twice" if name == other else f'is part of "{other}" above'
                 self._problem((*path, "topics", index), f'"{text}" {what}')
-            seen[str(topic)] = str(topic)
-        self._check_positions((*path, "start"), source.get("start"), seen)
+            seen.add(name)
+        self._check_positions((*path, "start"), source.get("start"), seen, system)
 
-    def _check_positions(self, path: KeyPath, start: object, topics: Mapping[str, str]) -> None:
+    def _check_positions(self, path: KeyPath, start: object, topics: Set[str], system: System) -> None:
         for name, text in start.items() if isinstance(start, dict) else ():
             try:
-                (topic,) = map(parse_topic, parse_start({name: text}).positions)
+                parse_start({name: text}, system)
             except ValueError as exc:
                 self._problem((*path, name), str(exc).removeprefix(f'"{name}": '))
                 self._told.add(path)
                 continue
-            if topics and not {str(topic), str(topic.base)} & topics.keys():
+            if topics and not set(system.place(name)) & topics:
                 self._problem((*path, name), "is no partition of a topic of this pipeline")
 
     def _check_sink(self, path: KeyPath, sink: dict[str, Any]) -> None:
@@ -444,3 +466,11 @@ def _choices(path: KeyPath) -> tuple[Any, ...]:
     table = _table_of(path[:-1])
     annotation = table.model_fields[str(path[-1])].annotation if table else None
     return getattr(annotation, "__args__", ())
+
+
+def _parts(system: System, text: object) -> tuple[str, str]:
+    """The name of a topic, and of the one that it is a partition of where such names are topics, too."""
+    if not isinstance(text, str):
+        raise ValueError("no text")
+    name = system.topic(text)
+    return (name, system.place(name)[1]) if system is PULSAR else (name, name)

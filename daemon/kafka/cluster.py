@@ -112,7 +112,7 @@ class Cluster:
             del failure
 
     def _bootstrap(self) -> tuple[tuple[str, int], ...]:
-        hosts = self._settings.bootstrap
+        hosts = self._settings.url.addresses
         first = self._turn % len(hosts)
         return (*hosts[first:], *hosts[:first])
 

@@ -65,6 +65,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Body]] = {}
         self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._renewing: asyncio.Task[None] | None = None  # the login
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.fetcher = Fetcher(slots, limits or FetchLimits())
         self.scanner = Scanner(
@@ -91,7 +92,7 @@ class Link:
         Raises UnreachableError, AuthError, SaslError, UnsupportedError, LinkLost, or what is wrong with what came.
         """
         settings = self._settings
-        mechanism = None if settings.login is None else settings.login()
+        mechanism = None if settings.login is None else await settings.login()
         try:
             await open_transport(
                 self.transport,
@@ -194,19 +195,23 @@ class Link:
                         self._ready.set_result(None)
                     self._owner.on_connected(self)
                 case LoginWanted():
-                    self._log_in()
+                    self._renewing = self._loop.create_task(self._log_in())
                 case Lost(reason):
                     self.abort(reason)
                 case _:
                     pass  # the transport sees to More
 
-    def _log_in(self) -> None:
+    async def _log_in(self) -> None:
         if self._settings.login is None:
             return
         try:
-            self.connection.log_in(self._settings.login(), self._loop.time())
+            mechanism = await self._settings.login()
         except FastwireError as exc:
             self.transport.abort(exc)
+            return
+        if self.ready:
+            self.connection.log_in(mechanism, self._loop.time())
+            self.transport.flush()
 
     def _on_lost(self, reason: Exception | None) -> None:
         # What was received is sound, whatever happened to the connection afterwards.

@@ -1,30 +1,43 @@
 """What every connection to a Kafka cluster has to be told, whoever uses it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from fastwire.kafka.names import BootstrapUrl
 from fastwire.kafka.sasl import Mechanism
 
+from ..config import SourceConfig
 from ..tls import ClientTls
+from .login import login
 
-__all__ = ["ClientSettings", "Login"]
+__all__ = ["ClientSettings", "Login", "client_fields"]
 
-Login = Callable[[], Mechanism]
-"""Begins an exchange with the credentials as they are now. Raises AuthError."""
+Login = Callable[[], Awaitable[Mechanism]]
+"""Begins an exchange with the credentials as they are now. Raises AuthError or UnavailableError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """Where the brokers are, who we are to them, and what their connections build of what they send."""
 
-    bootstrap: tuple[tuple[str, int], ...]
+    url: BootstrapUrl
     login: Login | None = None
     tls: ClientTls | None = None
     server_name: str = ""
     client_id: str = "fastwire"
     columns: frozenset[str] | None = None
     on_corrupt: Literal["divert", "stop"] = "divert"
-    read_committed: bool = True
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
+
+
+def client_fields(source: SourceConfig) -> dict[str, Any]:
+    """The fields of ``ClientSettings`` that a source's configuration gives. Raises ConfigError for unusable files."""
+    return {
+        "url": source.url,
+        "login": login(source.auth),
+        "tls": ClientTls(source.tls) if source.url.tls else None,
+        "server_name": source.tls.server_name or "",
+        "on_corrupt": source.on_corrupt,
+    }

@@ -1,15 +1,35 @@
-"""From a configuration to the source of a pipeline."""
+"""From a configuration to the source of a pipeline, or to a reader without one."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
+from fastwire.columns.chunk import Chunk
 from fastwire.wire.pool import Pool
 
 from ..config import SourceConfig
 from ..metrics import PipelineMetrics
+from ..pulsar.schemas import Schemas
 from .base import Source, SourceEvents
-from .pulsar import PulsarSource, settings_from
 
-__all__ = ["source_factory"]
+__all__ = ["TopicReader", "source_factory"]
+
+
+class TopicReader(Protocol):
+    """Looks at topics: moves no cursor, acknowledges nothing. Iterate for chunks as they come."""
+
+    schemas: Schemas | None
+    """Of the records, where the system keeps them."""
+
+    async def open(self) -> None:
+        """Find the partitions and ask for their records. Raises FastwireError where the broker says no."""
+
+    def __aiter__(self) -> AsyncIterator[Chunk]: ...
+
+    def up_to_now(self) -> AsyncIterator[Chunk]:
+        """Chunks up to what the topics held at ``open``."""
+
+    async def close(self) -> None:
+        """Leave; the broker forgets that we were there."""
 
 
 def source_factory(
@@ -25,11 +45,46 @@ def source_factory(
     ``columns`` are those to be built, None for all. Settings are made now, so that a file that cannot be used (a
     certificate, a token) is a ConfigError at the start.
     """
+    # A system's modules are loaded with the first pipeline that wants them.
+    make_kept = _make_kafka if config.system == "kafka" else _make_pulsar
+    return make_kept(config, pool, metrics, columns, max_records)
+
+
+def _make_pulsar(
+    config: SourceConfig,
+    pool: Pool,
+    metrics: PipelineMetrics,
+    columns: frozenset[str] | None,
+    max_records: int | None,
+) -> Callable[[SourceEvents, str | None], Source]:
+    from .pulsar import PulsarSource, settings_from
+
     settings_from(config)
 
     def make(events: SourceEvents, cluster: str | None) -> Source:
         settings = settings_from(config, columns=columns, cluster=cluster or "")
         source = PulsarSource(settings, events, pool, metrics=metrics)
+        if max_records is not None:
+            source.slots.limit_rows(max_records)
+        return source
+
+    return make
+
+
+def _make_kafka(
+    config: SourceConfig,
+    pool: Pool,
+    metrics: PipelineMetrics,
+    columns: frozenset[str] | None,
+    max_records: int | None,
+) -> Callable[[SourceEvents, str | None], Source]:
+    from .kafka import KafkaSource, settings_from
+
+    settings_from(config)
+
+    def make(events: SourceEvents, cluster: str | None) -> Source:
+        settings = settings_from(config, columns=columns, cluster=cluster or "")
+        source = KafkaSource(settings, events, pool, metrics=metrics)
         if max_records is not None:
             source.slots.limit_rows(max_records)
         return source

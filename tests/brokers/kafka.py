@@ -7,7 +7,8 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.brokers.maven import cached_jars, java_executable
 from tests.brokers.ports import free_ports

@@ -1,4 +1,4 @@
-"""A broker as a Java process of ours: started with jars from the cache, stopped as gently or as hard as a test wants."""
+"""A broker as a Java process: started with jars from the cache, stopped as gently or as hard as a test wants."""
 
 import shutil
 import subprocess

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.error import RETRY, BrokerError, Code
+from fastwire.kafka.error import RETRY, BrokerError
 from fastwire.kafka.message import Body
 from fastwire.position import Coverage, Position
 
@@ -20,7 +20,7 @@ from ...logs import get_logger
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["Group", "Reader"]
+__all__ = ["Alone", "Group", "Reader"]
 
 COMMIT_S = 1.0  # between two commits while records flow
 
@@ -125,6 +125,37 @@ class Group:
         again = {place: at for place, at in durable.items() if failed.get(place) in RETRY}
         self._durable = again | self._durable
         for place, code in failed.items():
-            if code not in RETRY or code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                self._durable.pop(place, None)
             raise BrokerError(code, f"offset of {place[0]} partition {place[1]}")
+
+
+class Alone:
+    """No group: everything is read, nothing is kept."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def run(self) -> None:
+        """Take everything."""
+        self._reader.assign(self._reader.partitions)
+
+    def owns(self, partition: Partition) -> bool:
+        """All of them."""
+        return True
+
+    def topics_changed(self, added: Sequence[Partition]) -> None:
+        """There are new partitions."""
+        self._reader.assign(added)
+
+    def landed(self, coverage: Coverage) -> None:
+        """Nobody is told."""
+
+    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Nothing is."""
+        return {}
+
+    async def leave(self) -> None:
+        """Nobody knows us."""
+
+    def status(self) -> dict[str, Any]:
+        """For the status page."""
+        return {"kind": "none"}

@@ -1,14 +1,15 @@
 """What a Kafka source has to be told."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.kafka.fetch import FetchLimits
 
-from ...config import Start
-from ...kafka.settings import ClientSettings
+from ...config import SourceConfig, Start
+from ...kafka.settings import ClientSettings, client_fields
 
-__all__ = ["KafkaSettings"]
+__all__ = ["KafkaSettings", "settings_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +24,20 @@ class KafkaSettings(ClientSettings):
     limits: FetchLimits = field(default_factory=FetchLimits)
     metadata_age_s: float = 60.0
     """How often topics are asked about without a reason: new partitions are found by it."""
+
+
+def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> KafkaSettings:
+    """The settings of ``[pipelines.NAME.source]``. Raises ConfigError if a file of it cannot be used.
+
+    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    """
+    return KafkaSettings(
+        **client_fields(source),
+        topics=source.topics,
+        group=source.subscription,
+        start=source.start,
+        cluster=cluster or source.cluster_name,
+        on_truncation=source.on_truncation,
+        limits=FetchLimits(read_committed=source.isolation == "read_committed"),
+        columns=None if columns is None else frozenset(columns),
+    )

@@ -23,10 +23,10 @@ from ...kafka.refusal import is_for_good
 from ...logs import get_logger
 from ...metrics import PipelineMetrics
 from ...transport import Pause
-from ..announce import Announcements
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ..offers import Offers
 from ..tasks import Tasks
-from .group import Group
+from .group import Alone, Group
 from .partition import Partition, Stage
 from .settings import KafkaSettings
 
@@ -42,12 +42,21 @@ log = get_logger("source")
 
 
 class KafkaSource:
-    """The Source of one pipeline (``sources.base``). ``events`` is the pipeline."""
+    """The Source of one pipeline (``sources.base``). ``events`` is the pipeline.
+
+    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours.
+    """
 
     system = "kafka"
 
     def __init__(
-        self, settings: KafkaSettings, events: SourceEvents, pool: Pool, *, metrics: PipelineMetrics | None = None
+        self,
+        settings: KafkaSettings,
+        events: SourceEvents,
+        pool: Pool,
+        *,
+        metrics: PipelineMetrics | None = None,
+        grouped: bool = True,
     ) -> None:
         self.settings = settings
         self.events = events
@@ -59,15 +68,16 @@ class KafkaSource:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._by_place: dict[tuple[str, int], Partition] = {}
-        self._announcements = Announcements(events, self.logs)
+        self._offers = Offers(events, self.logs)
         self._tasks = Tasks(lambda fault: self._refuse(SourceFailed(fault)))
-        self._group = Group(self, settings, self.cluster)
+        self._group: Group | Alone = Group(self, settings, self.cluster) if grouped else Alone(self)
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
         self._resolving = 0
         self._closing = False
         self._failed = False
         self._unreachable_since: float | None = self._loop.time()
+        self._unreachable_because = ""
         self._unplaced: set[int] = set()  # granted, and not read by any link
         self._placing: asyncio.Task[None] | None = None
         self._stale = False  # the metadata is known to be old
@@ -85,15 +95,16 @@ class KafkaSource:
         while True:
             try:
                 await self.cluster.refresh(self.settings.topics)
-                self._check_topics(patient=self._loop.time() - began < MISSING_S)
+                self.check_topics(patient=self._loop.time() - began < MISSING_S)
                 self._add_partitions(late=False)
                 await self._ask_offsets(self.partitions)
                 break
             except FastwireError as exc:
                 if is_for_good(exc):
                     raise SourceFailed(
-                        f"{self._url}: {exc}", configuration=getattr(exc, "configuration", False)
+                        f"{self.settings.url}: {exc}", configuration=getattr(exc, "configuration", False)
                     ) from None
+                self._unreachable_because = str(exc)
                 delay = backoff.next()
                 log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
@@ -138,7 +149,7 @@ class KafkaSource:
         for partition in self.partitions:
             if partition.granted:
                 self._detach(partition)
-                self._announcements.offer(partition.offer())
+                self._offers.add(partition.offer())
 
     def resume(self) -> None:
         """See ``Source.resume``."""
@@ -162,26 +173,30 @@ class KafkaSource:
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""
         open_ = [index for index, head in heads.items() if not self._reached(index, head, coverage)]
-        others = [index for index in open_ if not self.partitions[index].granted]
-        if not others:
+        if not open_:
             return open_
-        committed = await self._group.committed([self.partitions[index].place for index in others])
-        done = {
-            index
-            for index in others
-            if (at := committed.get(self.partitions[index].place)) is not None and at[0] >= heads[index].a
-        }
-        return [index for index in open_ if index not in done]
+        try:
+            committed = await self._group.committed([self.partitions[index].place for index in open_])
+        except FastwireError as exc:
+            log.debug("cannot ask for the group's offsets", error=str(exc))
+            return open_
+        nowhere = (-1, -1)
+        return [index for index in open_ if committed.get(self.partitions[index].place, nowhere)[0] < heads[index].a]
 
     @property
     def unreachable_since(self) -> float | None:
         """See ``Source.unreachable_since``."""
         return self._unreachable_since
 
+    @property
+    def unreachable_because(self) -> str:
+        """See ``Source.unreachable_because``."""
+        return self._unreachable_because
+
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
         return {
-            "url": self._url,
+            "url": str(self.settings.url),
             "group": self.settings.group,
             "membership": self._group.status(),
             "partitions": dict(Counter(partition.stage.value for partition in self.partitions)),
@@ -204,7 +219,7 @@ class KafkaSource:
         if self._closing:
             return
         self._closing = True
-        self._announcements.close()
+        self._offers.close()
         await self._tasks.close()
         try:
             async with asyncio.timeout(timeout):
@@ -226,14 +241,14 @@ class KafkaSource:
         """These are not ours any more; what was received of them is to be committed at once."""
         for partition in partitions:
             self._detach(partition)
-            if partition.assignment is not None and not self._announcements.withdraw(partition.assignment):
-                self._announcements.revoke(partition.index, reason)
+            if partition.assignment is not None and not self._offers.withdraw(partition.assignment):
+                self._offers.revoke(partition.index, reason)
             partition.assignment = None
             partition.stage = Stage.STOPPED if partition.stage is Stage.STOPPED else Stage.IDLE
 
     def refuse(self, error: FastwireError) -> None:
         """The group does not take us, and never will."""
-        self._refuse(SourceFailed(f"{self._url}: {error}"))
+        self._refuse(SourceFailed(f"{self.settings.url}: {error}"))
 
     def partition_at(self, place: tuple[str, int]) -> Partition | None:
         """The partition of a topic and number, in the topic's latest incarnation."""
@@ -264,6 +279,7 @@ class KafkaSource:
             return
         if not self.cluster.ready and self._unreachable_since is None:
             self._unreachable_since = self._loop.time()
+            self._unreachable_because = str(reason or "closed by the broker")
         log.warning("connection lost", broker=str(link), reason=str(reason or "closed by the broker"))
         word = link.why(reason)
         self._reconnects[word] += 1
@@ -332,6 +348,7 @@ class KafkaSource:
                     self._asked_at = self._loop.time()
                     self._follow_topics()
             except FastwireError as exc:
+                self._unreachable_because = str(exc)
                 log.debug("cannot ask for leaders", error=str(exc))
             failed = False
             for index in tuple(self._unplaced):
@@ -401,18 +418,21 @@ class KafkaSource:
         partition.stage = Stage.STOPPED
         partition.error = why
         self.give_up([partition], why)
-        self._announcements.tell_revoked()
+        self._offers.tell_revoked()
         log.error("log stopped", topic=str(partition.log), error=why)
         self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}"))
 
     # --- topics
 
-    def _check_topics(self, *, patient: bool) -> None:
+    def check_topics(self, *, patient: bool) -> None:
+        """Raise BrokerError for a topic with an error; SourceFailed for a missing one, unless ``patient``."""
         for name in self.settings.topics:
             topic = self.cluster.metadata.topics.get(name)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
             if code == Code.UNKNOWN_TOPIC_OR_PARTITION and not patient:
-                raise SourceFailed(f"{self._url}: {name} does not exist; fastwire reads topics and creates none")
+                raise SourceFailed(
+                    f"{self.settings.url}: {name} does not exist; fastwire reads topics and creates none"
+                )
             if code:
                 raise BrokerError(code, name)
 
@@ -438,7 +458,7 @@ class KafkaSource:
         """Metadata are new: there may be more partitions, or a topic may have been made again."""
         before = dict(self._by_place)
         try:
-            self._check_topics(patient=True)
+            self.check_topics(patient=True)
         except FastwireError as exc:
             log.debug("topics are not whole at the moment", error=str(exc))
             return
@@ -484,7 +504,7 @@ class KafkaSource:
             if self._group.owns(partition) and not partition.granted:
                 at = committed.get(partition.place)
                 partition.committed = None if at is None else Position(*at)
-                self._announcements.offer(partition.offer())
+                self._offers.add(partition.offer())
 
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         partition = self.partitions[assignment.index]
@@ -586,7 +606,7 @@ class KafkaSource:
         for link in tuple(self.cluster.links.values()):
             # A pipeline without room gets nothing that is merely old.
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
-        self._announcements.tell()
+        self._offers.tell()
         if now - self._asked_at >= self.settings.metadata_age_s and self._heads.done():
             self._asked_at = now
             self._tasks.run(self._refresh(), "metadata")
@@ -598,11 +618,6 @@ class KafkaSource:
             log.debug("cannot ask for the topics", error=str(exc))
         else:
             self._follow_topics()
-
-    @property
-    def _url(self) -> str:
-        hosts = ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap)
-        return f"kafka{'+ssl' if self.settings.tls else ''}://{hosts}"
 
     def _refuse(self, error: SourceFailed) -> None:
         if not self._failed and not self._closing:

@@ -28,7 +28,7 @@ from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from .beginning import Beginnings, StartAt
 from .host import Stage
-from .offers import Offers
+from ..offers import Offers
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats

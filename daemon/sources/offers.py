@@ -1,20 +1,20 @@
-"""What a source tells its pipeline of logs, gathered so that many are told together, and ends before beginnings."""
+"""What a source tells its pipeline of logs that come and go: many at a time, and what is gone before what comes."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 
 from fastwire.position import Log
 
 from ..logs import get_logger
 from .base import Assignment, SourceEvents
 
-__all__ = ["Announcements"]
+__all__ = ["Offers"]
 
 log = get_logger("source")
 
 
-class Announcements:
-    """Offers and revocations on their way to the pipeline."""
+class Offers:
+    """Gathers assignments and their ends. ``logs`` are those of the source, by log index."""
 
     def __init__(self, events: SourceEvents, logs: Sequence[Log]) -> None:
         self._events = events
@@ -24,20 +24,27 @@ class Announcements:
         self._revoked: dict[str, list[int]] = {}  # by reason; told together at the end of the turn
         self._closed = False
 
-    def offer(self, assignment: Assignment) -> None:
-        """A log can be read; ``tell`` says so."""
+    def __bool__(self) -> bool:
+        return bool(self._offered)
+
+    def close(self) -> None:
+        """Tell nothing any more."""
+        self._closed = True
+
+    def add(self, assignment: Assignment) -> None:
+        """A log can be read; the pipeline learns of it with the next ``tell``."""
         if not self._closed:
             self._offered.append(assignment)
 
     def withdraw(self, assignment: Assignment) -> bool:
-        """Take back an offer that was not told yet; false if it was."""
-        if assignment in self._offered:
-            self._offered.remove(assignment)
-            return True
-        return False
+        """An assignment has ended; whether that was before anybody was told of it."""
+        if assignment not in self._offered:
+            return False
+        self._offered.remove(assignment)
+        return True
 
     def revoke(self, index: int, reason: str) -> None:
-        """A log that was granted cannot be read any more; told at the end of this turn of the loop."""
+        """A log that was granted cannot be read any more."""
         if self._closed:
             return
         if not self._revoked:
@@ -45,19 +52,16 @@ class Announcements:
         self._revoked.setdefault(reason, []).append(index)
 
     def tell_revoked(self) -> None:
-        """Tell of what has ended."""
+        """Tell now of what is gone."""
         revoked, self._revoked = self._revoked, {}
         for reason, indexes in () if self._closed else revoked.items():
             log.info("logs revoked", logs=len(indexes), first=str(self._logs[indexes[0]]), reason=reason)
             self._events.on_revoked(indexes, reason)
 
-    def tell(self) -> None:
-        """Tell of what has ended and what begins."""
+    def tell(self, waiting: Collection[str] = ()) -> None:
+        """Tell of everything, but not yet of logs whose topics are among the ``waiting``."""
         self.tell_revoked()  # a log ends before it begins again
-        if self._offered and not self._closed:
-            offered, self._offered = self._offered, []
+        offered = [one for one in self._offered if one.log.topic not in waiting]
+        if offered and not self._closed:
+            self._offered = [one for one in self._offered if one.log.topic in waiting]
             self._events.on_assigned(offered)
-
-    def close(self) -> None:
-        """Nothing more is told."""
-        self._closed = True

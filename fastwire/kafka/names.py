@@ -1,0 +1,65 @@
+"""Names and addresses of Kafka: topics, their partitions, bootstrap servers."""
+
+import re
+from dataclasses import dataclass
+
+from fastwire.address import format_host, parse_host
+
+__all__ = ["SCHEMES", "BootstrapUrl", "parse_bootstrap_url", "parse_topic", "partition_of"]
+
+SCHEMES = {"kafka": 9092, "kafka+ssl": 9093}  # with the port that each has by default
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapUrl:
+    """Hosts to begin with, in the order given; all with TLS or all without."""
+
+    tls: bool
+    addresses: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"kafka{'+ssl' if self.tls else ''}://{self.hosts}"
+
+    @property
+    def hosts(self) -> str:
+        """The host list without a scheme: what names the cluster when nothing else does."""
+        return ",".join(format_host(host, port) for host, port in self.addresses)
+
+
+def parse_bootstrap_url(text: str) -> BootstrapUrl:
+    """Read ``kafka://host[:port][,host…]`` or ``kafka+ssl://…``.
+
+    Raises ValueError with a text for the person who wrote the URL. It never repeats what may be a password.
+    """
+    scheme, mark, rest = text.strip().partition("://")
+    scheme = scheme.lower()
+    if not mark or scheme not in SCHEMES:
+        raise ValueError('must be a URL such as "kafka://127.0.0.1:9092"')
+    rest = rest.partition("/")[0]
+    if "@" in rest:
+        raise ValueError("user and password do not belong in the URL: put them into auth")
+    found = []
+    for part in rest.split(","):
+        host = parse_host(part.strip(), SCHEMES[scheme])
+        if host in found:
+            raise ValueError(f'"{format_host(*host)}" stands in the URL twice')
+        found.append(host)
+    return BootstrapUrl(scheme == "kafka+ssl", tuple(found))
+
+
+def parse_topic(text: str) -> str:
+    """Return a topic's name; ValueError says what is wrong with it."""
+    if text in (".", "..") or not _TOPIC.fullmatch(text):
+        raise ValueError(f"topic {text!r}: a name has up to 249 letters, digits and . _ - only")
+    return text
+
+
+def partition_of(text: str) -> tuple[str, int]:
+    """Topic and number of ``TOPIC-NUMBER``, as Kafka's tools name a partition."""
+    match = _PARTITION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} names no partition: TOPIC-NUMBER")
+    return parse_topic(match[1]), int(match[2])
