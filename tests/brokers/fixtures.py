@@ -5,16 +5,21 @@ Loaded with ``pytest_plugins = ["tests.brokers.fixtures"]`` in the top-level con
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
+from tests.brokers.kafka import KafkaBroker
 from tests.brokers.maven import BrokerUnavailableError
+from tests.brokers.process import JavaBroker
 from tests.brokers.pulsar import PulsarBroker
 
-__all__ = ["fresh_name", "guarded_pulsar", "plain_pulsar"]
+__all__ = ["fresh_name", "guarded_pulsar", "plain_kafka", "plain_pulsar"]
+
+B = TypeVar("B", bound=JavaBroker)
 
 
-def _running(broker: PulsarBroker) -> Iterator[PulsarBroker]:
+def _running(broker: B) -> Iterator[B]:
     try:
         broker.start()
     except BrokerUnavailableError as reason:
@@ -36,6 +41,17 @@ def _guarded_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pulsa
     yield from _running(PulsarBroker(tmp_path_factory.mktemp("pulsar-guarded"), guarded=True))
 
 
+@pytest.fixture(scope="session")
+def _kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")))
+
+
+@pytest.fixture
+def plain_kafka(_kafka_session: KafkaBroker) -> KafkaBroker:
+    """The Kafka broker; alive, whatever the test before did to it."""
+    return _alive(_kafka_session)
+
+
 @pytest.fixture
 def plain_pulsar(_plain_session: PulsarBroker) -> PulsarBroker:
     """The broker without authentication; alive, whatever the test before did to it."""
@@ -48,7 +64,7 @@ def guarded_pulsar(_guarded_session: PulsarBroker) -> PulsarBroker:
     return _alive(_guarded_session)
 
 
-def _alive(broker: PulsarBroker) -> PulsarBroker:
+def _alive(broker: B) -> B:
     if broker.process is None or broker.process.poll() is not None:
         broker.stop()
         broker.start()

@@ -6,7 +6,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -118,6 +118,13 @@ class KafkaBroker(JavaBroker):
     def delete_topic(self, name: str) -> None:
         admin = self.admin
         admin.delete_topics([name])[name].result(30)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """What the group has committed, by topic and partition."""
+        admin = self.admin
+        asked = [ConsumerGroupTopicPartitions(group)]
+        found = admin.list_consumer_group_offsets(asked)[group].result(30)
+        return {(one.topic, one.partition): one.offset for one in found.topic_partitions}
 
     def healthy(self) -> bool:
         try:

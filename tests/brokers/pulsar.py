@@ -12,25 +12,21 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from types import FrameType
-from typing import Self
 
 from tests.brokers.admin import PulsarAdmin
 from tests.brokers.certs import Certificates, make_certificates, make_token
 from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable
 from tests.brokers.ports import free_ports
+from tests.brokers.process import JavaBroker
 
 __all__ = ["CERTIFICATE_ROLE", "PASSWORD", "USER", "VERSION", "PulsarBroker"]
 
 VERSION = "4.0.7"
-START_LIMIT = 90.0  # seconds; 6 on an idle machine with two cores
-STOP_LIMIT = 15.0  # the broker's own orderly end takes 5 to 10
 
 POM = f"""<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -136,17 +132,15 @@ GUARDED_SETTINGS = {
 }
 
 
-class PulsarBroker:
+class PulsarBroker(JavaBroker):
     """One broker process with its folder; ``start`` and ``stop`` may follow each other on the same data and ports.
 
     It must be started on the main thread: the kernel takes the end of the starting thread for the end of the parent.
     """
 
     def __init__(self, folder: Path, *, guarded: bool = False, settings: dict[str, str] | None = None) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.guarded = guarded
-        self.log_path = folder / "broker.log"
-        self.process: subprocess.Popen[bytes] | None = None
         self.certificates: Certificates | None = None
         self._settings = dict(settings or {})
         self._secret = secrets.token_bytes(32)
@@ -176,52 +170,7 @@ class PulsarBroker:
         """A token that a guarded broker accepts for ``role``, for ever or so long; ``admin`` may do everything."""
         return make_token(self._secret, role, None if life_s is None else time.time() + life_s)
 
-    def start(self) -> Self:
-        """Start the broker and wait until it is healthy."""
-        if self.process is not None:
-            raise RuntimeError("the broker runs already")
-        command = self._command()
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_healthy()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def stop(self, *, at_once: bool = False) -> None:
-        """End the broker; ``at_once`` kills it as a power switch would. Data stays for the next ``start``."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        if not at_once:
-            process.terminate()
-            try:
-                process.wait(STOP_LIMIT)
-            except subprocess.TimeoutExpired:
-                pass
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-    def restart(self, *, at_once: bool = False) -> None:
-        """Stop and start on the same data and the same ports."""
-        self.stop(at_once=at_once)
-        self.start()
-
-    def remove_data(self) -> None:
-        """Delete what the broker stored; its log and configuration stay for whoever looks for a failure's cause."""
-        shutil.rmtree(self.folder / "data", ignore_errors=True)
-
-    def _command(self) -> list[str]:
+    def command(self) -> list[str]:
         java = java_executable()
         jars = cached_jars(f"pulsar-{VERSION}", POM)
         self._write_configuration()
@@ -232,7 +181,6 @@ class PulsarBroker:
         if self.guarded:
             tuning = ("-Xms256m", "-Xmx768m", "-XX:MaxDirectMemorySize=1g", "-XX:TieredStopAtLevel=1")
         return [
-            *_ends_with_parent(),
             java,
             *tuning,
             *(flag for package in OPENED_PACKAGES for flag in ("--add-opens", f"{package}=ALL-UNNAMED")),
@@ -290,26 +238,8 @@ class PulsarBroker:
         (self.folder / "standalone.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         (self.folder / "log4j2.xml").write_text(LOG4J)
 
-    def _wait_until_healthy(self) -> None:
-        admin = self.admin
-        limit = time.monotonic() + START_LIMIT
-        while not admin.healthy():
-            if self.process is None or self.process.poll() is not None:
-                raise RuntimeError(f"the broker ended while it started:\n{self._last_lines()}")
-            if time.monotonic() > limit:
-                raise RuntimeError(f"the broker was not healthy after {START_LIMIT:.0f} s:\n{self._last_lines()}")
-            time.sleep(0.1)
-
-    def _last_lines(self, count: int = 30) -> str:
-        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-count:])
-
-
-def _ends_with_parent() -> list[str]:
-    """A prefix that makes the kernel kill the command when the thread that started it is gone."""
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:
-        raise BrokerUnavailableError("no setpriv to tie the broker to this process: apt-get install util-linux")
-    return [setpriv, "--pdeathsig", "KILL"]
+    def healthy(self) -> bool:
+        return self.admin.healthy()
 
 
 def main() -> int:

@@ -160,6 +160,18 @@ class Daemon:
             assert time.monotonic() < deadline, f"the daemon did not say {text!r}:\n{self.tail()}"
             time.sleep(0.02)
 
+    def wait_for_rows(self, count: int, limit: float = RUN_LIMIT) -> None:
+        """Wait until ``count`` rows have been committed."""
+        deadline = time.monotonic() + limit
+        while self.committed() < count:
+            assert self.process.poll() is None, f"the daemon ended before {count} rows:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"{self.committed()} of {count} rows:\n{self.tail()}"
+            time.sleep(0.02)
+
+    def committed(self) -> int:
+        """Rows of all commits so far."""
+        return sum(event.get("rows", 0) for event in self.events() if event.get("event") == "committed")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child alone."""
         self.process.send_signal(number)

@@ -9,6 +9,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 
+from ...pulsar.schemas import Schemas
 from ..base import Assignment, LogStopped, SourceFailed
 from .settings import KafkaSettings
 from .source import KafkaSource
@@ -23,7 +24,7 @@ class Reader:
     """Chunks of all partitions from ``settings.start`` on: a source whose pipeline keeps nothing."""
 
     def __init__(self, settings: KafkaSettings, pool: Pool) -> None:
-        self.schemas = None  # they are in registries of their own
+        self.schemas: Schemas | None = None  # they are in registries of their own
         self._settings = settings
         self._source = KafkaSource(settings, self, pool, grouped=False)
         self._coverage = Coverage()

@@ -99,6 +99,8 @@ class KafkaSource:
                 self._add_partitions(late=False)
                 await self._ask_offsets(self.partitions)
                 break
+            except SourceFailed:
+                raise
             except FastwireError as exc:
                 if is_for_good(exc):
                     raise SourceFailed(
