@@ -83,6 +83,7 @@ class KafkaSource:
         self._stale = False  # the metadata is known to be old
         self._asked_at = 0.0
         self._heads: asyncio.Future[dict[int, Position]] = self._loop.create_future()
+        self._assigned = asyncio.Event()  # the group has given us something, or nothing
         self._reconnects: Counter[str] = Counter()
 
     # --- the contract
@@ -170,6 +171,8 @@ class KafkaSource:
 
     async def heads(self) -> Mapping[int, Position]:
         """See ``Source.heads``."""
+        # What others have confirmed is told from what nobody has by our first assignment.
+        await self._assigned.wait()
         return await asyncio.shield(self._heads)
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
@@ -507,6 +510,8 @@ class KafkaSource:
                 at = committed.get(partition.place)
                 partition.committed = None if at is None else Position(*at)
                 self._offers.add(partition.offer())
+        self._offers.tell()
+        self._assigned.set()
 
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         partition = self.partitions[assignment.index]

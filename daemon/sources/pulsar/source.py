@@ -26,9 +26,9 @@ from ...pulsar.refusal import is_for_good
 from ...pulsar.topics import News, Topics
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ..offers import Offers
 from .beginning import Beginnings, StartAt
 from .host import Stage
-from ..offers import Offers
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
