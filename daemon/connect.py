@@ -52,13 +52,14 @@ async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
 
 async def _describe_pulsar(source: SourceConfig) -> list[tuple[str, int]]:
     names = [parse_topic(topic) for topic in source.topics]
-    async with QuietCluster(ClientSettings(**client_fields(source))) as cluster:
-        news = await Topics(cluster, source.url, names, source.topics_pattern).look()
+    settings = ClientSettings(**client_fields(source))
+    async with QuietCluster(settings) as cluster:
+        news = await Topics(cluster, settings.url, names, source.topics_pattern).look()
         if news.failure is not None:
             raise news.failure
         for found in news.found:
             name = found.topic.of_partition(0) if found.partitions else found.topic
-            await cluster.owner(str(name), source.url)
+            await cluster.owner(str(name), settings.url)
     return [(str(found.topic), found.partitions) for found in news.found]
 
 

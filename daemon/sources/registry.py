@@ -17,8 +17,9 @@ __all__ = ["TopicReader", "source_factory"]
 class TopicReader(Protocol):
     """Looks at topics: moves no cursor, acknowledges nothing. Iterate for chunks as they come."""
 
-    schemas: Schemas | None
-    """Of the records, where the system keeps them."""
+    @property
+    def schemas(self) -> Schemas | None:
+        """Of the records, where the system keeps them."""
 
     async def open(self) -> None:
         """Find the partitions and ask for their records. Raises FastwireError where the broker says no."""

@@ -73,6 +73,8 @@ class KafkaSource:
         self._group: Group | Alone = Group(self, settings, self.cluster) if grouped else Alone(self)
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
+        self._full_since = 0.0
+        self._room_ns = 0
         self._resolving = 0
         self._closing = False
         self._failed = False
@@ -158,6 +160,7 @@ class KafkaSource:
         """See ``Source.resume``."""
         if self._full:
             self._full = False
+            self._room_ns += int((self._loop.time() - self._full_since) * 1e9)
             self._steer()
 
     def on_budget(self, level: Level) -> None:
@@ -192,6 +195,11 @@ class KafkaSource:
     def unreachable_since(self) -> float | None:
         """See ``Source.unreachable_since``."""
         return self._unreachable_since
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """See ``Source.stage_ns``; how long reading had to wait for the pipeline is all that is measured so far."""
+        return {"room": self._room_ns}
 
     @property
     def unreachable_because(self) -> str:
@@ -267,6 +275,7 @@ class KafkaSource:
             chunk.release()
         elif not self.events.on_chunk(chunk) and not self._full:
             self._full = True
+            self._full_since = self._loop.time()
             self._steer()
 
     def on_connected(self, link: Link) -> None:
