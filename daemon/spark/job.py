@@ -1,7 +1,4 @@
-"""Runs the jobs of a configuration: one query each in one session, until they are done or told to stop.
-
-``spark-submit`` runs a file of two lines: ``from fastwire_daemon.spark.job import main`` and ``main()``.
-"""
+"""Runs the jobs of a configuration: one query each in one session, until they are done or told to stop."""
 
 import os
 import signal
@@ -12,17 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..config import Config, ConfigError, Problem, SparkConfig, load_config
+from ..config import Config, ConfigError, Problem, SparkConfig
 from ..errors import ConfigurationRefused
-from ..logs import configure, get_logger
+from ..logs import get_logger
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
 from .source import stream_landed
 
-__all__ = ["RunningJob", "chosen_jobs", "main", "open_session", "run_jobs"]
+__all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
 
 _log = get_logger("spark")
 _POLL_S = 0.5
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # A Python task costs half; versions that do not know it ignore it.
@@ -36,31 +34,43 @@ _DEFAULTS = {
 def open_session(settings: Mapping[str, str] | None = None, master: str | None = None) -> Any:
     """The session of this process, made if need be; what ``spark-submit`` has set stays.
 
-    Raises ConfigurationRefused if PySpark or Java are missing.
+    One that is there already is taken as it is, but its time zone becomes UTC. Raises ConfigurationRefused if PySpark
+    or Java are missing.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        from pyspark import SparkConf
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as exc:
         raise ConfigurationRefused(f"PySpark cannot be used: {exc}. Install it: pip install '.[spark]'") from None
-    given = SparkConf()
-    try:
-        builder = SparkSession.builder.appName(given.get("spark.app.name") or "fastwire")
-        if master or not given.contains("spark.master"):
-            builder = builder.master(master or "local[*]")
-        for key, value in (_DEFAULTS | dict(settings or {})).items():
-            if key in (settings or {}) or not given.contains(key):
-                builder = builder.config(key, value)
-        session = builder.getOrCreate()
-    except PySparkException as exc:
-        raise ConfigurationRefused(f"Spark does not start: {exc}") from None
-    if "spark.sql.shuffle.partitions" not in (settings or {}) and not given.contains("spark.sql.shuffle.partitions"):
-        # Spark's 200 are as many tasks, states and files in every batch. A checkpoint keeps the number it began with.
-        session.conf.set("spark.sql.shuffle.partitions", str(max(2, session.sparkContext.defaultParallelism)))
+    session = SparkSession.getActiveSession()
+    if session is None:
+        try:
+            session = _new_session(dict(settings or {}), master)
+        except PySparkException as exc:
+            raise ConfigurationRefused(f"Spark does not start: {exc}") from None
     # Days and hours of records are those of UTC wherever the job runs.
     session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
+
+
+def _new_session(settings: Mapping[str, str], master: str | None) -> Any:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    given = SparkConf()
+    builder = SparkSession.builder.appName(given.get("spark.app.name") or "fastwire")
+    if master or not given.contains("spark.master"):
+        builder = builder.master(master or "local[*]")
+    for key, value in _DEFAULTS.items():
+        if not given.contains(key):
+            builder = builder.config(key, value)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if _PARTITIONS not in settings and not given.contains(_PARTITIONS):
+        # Spark's 200 are as many tasks, states and files in every batch. A checkpoint keeps the number it began with.
+        session.conf.set(_PARTITIONS, str(max(2, session.sparkContext.defaultParallelism)))
     return session
 
 
@@ -212,19 +222,3 @@ def _signals(stopping: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """For ``spark-submit``: the configuration and, after it, names of jobs. Ends the process like the command."""
-    path, *names = sys.argv[1:] if arguments is None else arguments
-    configure()
-    try:
-        code = run_jobs(open_session(), load_config(path), names)
-    except ConfigError as exc:
-        for problem in exc.problems:
-            print(problem, file=sys.stderr)
-        code = 78
-    except ConfigurationRefused as exc:
-        print(exc, file=sys.stderr)
-        code = 78
-    sys.exit(code)

@@ -1,6 +1,6 @@
 """From landed rows to the rows of a table: the frame of one job, the same for a stream and for a trial run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..config import ConfigError, Problem, SparkConfig
@@ -41,6 +41,7 @@ def plan_job(session: Any, landed: Any, name: str, job: SparkConfig) -> Plan:
     frame, fields = decoded(session, landed, job.decode, f"{key}.decode")
     columns = _columns(frame, source, fields, job)
     _check_names(key, job, list(columns))
+    _check_levels(key, job, dict(frame.select(*(column.alias(each) for each, column in columns.items())).dtypes))
     reason = fn.col(REASON)
     if job.dedupe is not None:
         for field in job.dedupe.key:
@@ -100,5 +101,15 @@ def _check_names(key: str, job: SparkConfig, columns: Sequence[str]) -> None:
             )
     if set(columns) <= set(job.output.partition_by):
         problems.append(Problem("", f"{key}.output.partition_by", "holds every column: nothing is left for the files"))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _check_levels(key: str, job: SparkConfig, types: Mapping[str, str]) -> None:
+    problems = [
+        Problem("", f"{key}.output.partition_by[{i}]", f'"{each}" is {types[each]}, which no folder can be called')
+        for i, each in enumerate(job.output.partition_by)
+        if types[each] == "binary" or "<" in types[each]
+    ]
     if problems:
         raise ConfigError(problems)

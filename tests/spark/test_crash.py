@@ -137,6 +137,8 @@ def prepared(folder: Path, batches: int, **more: Any) -> Job:
 
 def outcome(job: Job) -> tuple[list[int], list[bytes]]:
     """What the tables hold, in order."""
+    if not any(job.table.glob("*=*")) or not any(job.bad.glob("*.parquet")):
+        return [], []
     return sorted(row["order_id"] for row in job.rows()), sorted(row["value"] for row in job.rows(job.bad))
 
 
@@ -152,13 +154,29 @@ def expected(batches: int, *, dedupe: bool) -> tuple[list[int], list[bytes]]:
     return sorted(good), sorted(bad)
 
 
+def settle(runs: Runs, batches: int, *, dedupe: bool) -> None:
+    """Run as a stream until everything is there, and stop it as systemd does."""
+    runs.job.trigger = "200ms"
+    runs.job.write()
+    process = runs.start({})
+    try:
+        good, _ = expected(batches, dedupe=dedupe)
+        while len(outcome(runs.job)[0]) < len(good):
+            assert process.poll() is None, runs.said()
+            time.sleep(0.2)
+        process.terminate()
+        assert process.wait(120) == 0, runs.said()
+    finally:
+        kill(process)
+
+
 def assert_killed_and_recovered(job: Job, plan: list[dict[str, Any]], batches: int, *, dedupe: bool) -> None:
     """Kill as planned, settle, and find what a run without kills makes; a reader that lists sees nothing else."""
     runs = Runs(job)
     with Lister(job) as lister:
         for script in plan:
             assert runs.run(script) == -signal.SIGKILL, (script, runs.said())
-        assert runs.run({}) == 0, runs.said()
+        settle(runs, batches, dedupe=dedupe)
     assert lister.wrong == []
     assert lister.looks > len(plan)
     assert outcome(job) == expected(batches, dedupe=dedupe)
@@ -203,3 +221,15 @@ def test_killed_around_the_logs_of_spark(tmp_path: Path, dedupe: bool) -> None:
     assert outcome(job) == expected(batches, dedupe=dedupe)
     job.verify()
     job.verify(job.bad)
+
+
+@pytest.mark.soak
+def test_by_spark_submit(tmp_path: Path) -> None:
+    job = prepared(tmp_path, 2)
+    settings = [part for key, value in SETTINGS.items() for part in ("--conf", f"{key}={value}")]
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", *settings]
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [*submit, str(ROOT / "conf/spark_submit.py"), str(job.write())]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert outcome(job) == expected(2, dedupe=False)

@@ -278,6 +278,12 @@ def test_what_only_spark_can_refuse(spark: Any, tmp_path: Path) -> None:
     assert problem.startswith(f"{ddl}: spark.orders.decode.schema: is not DDL: ")
     ddl.unlink()
     assert "No such file" in refused(spark, job)[0]
+    ddl.write_text("order_id BIGINT, raw BINARY, tags ARRAY<STRING>")
+    job = replace(job, dedupe=None, output={"partition_by": ["raw", "tags"]})
+    assert refused(spark, job) == [
+        'spark.orders.output.partition_by[0]: "raw" is binary, which no folder can be called',
+        'spark.orders.output.partition_by[1]: "tags" is array<string>, which no folder can be called',
+    ]
     ddl.write_text("a INT, A INT")
     assert "which Spark does not tell apart" in refused(spark, replace(job, dedupe=None, output={}))[0]
 

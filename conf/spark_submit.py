@@ -1,0 +1,9 @@
+"""The command ``fastwire-consume spark`` for ``spark-submit``: ``spark-submit [OPTIONS] spark_submit.py CONFIG``."""
+
+import sys
+
+from fastwire_daemon.cli import main
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "spark")
+    main()
