@@ -1,8 +1,9 @@
 """All benches, one after the other: JSON lines as they come, then tables.
 
-    python -m bench [--save NAME]
+    python -m bench [--all] [--save NAME]
 
-``--save`` writes the lines with machine and versions to ``bench/results/NAME.json``.
+``--all`` takes every size, batch and codec instead of those that have a target. ``--save`` writes the lines with
+machine and versions to ``bench/results/NAME.json``.
 """
 
 import json
@@ -13,13 +14,13 @@ from typing import Any
 
 from .child import ROOT, machine, table
 
-BENCHES = ("scan_decode", "discard", "to_parquet", "spark_job")
+BENCHES = ("scan_decode", "discard", "to_parquet", "shared", "partitions", "start", "spark_job")
 RESULTS = Path(__file__).parent / "results"
 
 
 def lines_of(bench: str) -> list[dict[str, Any]]:
     """The figures of one bench, printed while they come."""
-    command = [sys.executable, "-m", f"bench.{bench}", "--json"]
+    command = [sys.executable, "-m", f"bench.{bench}", "--json", *(["--all"] if "--all" in sys.argv else [])]
     found = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,13 +1,16 @@
 """From the socket of a replaying server in another process to columns, which are thrown away: the daemon's ``discard``.
 
-    python -m bench.discard [--json]
+    python -m bench.discard [--json] [--all]
 
-Beside it pulsar-client in the same run, by ``receive`` and by ``batch_receive``, looking at no more than the payload.
-CPU is that of the consumer's process, kernel included, from the first record to the last acknowledgement.
+Beside it, in the same run, a bare socket that is read without a look into the frames, and pulsar-client by ``receive``
+and by ``batch_receive``, looking at no more than the payload. CPU is that of the consumer's process, kernel included,
+from the first record to the last acknowledgement.
 """
 
 from .child import Case, cases, show
 from .pipeline import consume
+
+SINKS = {"fastwire": 'type = "discard"'}
 
 
 def ways(case: Case) -> tuple[str, ...]:
@@ -18,13 +21,13 @@ def ways(case: Case) -> tuple[str, ...]:
 def how_many(case: Case) -> tuple[int, int]:
     """Messages for us and for pulsar-client: about a second each."""
     if case.batch > 1:
-        return (8_000_000, 300_000) if case.size == 100 else (1_500_000, 150_000)
+        return (16_000_000, 300_000) if case.size == 100 else (2_000_000, 150_000)
     return (1_000_000, 100_000) if case.size == 100 else (400_000, 100_000)
 
 
 def main() -> None:
     """Measure and print."""
-    show([row for case in cases() for row in consume("discard", case, *how_many(case), ways(case), 'type = "discard"')])
+    show([row for case in cases() for row in consume("discard", case, *how_many(case), ways(case), SINKS, floor=True)])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """pulsar-client doing a pipeline's work, as people write it by hand; run by the other benches as a child process.
 
-    python -m bench.peer URL TOPIC MESSAGES receive|batch_receive discard|FILE.parquet
+    python -m bench.peer URL TOPIC MESSAGES receive|batch_receive|batch_receive_ack_each discard|FILE.parquet
 
 Prints one JSON line: CPU from the first message to the last acknowledgement (and the file's footer) by message. The
 Parquet file gets the columns that the client can tell (all but the sequence number), with the settings of our encoder.
@@ -94,6 +94,13 @@ def row(message: "pulsar.Message") -> tuple[Any, ...]:
     )
 
 
+def acknowledged_each(consumer: "pulsar.Consumer", stream: Iterator["pulsar.Message"]) -> Iterator["pulsar.Message"]:
+    """The same with an acknowledgement of each message."""
+    for message in stream:
+        yield message
+        consumer.acknowledge(message)
+
+
 def write(path: str, stream: Iterator["pulsar.Message"]) -> None:
     """A Parquet file of all of them, a row group at a time."""
     options = EncoderOptions(
@@ -123,18 +130,19 @@ def main() -> None:
     """Consume and tell what it took."""
     url, topic, count, how, where = sys.argv[1:]
     messages = int(count)
+    each = how.endswith("_ack_each")
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(url, logger=logger)
     consumer = client.subscribe(
         topic,
         f"bench-{how}",
-        consumer_type=pulsar.ConsumerType.Exclusive,
+        consumer_type=pulsar.ConsumerType.Shared if each else pulsar.ConsumerType.Exclusive,
         initial_position=pulsar.InitialPosition.Earliest,
         receiver_queue_size=QUEUE,
         max_total_receiver_queue_size_across_partitions=4 * QUEUE,
         batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(5000, 8 << 20, 100),
     )
-    stream = acknowledged(consumer, received(consumer, how, messages))
+    stream = (acknowledged_each if each else acknowledged)(consumer, received(consumer, how, messages))
     next(stream)
     cpu, wall = time.process_time(), time.perf_counter()
     if where == "discard":

@@ -7,7 +7,7 @@ from typing import Any
 
 from .child import Case, run, serving
 
-__all__ = ["consume", "ours", "theirs"]
+__all__ = ["configured", "consume", "ours", "theirs"]
 
 CONFIG = """
 [daemon]
@@ -18,7 +18,7 @@ http = ""
 url = "{url}"
 topics = ["{topic}"]
 subscription = "bench"
-subscription_type = "exclusive"
+subscription_type = "{kind}"
 start = "earliest"
 
 [pipelines.bench.sink]
@@ -26,10 +26,16 @@ start = "earliest"
 """
 
 
-def ours(told: Mapping[str, Any], sink: str, folder: Path) -> dict[str, Any]:
-    """What the daemon says of its work, with the memory that the kernel saw."""
+def configured(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "exclusive") -> Path:
+    """A configuration file in ``folder``; ``kind`` is the type of the subscription."""
     config = folder / "bench.toml"
-    config.write_text(CONFIG.format(url=told["url"], topic=told["topic"], sink=sink))
+    config.write_text(CONFIG.format(url=told["url"], topic=told["topic"], sink=sink, kind=kind))
+    return config
+
+
+def ours(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "exclusive") -> dict[str, Any]:
+    """What the daemon says of its work, with the memory that the kernel saw."""
+    config = configured(told, sink, folder, kind)
     child = run(["-m", "fastwire_daemon.cli", "run", str(config), "--until-end"], folder)
     if child.code:
         raise SystemExit(f"the daemon ended with {child.code}:\n{child.error[-2000:]}")
@@ -46,13 +52,27 @@ def theirs(told: Mapping[str, Any], messages: int, how: str, where: str, folder:
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
-def consume(
-    bench: str, case: Case, messages: int, their_messages: int, ways: Sequence[str], sink: str, *, alone: bool = False
-) -> list[dict[str, Any]]:
-    """One case by the daemon and by pulsar-client, with the ratio of CPU a message.
+def raw(told: Mapping[str, Any], case: Case, folder: Path) -> dict[str, Any]:
+    """The same for a socket that is read without looking into the frames."""
+    child = run(["-m", "bench.raw_socket", told["url"], told["topic"], str(told["messages"]), str(case.batch)], folder)
+    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
-    ``ways`` are pulsar-client's; in ``sink``, {folder} is a temporary folder. ``alone`` adds pyarrow writing the very
-    rows of the daemon's files.
+
+def consume(
+    bench: str,
+    case: Case,
+    messages: int,
+    their_messages: int,
+    ways: Sequence[str],
+    sinks: Mapping[str, str],
+    *,
+    alone: bool = False,
+    floor: bool = False,
+) -> list[dict[str, Any]]:
+    """One case by the daemon and by its peers, with the ratio of CPU a message to that of the first row.
+
+    ``ways`` are pulsar-client's; ``sinks`` are the daemon's, with a name for each, in which {folder} is a temporary
+    folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, ``floor`` the bare socket.
     """
     rows: list[dict[str, Any]] = []
 
@@ -71,15 +91,21 @@ def consume(
                 "times_our_cpu": round(cpu / rows[0]["cpu_us_per_message"], 1) if rows else 1.0,
             }
         )
+        if "limit" in figures:
+            rows[-1]["limit"] = figures["limit"]
         if figures.get("file_bytes"):
             rows[-1]["file_bytes_per_message"] = round(figures["file_bytes"] / figures["rows"], 1)
 
     with serving(case, messages) as told:
-        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-            add("fastwire", ours(told, sink.format(folder=folder), Path(folder)))
-            if alone:
-                child = run(["-m", "bench.parquet_alone", f"{folder}/dataset"], Path(folder))
-                add("pyarrow alone", {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib})
+        for name, sink in sinks.items():
+            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+                add(name, ours(told, sink.format(folder=folder), Path(folder)))
+                if alone and name == list(sinks)[-1]:
+                    child = run(["-m", "bench.parquet_alone", f"{folder}/dataset"], Path(folder))
+                    add("pyarrow alone", {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib})
+        if floor:
+            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+                add("raw socket", raw(told, case, Path(folder)))
         for how in ways:
             with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
                 where = "discard" if bench == "discard" else f"{folder}/out.parquet"

@@ -1,15 +1,19 @@
 """From the socket of a replaying server in another process to Parquet files, committed exactly once.
 
-    python -m bench.to_parquet [--json]
+    python -m bench.to_parquet [--json] [--all]
 
-The daemon with its defaults (all columns, zstd:1); beside it, in the same run, pyarrow writing the very same rows with
-the same settings and nothing else, and pulsar-client filling columns for pyarrow in a loop as people write it.
+The daemon with its defaults (all columns, zstd:1), with two writers and with one; beside it, in the same run, pyarrow
+writing the very same rows with the same settings and nothing else, and pulsar-client filling columns for pyarrow in a
+loop as people write it.
 """
+
+import sys
 
 from .child import Case, cases, show
 from .pipeline import consume
 
-SINK = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true'
+SINK = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true\nwriters = '
+SINKS = {"fastwire, 2 writers": SINK + "2", "fastwire, 1 writer": SINK + "1"}
 
 
 def how_many(case: Case) -> tuple[int, int]:
@@ -29,8 +33,8 @@ def main() -> None:
     show(
         [
             row
-            for case in cases()
-            for row in consume("to_parquet", case, *how_many(case), ways(case), SINK, alone=case.codec == "none")
+            for case in (cases() if "--all" in sys.argv else [Case(100, 1000, "none")])
+            for row in consume("to_parquet", case, *how_many(case), ways(case), SINKS, alone=case.codec == "none")
         ]
     )
 

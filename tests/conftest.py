@@ -10,7 +10,16 @@ pytest_plugins = ["tests.brokers.fixtures"]
 
 # A kind of test, and the seconds after which one of them is taken to hang (fixtures count: a broker may have to be
 # downloaded first). A test without any of these marks is a unit test, with the limit of pyproject.toml.
-KINDS = {"packaging": 600, "model": 900, "crash": 600, "spark": 600, "broker": 900, "soak": 4 * 3600, "bench": 900}
+KINDS = {
+    "packaging": 600,
+    "model": 900,
+    "crash": 600,
+    "spark": 600,
+    "broker": 900,
+    "soak": 4 * 3600,
+    "bench": 900,
+    "instructions": 900,
+}
 
 # No test is timed. A build server has the same cases every time; whoever works on the code gets new ones.
 settings.register_profile("fastwire", deadline=None, print_blob=True, derandomize="CI" in os.environ)

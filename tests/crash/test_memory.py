@@ -4,13 +4,17 @@ What is counted is resident memory without the mapped pages of libraries: how ma
 cache's business (twice as many after a fresh installation), and the kernel shares them and takes them back.
 """
 
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
+from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.load import Load, fill
@@ -31,17 +35,18 @@ def own_memory_mib(pid: int) -> float:
     raise AssertionError("no RssAnon")
 
 
-def run_and_watch(config: Path, log: Path, script: dict[str, object] | None = None) -> float:
-    peak = 0.0
+def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> list[float]:
+    """Run the daemon to the end of its topic; its memory in MiB, look by look."""
+    seen: list[float] = []
     with Daemon("run", str(config), "--until-end", log=log, script=script) as daemon:
         while daemon.process.poll() is None:
             try:
-                peak = max(peak, own_memory_mib(daemon.process.pid))
+                seen.append(own_memory_mib(daemon.process.pid))
             except (FileNotFoundError, AssertionError, ProcessLookupError):
                 break  # it has just ended
             time.sleep(0.005)
         daemon.wait_done()
-    return peak
+    return seen
 
 
 def small_records(broker: PulsarDevBroker) -> int:
@@ -78,9 +83,70 @@ def test_memory_stays_within_the_budget(produce: Callable[[PulsarDevBroker], int
         )
         # The second commit stands still while the broker has more to give.
         script: dict[str, object] | None = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 3}
-        peak = run_and_watch(job.write(tmp_path), tmp_path / "log", script if slow else None)
+        peak = max(watch(job.write(tmp_path), tmp_path / "log", script if slow else None))
     said = verify(tmp_path / "data")
     assert said.returncode == 0, said.stdout
     assert f"{rows:,} rows" in said.stdout
     # One payload may stand beside the budget: it is read whole before anything can be done about it.
     assert peak < BUDGET_MIB + ROOM_MIB + (5 if produce is large_records else 0), f"{peak:.0f} MiB"
+
+
+MANY = 1000
+
+
+def small_then_large(broker: PulsarDevBroker) -> int:
+    """Permits are granted for records of 100 B, and then each is a hundred times as large."""
+    broker.create_topic(TOPIC, MANY)
+
+    def entry(size: int, number: int) -> Entry:
+        records = [Record(value=b"v" * size)] * 10
+        return encode_batch_entry(records, producer_name="p", sequence_id=number * 10, publish_time=1)
+
+    for size, numbers in ((100, range(10)), (10_000, range(10, 14))):
+        entries = [entry(size, number) for number in numbers]
+        for partition in range(MANY):
+            broker.append(f"{TOPIC}-partition-{partition}", entries)
+    return MANY * 140
+
+
+@pytest.mark.soak
+def test_a_thousand_partitions_whose_records_grow_stay_within_the_budget(tmp_path: Path) -> None:
+    with running(PulsarDevBroker(PulsarOptions(read_ahead=100))) as broker:
+        rows = small_then_large(broker)
+        job = Job(broker.url, TOPIC, tmp_path / "data", daemon={"memory": "128MiB"})
+        peak = max(watch(job.write(tmp_path), tmp_path / "log"))
+    said = verify(tmp_path / "data")
+    assert f"{rows:,} rows" in said.stdout, said.stdout
+    assert peak < 128 + ROOM_MIB, f"{peak:.0f} MiB"
+
+
+@contextmanager
+def replaying(messages: int) -> Iterator[dict[str, str]]:
+    """A server in a process of its own that sends so many messages of 100 B."""
+    command = [sys.executable, "-m", "bench.replay_server", "--messages", str(messages), "--partitions", "4"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())
+        finally:
+            server.terminate()
+
+
+@pytest.mark.soak
+def test_memory_stays_flat_over_twenty_million_records(tmp_path: Path) -> None:
+    with replaying(20_000_000) as told:
+        job = Job(
+            told["url"],
+            told["topic"],
+            tmp_path / "data",
+            sink={"create": True},
+            daemon={"memory": "128MiB"},
+            roll={"rows": 1_000_000},
+        )
+        seen = watch(job.write(tmp_path), tmp_path / "log")
+    half = len(seen) // 2
+    early, late = max(seen[:half]), max(seen[half:])
+    print(f"peak of the first half {early:.0f} MiB, of the second {late:.0f} MiB")
+    assert late < 128 + ROOM_MIB, f"{late:.0f} MiB"
+    assert late <= early * 1.05 + 4, f"{early:.0f} MiB became {late:.0f}"
