@@ -19,10 +19,10 @@ from .child import ROOT, Case, serving, show
 from .pipeline import configured, ours
 
 CASE = Case(100, 1000, "none")
-MESSAGES = 8_000_000
+MESSAGES = 24_000_000
 MANY = 1000
-SETTLE_S = 8.0
-LOOK_S = 10.0
+SETTLE_S = 20.0  # the first commit is over by then
+LOOK_S = 15.0
 SINK = 'type = "discard"'
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Stats"]
 
 SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
+LEAST_S = 0.06  # a log: a thousand of them every 15 s would take more of a core than idling may
 AT_ONCE = 16  # questions under way; the answers are wanted soon, not at once
 MOST_SHOWN = 100  # logs on the status page, those with the largest backlog
 
@@ -37,7 +38,7 @@ class _Told:
 
 
 class Stats:
-    """Asks the broker about every log that we read, ``lag_poll_s`` after it was asked last.
+    """Asks the broker about every log that we read, ``lag_poll_s`` (with many logs: more) after it was asked last.
 
     A log that was not answered for is unknown and not in the sums; with none known there is no lag to report at all.
     """
@@ -90,7 +91,9 @@ class Stats:
             return
         if not any(partition.granted for partition in source.partitions):
             self._take({})  # what others read is theirs to report
-        elif not self._asked_at or now - self._asked_at >= source.settings.lag_poll_s:
+        elif not self._asked_at or now - self._asked_at >= max(
+            source.settings.lag_poll_s, len(source.partitions) * LEAST_S
+        ):
             self._asked_at = now
             self._task = source.run(self._ask_all(), "stats")
 
