@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .child import ROOT, Case, show
-from .scan_decode import CONSUMER, Bench
+from .scan_decode import stream
 
 CASES = (Case(100, 1000, "none"), Case(100, 1, "none"), Case(100, 1000, "lz4"))
 BASELINE = Path(__file__).parent / "results" / "instructions.json"
@@ -25,16 +25,17 @@ TOLERANCE = 0.03
 FEW, MANY = 4, 12  # rounds: the difference leaves out what is done once
 
 
-def count(case: Case, rounds: int) -> int:
-    """Instructions inside ``Scanner.scan`` for so many rounds."""
+def count(data: bytes, rounds: int) -> int:
+    """Instructions inside ``Scanner.scan`` for so many rounds over these frames."""
     with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+        frames = Path(folder, "frames")
+        frames.write_bytes(data)
         command = [
             "valgrind",
             "--tool=callgrind",
             "--toggle-collect=*Scanner_*scan*",
             f"--callgrind-out-file={folder}/out",
-            sys.executable,
-            *("-m", "bench.instructions", "--child", str(case.size), str(case.batch), case.codec, str(rounds)),
+            *(sys.executable, "-m", "bench.scan_rounds", str(frames), str(rounds)),
         ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = re.search(r"Collected : (\d+)", done.stderr)
@@ -43,19 +44,10 @@ def count(case: Case, rounds: int) -> int:
     return int(found[1])
 
 
-def child(size: str, batch: str, codec: str, rounds: str) -> None:
-    """What runs under valgrind."""
-    bench = Bench(Case(int(size), int(batch), codec))
-    for _ in range(int(rounds)):
-        bench.slots.void_staged(CONSUMER)
-        bench.fill()
-        bench.work()
-
-
 def measure(case: Case) -> dict[str, Any]:
     """Instructions a message, without what is done once."""
-    messages = Bench(case).messages * (MANY - FEW)
-    each = (count(case, MANY) - count(case, FEW)) / messages
+    data, _, messages = stream(case)
+    each = (count(data, MANY) - count(data, FEW)) / messages / (MANY - FEW)
     return {"bench": "instructions", **case.fields(), "instructions_per_message": round(each, 1)}
 
 
@@ -87,9 +79,6 @@ def check(rows: list[dict[str, Any]]) -> int:
 
 def main() -> int:
     """Measure and print."""
-    if "--child" in sys.argv:
-        child(*sys.argv[sys.argv.index("--child") + 1 :])
-        return 0
     if not shutil.which("valgrind"):
         print("valgrind is not installed: apt-get install valgrind")
         return 0
