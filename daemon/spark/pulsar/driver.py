@@ -22,7 +22,7 @@ from fastwire.position import PULSAR_EARLIEST, Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.consumer import Consumer
 from fastwire.pulsar.namespace import list_topics
-from fastwire.pulsar.request import Kind, SubscribeRequest
+from fastwire.pulsar.request import Kind, SubscribeRequest, position_of
 from fastwire.pulsar.topic import parse_topic
 
 from ...backoff import Backoff
@@ -32,7 +32,7 @@ from ..options import Options
 from ..ranges import DataLossError, Partition, Range
 from .client import Client
 from .link import Link, Request
-from .reading import Entries, is_missing, place_of, position_of, topic_of
+from .reading import Entries, is_missing, place_of, topic_of
 
 __all__ = ["PulsarBroker"]
 

@@ -23,7 +23,7 @@ from fastwire.position import PULSAR_EARLIEST, Position, format_position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.consumer import Consumer
-from fastwire.pulsar.request import BrokerError, SubscribeRequest
+from fastwire.pulsar.request import BrokerError, SubscribeRequest, position_of
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ...backoff import Backoff
@@ -33,7 +33,7 @@ from ..ranges import DataLossError, Partition, Range
 from .client import Client
 from .link import TURN_S, Link
 
-__all__ = ["Entries", "RangeReader", "ReadingRules", "is_missing", "place_of", "position_of", "topic_of"]
+__all__ = ["Entries", "RangeReader", "ReadingRules", "is_missing", "place_of", "topic_of"]
 
 MOST_BACKOFF_S = 2.0
 # How far before a range the beginning of a chunked message is looked for, at first, and how much farther each time.
@@ -66,11 +66,6 @@ def topic_of(partition: Partition) -> Topic:
 def is_missing(error: FastwireError) -> bool:
     """Whether the broker does not know the topic."""
     return isinstance(error, BrokerError) and error.code in _MISSING
-
-
-def position_of(message: pb.MessageIdData) -> Position:
-    """The entry that an id names; ids are unsigned on the wire and signed in meaning."""
-    return Position(*(each - (1 << 64) if each >> 63 else each for each in (message.ledgerId, message.entryId)))
 
 
 def place_of(batch: pa.RecordBatch) -> Callable[[int], Position]:
