@@ -7,6 +7,7 @@ the second run counts: the first pays for classes and workers. ``scan`` is Spark
 CPU is that of the JVM and all its Python processes.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -20,7 +21,7 @@ import psutil
 
 from tests.spark.session import SETTINGS
 
-from .child import Case, serving, show
+from .child import Case, serving, table
 
 PARTITIONS = 4
 NARROW = "key,value,partition,offset"
@@ -77,10 +78,12 @@ def main() -> None:
     spark = session()
     start_s = round(time.perf_counter() - began, 1)
     java = psutil.Process(spark.sparkContext._gateway.proc.pid)
-    figures = []
+    figures: list[dict[str, Any]] = []
 
     def add(way: str, columns: str, work: Callable[[], Any]) -> None:
         figures.append({"bench": "spark_source", "way": way, "columns": columns, **measured(java, rows, work)})
+        if "--json" in sys.argv:
+            print(json.dumps(figures[-1]), flush=True)
 
     try:
         with serving(case, rows, PARTITIONS) as server:
@@ -97,7 +100,10 @@ def main() -> None:
             add("scan", NARROW, lambda: spark.read.parquet(target).write.format("noop").mode("overwrite").save())
             add("noop", "default", lambda: whole.write.format("noop").mode("overwrite").save())
         figures.append({"bench": "spark_source", "way": "session start", "s": start_s})
-        show(figures)
+        if "--json" in sys.argv:
+            print(json.dumps(figures[-1]), flush=True)
+        else:
+            print(table(figures))
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)

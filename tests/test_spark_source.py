@@ -1,4 +1,23 @@
-"""The readers that Spark calls, called without Spark: offsets, limits, ranges, commits, and what goes wrong."""
+"""The readers that Spark calls, called without Spark: offsets, limits, ranges, commits, and what goes wrong.
+
+Where the known traps of Spark's Python sources are tested (in this file unless another is named):
+
+* a beginning that moves: ``the_beginning_does_not_move``, ``a_driver_that_dies_in_batch_0``
+* offsets as unstable text: ``nothing_new_is_the_very_same_text``, ``test_spark_offsets``
+* state of the driver expected in ``read``: everything here is read by copies that were pickled before any offset
+* a question to the brokers at each of Spark's: ``heads_are_asked_for_now_and_then`` of ``test_spark_driver``
+* exceptions out of ``commit``: ``commits_that_fail_end_no_query``
+* ``pushFilters`` on every reader: ``filters_are_only_for_readers_that_say_so``
+* Arrow types and nullability: ``columns_are_what_was_declared``, and Spark's own comparison in ``spark/test_source``
+* an empty list of partitions: ``an_empty_batch``
+* compiled code in the look-up of formats: ``the_look_up_of_formats_loads_nothing_compiled``
+* threads before the fork, connections that die with a worker: ``a_lost_connection_and_a_killed_worker`` of Spark's
+* reading through the durable subscription: ``ranges_are_read_at_the_same_time`` of ``test_spark_reading``
+* no subscription, and retention: ``a_stream_without_a_subscription_is_warned``, ``what_retention_takes_is_said``
+* the last entry of a range taken for its end: ``a_trimmed_end``, ``a_message_in_parts`` of ``test_spark_reading``
+* waiting for ever: ``a_silent_broker_is_left``, ``reading_ends_when_it_is_stopped`` of ``test_spark_reading``
+* secrets: ``a_range_carries_no_secret``, ``secrets_are_in_no_message`` of ``test_spark_options``
+"""
 
 import json
 import logging
@@ -459,6 +478,14 @@ def test_the_backlog_shrinks_as_spark_commits(query: Any) -> None:
         one.plan()
         one.reader.commit(through_text(one.ends[-1]))
         assert broker.backlog("t", "s") == 0
+
+
+def test_a_stream_without_a_subscription_is_warned(query: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(3) as broker:
+        query(broker, subscription="s")
+        assert "retention" not in caplog.text
+        query(broker)
+        assert "retention alone decides" in caplog.text
 
 
 def test_a_subscription_keeps_its_place_for_a_stream_from_the_latest(query: Any) -> None:

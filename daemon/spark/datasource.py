@@ -243,6 +243,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where a new query begins. Asked twice, and it must be the same answer."""
         if self._initial is None:
             positions = self._resolve(self._options.starting, self._existing())
+            if not self._options.subscription:
+                logger.warning(
+                    "without the option subscription the brokers do not know what this query has still to read: "
+                    "retention alone decides how long they keep it"
+                )
             self._initial = Offsets(self._options.system, positions).document()
         return self._initial
 
