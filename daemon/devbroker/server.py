@@ -10,7 +10,7 @@ import signal
 import ssl
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -50,15 +50,20 @@ class DevBroker:
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls
         self.host = "127.0.0.1"
-        self.port = 0
+        self.ports: list[int] = []  # of each listener
         self.violations: list[str] = []
         self.connections: set[Connection] = set()
         self.accepted = 0  # connections since the broker was made
         self.muted = False  # fault: whatever arrives is swallowed without an answer
         self._cuts: list[int] = []
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener; 0 before the first start."""
+        return self.ports[0] if self.ports else 0
 
     @property
     def url(self) -> str:
@@ -73,19 +78,28 @@ class DevBroker:
         return self._loop
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen; port 0 takes a free one. After a stop the same port and everything stored are there again."""
+        """Listen; port 0 takes a free one. After a stop the same ports and everything stored are there again.
+
+        ``port`` is that of the first listener.
+        """
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._server = await self._loop.create_server(self.accept, host, port or self.port, ssl=self.tls)
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        listeners = self.listeners()
+        wanted = self.ports or [0] * len(listeners)
+        if port:
+            wanted = [port, *wanted[1:]]
+        for accept, number in zip(listeners, wanted, strict=True):
+            self._servers.append(await self._loop.create_server(accept, host, number, ssl=self.tls))
+        names = [server.sockets[0].getsockname() for server in self._servers]
+        self.host, self.ports = names[0][0], [name[1] for name in names]
 
     async def stop(self) -> None:
         """Stop listening and cut every connection; what is stored stays."""
-        server, self._server = self._server, None
-        if server is not None:
+        servers, self._servers = self._servers, []
+        for server in servers:
             server.close()
         self._drop_connections()
-        if server is not None:
+        for server in servers:
             await server.wait_closed()
         await asyncio.sleep(0)  # the transports finish closing
         self._thread = None  # what is asked now is asked of nobody's loop
@@ -93,6 +107,10 @@ class DevBroker:
     def accept(self) -> "Connection":
         """Make the connection of one client; a broker with other manners makes others."""
         raise NotImplementedError
+
+    def listeners(self) -> "Sequence[Callable[[], Connection]]":
+        """What makes the connections of each listener; a broker of several nodes has several."""
+        return (self.accept,)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run ``function`` on the broker's loop, from any thread, and return what it returns."""
@@ -245,6 +263,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self.closing and not self.server.muted:
             self._in += data
+            self._guard(self._received)
+
+    def proceed(self) -> None:
+        """Go on with what was received and not taken."""
+        if not self.closing:
             self._guard(self._received)
 
     def _received(self) -> None:

@@ -66,3 +66,10 @@ class TopicLog:
         if start > self.start:
             del self._entries[: start - self.start]
             self.start = start
+
+    def truncate(self, end: int) -> None:
+        """Lose the entries from ``end`` on, as an unclean election does; their numbers are given again."""
+        end = max(end, self.start)
+        if end < self.end:
+            self.messages = self[end].first
+            del self._entries[end - self.start :]
