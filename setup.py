@@ -22,6 +22,7 @@ if BUILD not in FLAGS:
 # Each build keeps its own objects, so that an editable install compiles only what has changed, whoever asks for it.
 OBJECTS = f"build/{BUILD}/{sys.implementation.cache_tag}"
 
+HEADERS = sorted(map(str, Path("fastwire").rglob("*.h")))
 PYX = sorted([*Path("fastwire").rglob("*.pyx"), *Path("daemon").rglob("*.pyx")])
 if not PYX:
     raise SystemExit("no .pyx files: this source tree is incomplete")
@@ -53,6 +54,7 @@ setup(
                 module_name(path),
                 [str(path)],
                 include_dirs=["fastwire/wire"],
+                depends=HEADERS,
                 extra_compile_args=FLAGS[BUILD],
                 extra_link_args=SANITIZERS if BUILD == "asan" else [],
             )

@@ -351,9 +351,7 @@ def tail(
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="End after N records.")] = None,
     start: Annotated[
         str,
-        typer.Option(
-            "--from", help="earliest, latest, -5m (ago), an RFC 3339 time, or of one partition a position."
-        ),
+        typer.Option("--from", help="earliest, latest, -5m (ago), an RFC 3339 time, or of one partition a position."),
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
     pattern: Annotated[

@@ -14,8 +14,9 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from fastwire.columns.builder cimport Columns, columns_bytes, columns_drop, columns_open
-from fastwire.columns.chunk cimport Chunk, Places, SpanRow, chunk_close, places_drop, places_open_span, places_run
+from fastwire.columns.builder cimport Columns
+from fastwire.columns.chunk cimport SpanRow, places_open_span, places_run
+from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
 from fastwire.pulsar.batch cimport DAMAGED, NO_MEMORY, NOT_UTF8, EntryPlace, decode_entry
 from fastwire.pulsar.cold cimport ColdEntry
 from fastwire.pulsar.metadata cimport (
@@ -60,9 +61,6 @@ from fastwire.position import Position
 __all__ = ["Scanner", "Stop"]
 
 cdef enum:
-    CHUNK_ROWS = 16_384
-    CHUNK_BYTES = 4 << 20
-    OUTPUT_CAP_BYTES = 8 << 20   # of one read: a MiB of zstd may become twenty, and the loop has others to serve
     FRAME_PADDING = 10_240       # largest frame = max_message_size + this (pulsar 1.3)
     DEFAULT_MAX_MESSAGE = 5 << 20
     MAGIC_BROKER_ENTRY = 0x0E02
@@ -115,14 +113,9 @@ cdef class Scanner:
     long.
     """
     cdef SlotTable slots
-    cdef Pool pool
     cdef ReceiveBuffer buffer
     cdef Decompressor codecs
-    cdef Columns columns
-    cdef Places places
-    cdef list diverted
-    cdef int64_t diverted_bytes
-    cdef uint64_t chunk          # number of the open chunk
+    cdef OpenChunk open
     cdef uint32_t connection
     cdef int64_t max_frame
     cdef int64_t produced        # bytes decoded since the last read
@@ -162,24 +155,12 @@ cdef class Scanner:
         if clock is not None:
             self.clock = <Clock>PyCapsule_GetPointer(clock, "fastwire.clock")
         self.slots = slots
-        self.pool = pool
         self.connection = connection_id
         self.buffer = ReceiveBuffer(pool, buffer_bytes)
         self.codecs = Decompressor(pool)
-        self.columns.pool = pool.pool
-        self.columns.mask = column_mask("pulsar", columns)
+        self.open = OpenChunk(pool, slots, column_mask("pulsar", columns))
         self.divert_corrupt = on_corrupt == "divert"
-        self.diverted = []
         self.max_message_size = max_message_size
-        self.new_chunk()
-
-    def __dealloc__(self):
-        columns_drop(&self.columns)
-        places_drop(&self.places)
-
-    cdef void new_chunk(self) noexcept:
-        self.slots.chunks += 1
-        self.chunk = self.slots.chunks
 
     @property
     def max_message_size(self):
@@ -195,12 +176,12 @@ cdef class Scanner:
     @property
     def open_rows(self):
         """Rows in the open chunk."""
-        return self.columns.rows
+        return self.open.columns.rows
 
     @property
     def has_open(self):
         """Whether ``take_chunk`` would give something."""
-        return bool(self.columns.rows or self.places.span_count or self.diverted)
+        return not self.open.empty()
 
     @property
     def buffered(self):
@@ -344,7 +325,7 @@ cdef class Scanner:
         if slot is NULL or self.slots.room == 0:
             self.dropped_frames += 1
             return GO_ON
-        if self.diverted_bytes >= CHUNK_BYTES:
+        if self.open.diverted_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
         place.ack_set = NULL
         place.ack_words = 0
@@ -465,28 +446,28 @@ cdef class Scanner:
         cdef int64_t start_ledger, start_entry
         if slot.ahead_count and slot.ordered:
             slot_pass(slot, head.ledger, head.entry)
-        if slot.chunk == self.chunk and not slot.ordered:
-            span = &self.places.spans[slot.span]
+        if slot.chunk == self.open.number and not slot.ordered:
+            span = &self.open.places.spans[slot.span]
             if span.end_a != head.ledger or span.end_b + 1 != head.entry:
                 slot.chunk = 0
-        if slot.chunk != self.chunk:
+        if slot.chunk != self.open.number:
             if slot.ordered:
                 start_ledger = slot.staged_ledger
                 start_entry = slot.staged_entry
             else:
                 start_ledger = head.ledger
                 start_entry = head.entry - 1
-            slot.span = places_open_span(&self.places, slot.log, start_ledger, start_entry)
+            slot.span = places_open_span(&self.open.places, slot.log, start_ledger, start_entry)
             if slot.span < 0:
                 raise MemoryError()
-            slot.chunk = self.chunk
+            slot.chunk = self.open.number
             if slot.holds:
-                span = &self.places.spans[slot.span]
+                span = &self.open.places.spans[slot.span]
                 span.holds = True
                 span.held_a = slot.held_ledger
                 span.held_b = slot.held_entry
                 slot.holds = False
-        span = &self.places.spans[slot.span]
+        span = &self.open.places.spans[slot.span]
         span.end_a = head.ledger
         span.end_b = head.entry
         span.rows += rows
@@ -536,10 +517,10 @@ cdef class Scanner:
         cdef int64_t at
         if not cold.held:
             return self.place_span(slot, head, rows)
-        at = places_open_span(&self.places, slot.log, cold.after_ledger, cold.after_entry)
+        at = places_open_span(&self.open.places, slot.log, cold.after_ledger, cold.after_entry)
         if at < 0:
             raise MemoryError()
-        span = &self.places.spans[at]
+        span = &self.open.places.spans[at]
         span.end_a = head.ledger
         span.end_b = head.entry
         span.rows = rows
@@ -624,7 +605,7 @@ cdef class Scanner:
         if slot is NULL:
             return
         self.place_cold(slot, &head, cold, 0)
-        self.diverted.append(
+        self.open.divert(
             DeadLetter(
                 cold.log,
                 Position(cold.ledger, cold.entry),
@@ -634,7 +615,6 @@ cdef class Scanner:
                 cold.ack_set or b"",
             )
         )
-        self.diverted_bytes += len(cold.payload)
 
     cdef int payload(
         self, Slot* slot, MessageHead* head, int64_t permits, Metadata* m, EntryPlace* place, Reader* r,
@@ -647,12 +627,9 @@ cdef class Scanner:
         cdef int64_t before_rows, first
         cdef int64_t began = 0
         cdef int status
-        cdef Columns* c = &self.columns
+        cdef Columns* c = &self.open.columns
         before_rows = m.messages if m.batched else 1
-        if c.rows and (
-            c.rows + before_rows > CHUNK_ROWS
-            or columns_bytes(c) + m.size + (size if m.compression == 0 else m.uncompressed_size) > CHUNK_BYTES
-        ):
+        if self.open.full(before_rows, m.size + (size if m.compression == 0 else m.uncompressed_size)):
             return STOP_CHUNK_FULL
         if m.compression:
             # What the official clients check is the size as received (pulsar 9); the frame limit has done it here.
@@ -669,8 +646,7 @@ cdef class Scanner:
                 return self.reject(slot, head, place, permits, exc.reason, exc.detail, raw, raw_size)
             if self.sampled:
                 self.sampled_decompress_ns += self.clock() - began
-        if c.memory is NULL and columns_open(c):
-            raise MemoryError()
+        self.open.begin()
         first = c.rows
         place.ledger = head.ledger
         place.entry = head.entry
@@ -707,7 +683,7 @@ cdef class Scanner:
             self.place_span(slot, head, c.rows - first)
         else:
             self.place_cold(slot, head, self.finishing, c.rows - first)
-        if c.rows > first and places_run(&self.places, slot.log, first, c.rows - first):
+        if c.rows > first and places_run(&self.open.places, slot.log, first, c.rows - first):
             raise MemoryError()
         return GO_ON
 
@@ -725,19 +701,8 @@ cdef class Scanner:
 
     def take_chunk(self):
         """Close the open chunk and return it; None if there is nothing in it."""
-        cdef Chunk chunk
-        if not self.has_open:
-            return None
-        chunk = chunk_close(&self.columns, &self.places, self.slots.logs, self.slots.topics, self.diverted)
-        self.diverted = []
-        self.diverted_bytes = 0
-        self.new_chunk()
-        return chunk
+        return self.open.take()
 
     def drop_chunk(self):
         """Forget what the open chunk holds; the slots still count it as staged."""
-        columns_drop(&self.columns)
-        places_drop(&self.places)
-        self.diverted = []
-        self.diverted_bytes = 0
-        self.new_chunk()
+        self.open.drop()

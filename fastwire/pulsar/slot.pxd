@@ -1,5 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from fastwire.columns.logs cimport LogTable
+
 
 cdef struct Run:                 # consecutive entries of one ledger
     int64_t ledger
@@ -61,16 +63,10 @@ cdef int slot_hold(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
 cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil
 
 
-cdef class SlotTable:
+cdef class SlotTable(LogTable):
     cdef Slot* slots
     cdef int64_t capacity
-    cdef list logs
-    cdef list topics             # bytes, by slot.topic
-    cdef dict topic_index
-    cdef list dirty
     cdef dict wanted             # (consumer id, ledger, entry) -> bytes of words, as in an ack_set
-    cdef uint64_t chunks         # chunks opened so far, by all scanners of this table
-    cdef int64_t room            # rows that may still be taken; -1 = any number
     cdef Slot* get(self, int64_t consumer_id) except NULL
     cdef Slot* find(self, uint64_t consumer_id, uint32_t connection) noexcept
     cdef bytes wanted_of(self, uint64_t consumer_id, int64_t ledger, int64_t entry)

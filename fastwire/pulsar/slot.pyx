@@ -9,6 +9,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
+from fastwire.columns.logs cimport LogTable
+
 from fastwire.position import Position
 
 cdef enum:
@@ -181,21 +183,14 @@ cdef int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
 
 
 @cython.final
-cdef class SlotTable:
+cdef class SlotTable(LogTable):
     """The slots of one pipeline. ``logs`` is what log indexes mean; it may grow by ``add_log``.
 
     Methods raise KeyError for a consumer id that was not added.
     """
 
     def __cinit__(self, logs=()):
-        self.logs = []
-        self.topics = []
-        self.topic_index = {}
-        self.dirty = []
         self.wanted = {}
-        self.room = -1
-        for log in logs:
-            self.add_log(log)
 
     def __dealloc__(self):
         cdef int64_t i
@@ -221,20 +216,6 @@ cdef class SlotTable:
         self.dirty.append(consumer_id)
         return 0
 
-    def limit_rows(self, int64_t rows):
-        """Take ``rows`` more rows from all connections together, to the end of the entry, and drop what follows."""
-        if rows < 0:
-            raise ValueError("rows is negative")
-        self.room = rows
-
-    def add_log(self, log):
-        """Register ``log`` and return its index."""
-        self.logs.append(log)
-        return len(self.logs) - 1
-
-    def log(self, int index):
-        return self.logs[index]
-
     def add(self, int64_t consumer_id, int32_t log_index, *, bint ordered):
         """A consumer of ``logs[log_index]``. Positions start at the beginning: nothing landed, nothing staged."""
         cdef int64_t capacity = self.capacity if self.capacity else 16
@@ -255,15 +236,10 @@ cdef class SlotTable:
         s = &self.slots[consumer_id]
         if s.known:
             raise ValueError(f"consumer {consumer_id} exists")
-        name = log.topic.encode()
-        if name not in self.topic_index:
-            self.topic_index[name] = len(self.topics)
-            # A new list: chunks that are out keep the one that their rows index.
-            self.topics = [*self.topics, name]
         s.known = True
         s.ordered = ordered
         s.log = log_index
-        s.topic = self.topic_index[name]
+        s.topic = self.topic_of(log)
         s.partition = int(log.partition)
         s.most_redeliveries = -1
         s.landed_ledger = s.staged_ledger = s.last_ledger = -1

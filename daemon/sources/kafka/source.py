@@ -12,7 +12,7 @@ from fastwire.kafka.fetch import Target
 from fastwire.kafka.metadata import NO_ID, Leader, Node, topic_id_text
 from fastwire.kafka.scan import CorruptBatch, Fetched
 from fastwire.kafka.slot import SlotTable, Told
-from fastwire.position import Coverage, Log, Position, Span, format_position
+from fastwire.position import Coverage, Log, Position, format_position
 from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
@@ -26,6 +26,7 @@ from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ..offers import Offers
 from ..tasks import Tasks
+from .beginning import Beginnings
 from .group import Alone, Group
 from .partition import Partition, Stage
 from .settings import KafkaSettings
@@ -69,6 +70,7 @@ class KafkaSource:
         self._loop = asyncio.get_running_loop()
         self._by_place: dict[tuple[str, int], Partition] = {}
         self._offers = Offers(events, self.logs)
+        self._beginnings = Beginnings(settings, self.cluster)
         self._tasks = Tasks(lambda fault: self._refuse(SourceFailed(fault)))
         self._group: Group | Alone = Group(self, settings, self.cluster) if grouped else Alone(self)
         self._timer: asyncio.TimerHandle | None = None
@@ -527,11 +529,7 @@ class KafkaSource:
         if partition.assignment is not assignment or partition.granted:
             return None
         try:
-            if coverage.start(partition.log) is not None:
-                first = partition.resolve_known(coverage)
-                await self._check_epoch(partition, partition.position(coverage))
-                return first
-            return await self._resolve_unknown(partition, assignment)
+            return await self._beginnings.resolve(partition, assignment, coverage)
         except LogStopped as exc:
             self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
         except FastwireError as exc:
@@ -540,51 +538,6 @@ class KafkaSource:
             partition.assignment = None
             self.assign([partition])
         return None
-
-    async def _check_epoch(self, partition: Partition, at: Position) -> None:
-        """Ask the leader whether its log has what has landed (kafka 13.3). Raises LogStopped."""
-        if at.b < 0:
-            return
-        found = await self.cluster.epoch_end(partition.place, at.b)
-        if found is not None and 0 <= found[1] < at.a:
-            partition.refuse_truncated(at, found[1])
-
-    async def _resolve_unknown(self, partition: Partition, assignment: Assignment) -> First | None:
-        began = assignment.cursor
-        if began is None:
-            began = Position(await self._start_offset(partition), -1)
-        elif not partition.log_start <= began.a <= partition.end:
-            raise LogStopped(
-                f"{partition.log}: the group's offset {began.a} lies outside of the log, which has "
-                f"{partition.log_start} to {partition.end}"
-            )
-        if partition.assignment is not assignment:
-            return None
-        partition.began = began
-        return First(partition.index, Span(partition.log, began, began, 0), assignment.progress)
-
-    async def _start_offset(self, partition: Partition) -> int:
-        """Where a log begins for us that neither Coverage nor the group knows."""
-        start = self.settings.start
-        name, number = partition.place
-        at = start.positions.get(f"{name}-{number}")
-        if at is not None:
-            if not partition.log_start <= at.a <= partition.end:
-                raise LogStopped(
-                    f"{partition.log}: the start {at.a} lies outside of the log, which has {partition.log_start} to "
-                    f"{partition.end}"
-                )
-            return at.a
-        if partition.late or start.kind == "earliest":
-            return partition.log_start
-        if start.kind == "latest":
-            return partition.end
-        if start.time is not None:
-            milli = int(start.time.timestamp() * 1000)
-            committed = self.settings.limits.read_committed
-            found = await self.cluster.list_offsets({partition.place: milli}, read_committed=committed)
-            return found[partition.place][0] if found[partition.place][0] >= 0 else partition.end
-        raise LogStopped(f"{partition.log}: start names no position for {name}-{number}")
 
     def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
         partition = self.partitions[index]
