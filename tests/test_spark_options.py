@@ -99,7 +99,7 @@ def test_beginnings() -> None:
         ({"groupId": "g"}, "groupId: is not an option of Pulsar, which has subscription instead"),
         ({"columns": "key,vlaue"}, 'columns: "vlaue" is not a column, did you mean "value"?'),
         ({"system": "kafka"}, 'system: is "kafka", and servers says pulsar'),
-        ({"servers": "kafka://h"}, "servers: kafka:// is not supported by this version"),
+        ({"servers": "kafka://h"}, "servers: kafka is not read by this source yet: known are pulsar"),
         ({"servers": "h:6650"}, "servers: "),
         ({"tls.ca": "/nowhere"}, "tls"),
         ({"auth.tokn": "x"}, "auth.tokn: "),

@@ -17,6 +17,7 @@ from .rows import DEFAULT_COLUMNS
 
 __all__ = ["Options", "Where", "columns_of", "parse_options"]
 
+SYSTEMS = ("pulsar",)
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Options:
     @property
     def system(self) -> str:
         """The message system."""
-        return "pulsar"
+        return self.source.system
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
@@ -354,9 +355,11 @@ class _Reading:
             for problem in exc.problems:
                 self._wrong("servers" if problem.key == "url" else problem.key, problem.message)
             return None
-        system = self._values.get("system", "pulsar")
-        if system != "pulsar":
-            self._wrong("system", f'is "{system}", and servers says pulsar')
+        system = self._values.get("system", source.system)
+        if system != source.system:
+            self._wrong("system", f'is "{system}", and servers says {source.system}')
+        elif system not in SYSTEMS:
+            self._wrong("servers", f"{system} is not read by this source yet: known are {', '.join(SYSTEMS)}")
         return source
 
     def _columns(self) -> tuple[str, ...]:
