@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: force help build demo check test lint bench soak asan debug proto clean
+.PHONY: force help build demo check test lint bench soak asan asan-build debug proto clean
 
 help:
 	@echo 'make build    the virtual environment ($(VENV)) and the compiled modules'
@@ -33,7 +33,7 @@ help:
 	@echo 'make test     everything: check, packaging, model, crash, Spark and real brokers where Java and Maven are'
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
 	@echo 'make bench    figures beside those of others, in one run'
-	@echo 'make soak     what is longer than anybody waits'
+	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing under the sanitizers among it'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
 	@echo 'make debug    compiled modules for a debugger, in place; `make build` goes back'
 	@echo 'make proto    generated protobuf code'
@@ -100,8 +100,10 @@ check: lint $(PROTOC)
 test: lint $(PROTOC) $(SPARK)
 	$(BIN)/pytest -m 'not soak and not bench'
 
-soak: $(BUILT) $(SPARK)
-	$(BIN)/pytest -m soak
+# Fuzzing in the build with the sanitizers; what it finds is written to the corpus here.
+soak: $(BUILT) $(SPARK) asan-build
+	$(BIN)/pytest -m soak --ignore tests/fuzz
+	$(IN_ASAN) FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(ASAN_PYTEST) -m soak tests/fuzz
 
 bench: $(BUILT) $(SPARK)
 	$(PY) -m bench
@@ -109,16 +111,19 @@ bench: $(BUILT) $(SPARK)
 # A copy of the tree, so that the modules in place stay what they are. The report of a sanitizer goes to the standard
 # error of the process it ends: -s lets it through.
 ASAN := build/asan
-asan: $(BUILT)
+IN_ASAN = cd $(ASAN) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
+ASAN_PYTEST := $(PY) -m pytest -s -p no:cacheprovider
+asan: asan-build
+	$(IN_ASAN) $(ASAN_PYTEST) --timeout 900 -m unit $(CODEC_TESTS)
+
+asan-build: $(BUILT)
 	mkdir -p $(ASAN)
 	rm -rf $(foreach name,fastwire daemon conf tests bench proto,$(ASAN)/$(name))
 	cp -a setup.py pyproject.toml README.md LICENSE fastwire daemon conf tests bench proto $(ASAN)
 	ln -sfn daemon $(ASAN)/fastwire_daemon
 	find $(ASAN)/fastwire $(ASAN)/daemon -name '*.so' -delete
 	cd $(ASAN) && FASTWIRE_BUILD=asan $(PY) setup.py -q build_ext --inplace
-	cd $(ASAN) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-		$(PY) -m pytest -s -p no:cacheprovider --timeout 900 -m unit $(CODEC_TESTS)
 
 debug: $(INSTALLED)
 	find fastwire daemon -name '*.so' -delete

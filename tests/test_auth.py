@@ -69,15 +69,19 @@ def test_a_user_with_a_password_file(tmp_path: Path) -> None:
         user = configured(user="me", password_file=str(file))
         with pytest.raises(AuthError, match="cannot read the password file"):
             user.check()
-        file.write_text(" säcret:1 \r\n")
+        file.write_text(" säcret 1 \r\n")
         assert (user.method, await user.data(), user.check()) == (
             "basic",
-            "me: säcret:1 ".encode(),
+            "me: säcret 1 ".encode(),
             "user me, password found",
         )
         file.write_text("\n")
         with pytest.raises(AuthError, match="is empty"):
             await user.data()
+        file.write_text("a:b")
+        with pytest.raises(AuthError, match="holds a colon") as refused:
+            await user.data()
+        assert "a:b" not in str(refused.value)
         assert await configured(user="me", password="x").data() == b"me:x"
 
     run(main())
@@ -443,8 +447,8 @@ def test_a_challenge_that_is_not_answered_ends_the_connection_only(tmp_path: Pat
 
 def test_a_user_and_a_password() -> None:
     async def main() -> None:
-        broker = await serving(authenticate=basic({"me": "x:y"}))
-        pipe = await Pipe(broker, credentials=configured(user="me", password="x:y")).start()
+        broker = await serving(authenticate=basic({"me": "x y"}))
+        pipe = await Pipe(broker, credentials=configured(user="me", password="x y")).start()
         broker.append("t", entries(0, 2))
         await pipe.got(20)
         await pipe.close()

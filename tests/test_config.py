@@ -540,6 +540,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "6: pipelines.orders.source.auth.user: holds a character that no user has",
         ),
         (
+            {"auth": "{ user = 'a', password = 'b:c' }"},
+            "6: pipelines.orders.source.auth.password: holds a colon: Pulsar takes user:password apart there",
+        ),
+        (
             {"auth": "{}"},
             "6: pipelines.orders.source.auth: is empty: leave it out, or give token, token_file, user or oauth2",
         ),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.fuzz.pulsar import CORPUS, Target, compare, run_block, run_views, seeds
+from tests.fuzz.hunt import found, kept
+from tests.fuzz.pulsar import Target, compare, run_block, run_case, run_views, seeds
 
 BLOCK = 50_000
 
@@ -39,12 +40,6 @@ def test_a_million_mutated_frames(seed: int) -> None:
     check_outcomes(run_block(seed, BLOCK), BLOCK)
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in CORPUS.glob("*.hex")))
+@pytest.mark.parametrize("name", found("hex"))
 def test_what_fuzzing_has_found(name: str) -> None:
-    lines = (CORPUS / name).read_text(encoding="ascii").splitlines()
-    frame = bytes.fromhex("".join(line.partition("#")[0] for line in lines))
-    target = Target(validate_every=1)
-    for _ in range(2):
-        target.run(frame)
-    target.finish()
-    compare(frame)
+    run_case(kept(name))

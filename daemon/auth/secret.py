@@ -45,20 +45,26 @@ class BasicCredentials:
     method = "basic"
 
     def __init__(self, user: str, read: Callable[[], str]) -> None:
-        self._user = user
-        self._read = read
+        self.user = user
+        self.password = read
 
     async def data(self) -> bytes | None:
-        """User and password as they are now."""
-        return f"{self._user}:{self._read()}".encode()
+        """User and password as they are now, in the form of Pulsar.
+
+        Neither may hold a colon: a broker takes the two apart at each one, and refuses more than two parts.
+        """
+        password = self.password()
+        if ":" in password:
+            raise AuthError("the password holds a colon, at which a Pulsar broker takes user and password apart")
+        return f"{self.user}:{password}".encode()
 
     def forget(self, data: bytes | None) -> None:
         """Nothing is kept."""
 
     def check(self) -> str:
         """Read the password."""
-        self._read()
-        return f"user {self._user}, password found"
+        self.password()
+        return f"user {self.user}, password found"
 
 
 def token_from(text: str) -> Callable[[], str]:

@@ -198,6 +198,9 @@ class _Reading:
                 self._problem((*path, "tls", "server_name"), "is not looked at with verify = false")
         if isinstance(auth, dict):
             self._check_auth((*path, "auth"), auth)
+            password = auth.get("password")
+            if system_of(source.get("url", "")) is PULSAR and isinstance(password, str) and ":" in password:
+                self._problem((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
         self._check_topics(path, source)
         self._check_system(path, source)
 

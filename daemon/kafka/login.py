@@ -21,10 +21,9 @@ def login(auth: AuthConfig) -> Callable[[], Awaitable[Mechanism]] | None:
     known = credentials(auth)
 
     async def begin() -> Mechanism:
-        said = (await known.data() or b"").decode()
         if not isinstance(known, BasicCredentials):
-            return OAuthBearer(said)
-        user, _, password = said.partition(":")
+            return OAuthBearer((await known.data() or b"").decode())
+        user, password = known.user, known.password()
         if auth.mechanism == "PLAIN":
             return Plain(user, password)
         return Scram(auth.mechanism, user, password, secrets.token_urlsafe(24))

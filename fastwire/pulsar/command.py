@@ -6,7 +6,7 @@ for both sides of the protocol.
 
 from typing import Any, cast
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from fastwire.errors import ProtocolError, UnsupportedError
@@ -33,8 +33,8 @@ def encode_command(command: pb.BaseCommand) -> bytes:
 def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
     """Parse a BaseCommand; ``body`` is what stands behind commandSize.
 
-    Raises ProtocolError if it is no protobuf message or a required field is missing, UnsupportedError if it is sound
-    but of a type that this version does not know: ignore that one and go on.
+    Raises ProtocolError if it is no protobuf message, a required field is missing or text is no UTF-8, UnsupportedError
+    if it is sound but of a type that this version does not know: ignore that one and go on.
     """
     try:
         command = pb.BaseCommand.FromString(bytes(body))
@@ -52,6 +52,8 @@ def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
         # The generated stubs leave this method out.
         if missing := cast(Any, command).FindInitializationErrors():
             raise ProtocolError("BaseCommand", 8, detail=f"required {', '.join(sorted(missing))} missing")
+    if garbled := _garbled(command):
+        raise ProtocolError("BaseCommand", 8, detail=f"{garbled} is no UTF-8")
     return command
 
 
@@ -69,6 +71,19 @@ def _unknown_type(command: pb.BaseCommand) -> ProtocolError | UnsupportedError:
         if field.field_number == 1:
             return UnsupportedError(f"command number {field.data}")
     return ProtocolError("BaseCommand", 8, detail="required type missing")
+
+
+def _garbled(message: Message) -> str | None:
+    """The name of a text that is none: the parser gives its bytes out where everybody expects a str."""
+    for field, found in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            if any(isinstance(one, bytes) for one in ((found,) if isinstance(found, str | bytes) else found)):
+                return str(field.full_name)
+        elif field.type == field.TYPE_MESSAGE:
+            for one in (found,) if isinstance(found, Message) else found:
+                if name := _garbled(one):
+                    return name
+    return None
 
 
 def _forgive_new_errors(command: pb.BaseCommand) -> None:

@@ -2,19 +2,13 @@
 
     python -m tests.fuzz.pulsar --seconds 600 --seed 1
 
-Cases are numbered: a seed gives the same ones each time. They run in blocks, each in its own process; where a block
-fails or dies, its cases run again one by one, and the one that does it is made as small as it gets and written to
-``corpus/``. What lies there is a test from then on (``tests/test_pulsar_mutation.py``).
+What was found is a test (``tests/test_pulsar_mutation.py``).
 """
 
-import argparse
-import hashlib
 import random
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from itertools import islice
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -43,11 +37,11 @@ from fastwire.pulsar.payload import (
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.wire.pool import Pool
 from tests import golden
+from tests.fuzz.hunt import Case, Subject, main
 from tests.pulsar_wire import CONSUMER, Row, message_frame, oracle, rows_of, scanner, words
 
-__all__ = ["CORPUS", "Target", "cases", "run_block", "seeds"]
+__all__ = ["Target", "cases", "encrypted", "mutate", "run_block", "run_case", "run_views", "seeds"]
 
-CORPUS = Path(__file__).parent / "corpus"
 BLOCK = 20_000
 TIME = 1_700_000_000_000
 # Nothing that fits a frame of a few KiB may ask for more than this.
@@ -344,9 +338,9 @@ def run_views(seed: int, count: int) -> None:
             pass
 
 
-def run_block(seed: int, count: int, compare_every: int = 0) -> Target:
+def run_block(seed: int, count: int, compare_every: int = 0, first: int = 0) -> Target:
     target = Target(compare_every=compare_every)
-    for frame in cases(seed, count):
+    for frame in islice(cases(seed, first + count), first, None):
         target.run(frame)
     target.finish()
     return target
@@ -355,74 +349,24 @@ def run_block(seed: int, count: int, compare_every: int = 0) -> Target:
 # --- hunting
 
 
-def fails(frame: bytes) -> bool:
-    """Whether this one case fails in a process of its own."""
-    return (
-        subprocess.run(
-            [sys.executable, "-m", __spec__.name, "--case", frame.hex()], capture_output=True, check=False
-        ).returncode
-        != 0
-    )
+def _block(seed: int, first: int, count: int) -> None:
+    run_block(seed, count, compare_every=20, first=first)
+    run_views(seed, max(count // 10, 1))
 
 
-def minimise(frame: bytes) -> bytes:
-    """Drop and blank what the failure does not need."""
-    size = max(len(frame) // 2, 1)
-    while size:
-        at = 0
-        while at < len(frame):
-            without = frame[:at] + frame[at + size :]
-            if len(without) < len(frame) and fails(without):
-                frame = without
-            else:
-                at += size
-        size //= 2
-    return frame
+def _cases(seed: int) -> Iterator[Case]:
+    return ([f"{byte:02x}" for byte in frame] for frame in cases(seed, BLOCK))
 
 
-def hunt(seed: int) -> bool:
-    """Run one block; on failure find the case and write it down."""
-    block = [sys.executable, "-m", __spec__.name, "--block", str(seed)]
-    done = subprocess.run(block, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return True
-    print(f"block {seed} fails ({done.returncode}):\n{done.stderr[-2000:]}", flush=True)
-    for frame in cases(seed, BLOCK):
-        if fails(bytes(frame)):
-            small = minimise(bytes(frame))
-            path = CORPUS / f"{hashlib.sha256(small).hexdigest()[:12]}.hex"
-            path.write_text(f"# block {seed}\n{small.hex()}\n")
-            print(f"{path}: {len(small)} bytes", flush=True)
-            return False
-    print("no single case of it fails alone", flush=True)
-    return False
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--block", type=int, help="run one block of cases and nothing else")
-    parser.add_argument("--case", help="run one case, in hexadecimal")
-    asked = parser.parse_args()
-    if asked.case is not None:
-        target = Target(validate_every=1)
-        target.run(bytes.fromhex(asked.case))
-        target.finish()
-        compare(bytes.fromhex(asked.case))
-        return 0
-    if asked.block is not None:
-        run_block(asked.block, BLOCK, compare_every=20)
-        run_views(asked.block, BLOCK // 10)
-        return 0
-    end = time.monotonic() + asked.seconds
-    seed, bad = asked.seed * 1_000_000, 0
-    while time.monotonic() < end:
-        bad += not hunt(seed)
-        seed += 1
-    print(f"{seed % 1_000_000 * BLOCK} cases, {bad} blocks with a failure")
-    return 1 if bad else 0
+def run_case(words: Case) -> None:
+    """One case twice, so that it may be a repetition; and its rows by the oracle."""
+    frame = bytes.fromhex("".join(words))
+    target = Target(validate_every=1)
+    for _ in range(2):
+        target.run(frame)
+    target.finish()
+    compare(frame)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Subject("tests.fuzz.pulsar", "hex", BLOCK, _block, _cases, run_case), __doc__))

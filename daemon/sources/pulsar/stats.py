@@ -22,7 +22,7 @@ __all__ = ["Stats"]
 
 SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 LEAST_S = 0.06  # a log: a thousand of them every 15 s would take more of a core than idling may
-AT_ONCE = 16  # questions under way; the answers are wanted soon, not at once
+AT_ONCE = 8  # questions under way; the answers are wanted soon, not at once
 MOST_SHOWN = 100  # logs on the status page, those with the largest backlog
 
 log = get_logger("source")
@@ -115,24 +115,29 @@ class Stats:
         self._take({})
 
     async def _ask_all(self) -> None:
-        gate = asyncio.Semaphore(AT_ONCE)
-        reading = [partition for partition in self._source.partitions if partition.granted]
-        answers = await asyncio.gather(*(self._ask(partition, gate) for partition in reading))
-        told = zip(reading, answers, strict=True)
-        self._take({partition.index: answer for partition, answer in told if answer is not None})
+        told: dict[int, _Told] = {}
+        left = iter([partition for partition in self._source.partitions if partition.granted])
 
-    async def _ask(self, partition: "Partition", gate: asyncio.Semaphore) -> _Told | None:
+        async def ask_in_turn() -> None:
+            for partition in left:
+                if (answer := await self._ask(partition)) is not None:
+                    told[partition.index] = answer
+
+        # A task each would be thousands where there are thousands of partitions.
+        await asyncio.gather(*(ask_in_turn() for _ in range(AT_ONCE)))
+        self._take(told)
+
+    async def _ask(self, partition: "Partition") -> _Told | None:
         consumer_id = partition.consumer.consumer_id
-        async with gate:
-            link = partition.link
-            if link is None:
-                return None
-            try:
-                answer = await link.ask(lambda connection, now: connection.consumer_stats(consumer_id, now))
-                cursor = await partition.ask_cursor()
-            except FastwireError as exc:
-                log.debug("cannot ask for the backlog", topic=str(partition.log), error=str(exc))
-                return None
+        link = partition.link
+        if link is None:
+            return None
+        try:
+            answer = await link.ask(lambda connection, now: connection.consumer_stats(consumer_id, now))
+            cursor = await partition.ask_cursor()
+        except FastwireError as exc:
+            log.debug("cannot ask for the backlog", topic=str(partition.log), error=str(exc))
+            return None
         return _Told(answer.consumerStatsResponse, partition.head, cursor)
 
     def _take(self, told: dict[int, _Told]) -> None:
