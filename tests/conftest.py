@@ -6,6 +6,8 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from tests.pulsar_matrix import ROWS, written
+
 pytest_plugins = ["tests.brokers.fixtures"]
 
 # A kind of test, and the seconds after which one of them is taken to hang (fixtures count: a broker may have to be
@@ -20,6 +22,8 @@ KINDS = {
     "bench": 900,
     "instructions": 900,
 }
+
+EVERYTHING = "not soak and not bench"  # the choice of `make test`
 
 # No test is timed. A build server has the same cases every time; whoever works on the code gets new ones.
 settings.register_profile("fastwire", deadline=None, print_blob=True, derandomize="CI" in os.environ)
@@ -44,9 +48,29 @@ def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return str(report.longrepr)
 
 
+def show_matrix(terminalreporter: pytest.TerminalReporter) -> None:
+    """What of Pulsar was shown to work, and by which witness: ✓ passed, ✗ failed, ? did not run, – has no test."""
+    came: dict[str, set[str]] = {}
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            came.setdefault(report.nodeid.partition("[")[0], set()).add(outcome)
+
+    def mark(tests: list[str]) -> str:
+        outcomes = [came.get(test, {"skipped"}) for test in tests]
+        if any({"failed", "error"} & each for each in outcomes):
+            return "✗"
+        return "✓" if all("passed" in each for each in outcomes) else "?"
+
+    terminalreporter.section("Pulsar", sep="-")
+    for line in written(ROWS, mark):
+        terminalreporter.write_line(line)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what did not run and why, grouped, right above the closing line."""
+    if config.option.markexpr == EVERYTHING and not config.option.collectonly:
+        show_matrix(terminalreporter)
     reasons = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if not reasons:
         return
