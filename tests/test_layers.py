@@ -91,7 +91,7 @@ SOCKET_OPENERS = {"transport", "devbroker", "spark"}
 
 # fastwire computes: of the standard library it may use what has no effect outside its own memory.
 PURE = {
-    "__future__", "array", "base64", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
+    "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "enum", "functools", "hashlib", "heapq", "hmac", "itertools", "json", "math", "operator", "re", "string",
     "struct", "types", "typing", "typing_extensions", "urllib.parse", "uuid", "weakref", "zlib",
 }  # fmt: skip

@@ -152,6 +152,14 @@ class SourceConfig(Table):
     """The name of the cluster in the log of the dataset; by default the hosts of the URL at its creation."""
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of aborted transactions are left out (Kafka only)."""
+    group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
+    """How partitions are shared with others of the group (Kafka only); none: all of them are read, by us alone."""
+    group_instance_id: Text | None = None
+    """Our fixed name in the group: a restart within session_timeout moves no partitions (Kafka only)."""
+    assignor: Literal["cooperative-sticky", "sticky", "range", "roundrobin"] = "cooperative-sticky"
+    """How members of a classic group share partitions; the same for all of them (Kafka only)."""
+    session_timeout: SomeTime = 45.0
+    """After so long a silence a classic group goes on without us (Kafka only)."""
     incarnation: Natural = 0
     """To be raised when a topic was deleted and made again under the same name."""
     on_truncation: Literal["stop", "continue"] = "stop"

@@ -113,7 +113,7 @@ _REQUIRED: Mapping[str, str] = {
 # Keys that mean something for one system only.
 _ONLY_OF = {
     "pulsar": {"subscription_type", "topics_pattern", "listener", "incarnation"},
-    "kafka": {"isolation"},
+    "kafka": {"isolation", "group_protocol", "group_instance_id", "assignor", "session_timeout"},
 }
 _ALL_COLUMNS = {column.name for columns in COLUMNS.values() for column in columns}
 _WAYS_IN = ["token", "token_file", "user", "oauth2"]

@@ -95,8 +95,9 @@ class Cluster:
 
     async def any(self) -> Link:
         """A connection to ask general questions by: to a node that is known, else to a host of the URL."""
-        for link in self.links.values():
-            if link.ready and link.connection.fetches_outstanding == 0:
+        for (purpose, _, _), link in self.links.items():
+            # A JoinGroup holds up what is behind it as a Fetch does.
+            if purpose != "group" and link.ready and link.connection.fetches_outstanding == 0:
                 return link
         places = [(node.host, node.port) for node in self.metadata.nodes.values()]
         failure: FastwireError | None = None
@@ -201,15 +202,15 @@ class Cluster:
 
     # --- groups
 
-    async def coordinator(self, group: str) -> Link:
-        """The connection to the coordinator of a group, for nothing but the group's business."""
+    async def coordinator(self, group: str, purpose: Purpose = "group") -> Link:
+        """The connection to the coordinator of a group; by default for nothing but membership."""
         link = await self.any()
         # Each version takes what it knows.
         answer = await link.ask(Key.FIND_COORDINATOR, {"key_type": 0, "key": group, "coordinator_keys": [group]})
         found = answer["coordinators"][0] if "coordinators" in answer else answer
         if found["error_code"]:
             raise BrokerError(found["error_code"], f"group {group}", found.get("error_message"))
-        return await self.link("group", found["host"], found["port"])
+        return await self.link(purpose, found["host"], found["port"])
 
     async def committed(
         self, link: Link, group: str, partitions: Iterable[Partition]

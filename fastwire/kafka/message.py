@@ -18,6 +18,7 @@ __all__ = [
     "APIS",
     "Api",
     "Body",
+    "Table",
     "decode_request",
     "decode_response",
     "encode_request",
@@ -406,6 +407,29 @@ def decode_request(frame: bytes) -> tuple[Api, int, int, str | None, Body]:
     if version >= api.flexible:
         reader.tags({}, {})
     return api, version, correlation_id, client_id, reader.struct(api.request)
+
+
+class Table:
+    """A struct that stands inside of a bytes field, in the plain encoding; ``text`` is written like other tables."""
+
+    def __init__(self, text: str) -> None:
+        self._fields = _parse_fields(line.strip() for line in text.strip().splitlines())
+
+    def encode(self, body: Body, version: int = 0) -> bytes:
+        """Raises ValueError for a field or null that the table does not have."""
+        return _encode(self._fields, version, False, body)
+
+    def decode(self, data: bytes, version: int = 0, at: int = 0) -> Body:
+        """Read from ``at`` on. Fields that are missing at the end are absent; bytes left over are allowed.
+
+        Raises ProtocolError.
+        """
+        reader = _Reader(data, at, version, False)
+        return {
+            one.name: reader.value(one) if reader.at < len(data) else one.absent(version)
+            for one in self._fields
+            if one.in_version(version)
+        }
 
 
 def read_api_versions_error(frame: bytes) -> int:

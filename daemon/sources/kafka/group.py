@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.error import RETRY, BrokerError
+from fastwire.kafka.error import RETRY, BrokerError, Code
 from fastwire.kafka.message import Body
 from fastwire.position import Coverage, Position
 
@@ -23,6 +23,13 @@ from .settings import KafkaSettings
 __all__ = ["Alone", "Group", "Reader"]
 
 COMMIT_S = 1.0  # between two commits while records flow
+# What a group says whose members are about to change: whoever still has the partition then commits.
+_LATER = RETRY | {
+    Code.ILLEGAL_GENERATION,
+    Code.UNKNOWN_MEMBER_ID,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.STALE_MEMBER_EPOCH,
+}
 
 log = get_logger("source")
 
@@ -35,6 +42,8 @@ class Reader(Protocol):
     def assign(self, partitions: Sequence[Partition]) -> None: ...
     def give_up(self, partitions: Sequence[Partition], reason: str) -> None: ...
     def refuse(self, error: FastwireError) -> None: ...
+    def follow_topics(self) -> None: ...
+    def position(self, index: int) -> Position | None: ...
 
 
 class Group:
@@ -78,10 +87,22 @@ class Group:
         """There are new partitions."""
         self._reader.assign(added)
 
+    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
+        """These are read from here on; the group is told of what others have landed and not committed."""
+        for partition in partitions:
+            self._told.pop(partition.place, None)
+            at, known = coverage.end(partition.log), partition.committed
+            if at is not None and (known is None or known.a < at.a):
+                self._durable[partition.place] = at
+                self._wake.set()
+
+    def void(self) -> None:
+        """What was not durable is gone."""
+
     def landed(self, coverage: Coverage) -> None:
         """All of this is durable."""
         for partition in self._reader.partitions:
-            if not partition.was_granted:
+            if not partition.was_granted or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
             if at is not None and self._told.get(partition.place, partition.committed) != at:
@@ -92,7 +113,7 @@ class Group:
     async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
         """Offset and epoch that the group has of these; those without are left out."""
         group = self._settings.group
-        return await self._cluster.committed(await self._coordinator(), group, places)
+        return await self._cluster.committed(await self._cluster.coordinator(group, "ask"), group, places)
 
     async def leave(self) -> None:
         """Tell the broker the last offsets."""
@@ -106,7 +127,11 @@ class Group:
         """For the status page."""
         return {"kind": "none: all partitions are read", "error": self._error}
 
-    def _member(self) -> Body:
+    def _commits(self, partition: Partition) -> bool:
+        """Whether the offset of this one is ours to tell."""
+        return True
+
+    def _committing(self) -> Body:
         return {"generation_id_or_member_epoch": -1, "member_id": ""}
 
     async def _coordinator(self) -> Link:
@@ -117,12 +142,12 @@ class Group:
         offsets = {place: (at.a, at.b) for place, at in durable.items()}
         try:
             link = await self._coordinator()
-            failed = await self._cluster.commit(link, self._settings.group, offsets, self._member())
+            failed = await self._cluster.commit(link, self._settings.group, offsets, self._committing())
         except BaseException:
             self._durable = durable | self._durable
             raise
         self._told |= {place: at for place, at in durable.items() if place not in failed}
-        again = {place: at for place, at in durable.items() if failed.get(place) in RETRY}
+        again = {place: at for place, at in durable.items() if failed.get(place) in _LATER}
         self._durable = again | self._durable
         for place, code in failed.items():
             raise BrokerError(code, f"offset of {place[0]} partition {place[1]}")
@@ -146,7 +171,13 @@ class Alone:
         """There are new partitions."""
         self._reader.assign(added)
 
+    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
+        """Nobody is told."""
+
     def landed(self, coverage: Coverage) -> None:
+        """Nobody is told."""
+
+    def void(self) -> None:
         """Nobody is told."""
 
     async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.membership import GroupSettings
 
 from ...config import SourceConfig, Start
 from ...kafka.settings import ClientSettings, client_fields
@@ -22,6 +23,8 @@ class KafkaSettings(ClientSettings):
     cluster: str  # of every Log; stays what it is when the URL changes
     on_truncation: Literal["stop", "continue"] = "stop"
     limits: FetchLimits = field(default_factory=FetchLimits)
+    protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
+    membership: GroupSettings
     metadata_age_s: float = 60.0
     """How often topics are asked about without a reason: new partitions are found by it."""
 
@@ -35,6 +38,14 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         **client_fields(source),
         topics=source.topics,
         group=source.subscription,
+        protocol=source.group_protocol,
+        membership=GroupSettings(
+            group=source.subscription,
+            topics=source.topics,
+            instance=source.group_instance_id,
+            assignor=source.assignor,
+            session_timeout_s=source.session_timeout,
+        ),
         start=source.start,
         cluster=cluster or source.cluster_name,
         on_truncation=source.on_truncation,

@@ -27,7 +27,8 @@ from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ..offers import Offers
 from ..tasks import Tasks
 from .beginning import Beginnings
-from .group import Alone, Group
+from .group import Alone
+from .member import group_of
 from .partition import Partition, Stage
 from .settings import KafkaSettings
 
@@ -72,7 +73,7 @@ class KafkaSource:
         self._offers = Offers(events, self.logs)
         self._beginnings = Beginnings(settings, self.cluster)
         self._tasks = Tasks(lambda fault: self._refuse(SourceFailed(fault)))
-        self._group: Group | Alone = Group(self, settings, self.cluster) if grouped else Alone(self)
+        self._group = group_of(self, settings, self.cluster) if grouped else Alone(self)
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
         self._full_since = 0.0
@@ -134,15 +135,18 @@ class KafkaSource:
 
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
         """See ``Source.grant``."""
+        granted = []
         for assignment in assignments:
             partition = self.partitions[assignment.index]
             if partition.assignment is not assignment or partition.granted:
                 continue
+            granted.append(partition)
             partition.granted = partition.was_granted = True
             partition.stage = Stage.READING
             partition.session += 1
             self.slots.attach(partition.index, partition.position(coverage), partition.session)
             self._unplaced.add(partition.index)
+        self._group.granted(granted, coverage)
         self._place_soon()
 
     def landed(self, coverage: Coverage) -> None:
@@ -151,6 +155,7 @@ class KafkaSource:
 
     def void(self) -> None:
         """See ``Source.void``."""
+        self._group.void()
         for link in tuple(self.cluster.links.values()):
             link.drop_chunk()
         for partition in self.partitions:
@@ -254,6 +259,8 @@ class KafkaSource:
 
     def give_up(self, partitions: Sequence[Partition], reason: str) -> None:
         """These are not ours any more; what was received of them is to be committed at once."""
+        for link in {partition.link for partition in partitions if partition.link is not None}:
+            link.hand_on()
         for partition in partitions:
             self._detach(partition)
             if partition.assignment is not None and not self._offers.withdraw(partition.assignment):
@@ -362,7 +369,7 @@ class KafkaSource:
                     await self.cluster.refresh(self.settings.topics)
                     self._stale = False
                     self._asked_at = self._loop.time()
-                    self._follow_topics()
+                    self.follow_topics()
             except FastwireError as exc:
                 self._unreachable_because = str(exc)
                 log.debug("cannot ask for leaders", error=str(exc))
@@ -420,8 +427,6 @@ class KafkaSource:
     def _reconsider(self, partition: Partition, reason: str) -> None:
         """Give the log back, and take it again with a look at where it begins and ends."""
         log.warning("looking at the log again", topic=str(partition.log), reason=reason)
-        if partition.link is not None:
-            partition.link.hand_on()
         self.give_up([partition], reason)
         self.assign([partition])
 
@@ -429,8 +434,6 @@ class KafkaSource:
         """Give this log up; the others go on."""
         if partition.stage is Stage.STOPPED:
             return
-        if partition.link is not None:
-            partition.link.hand_on()
         partition.stage = Stage.STOPPED
         partition.error = why
         self.give_up([partition], why)
@@ -470,7 +473,7 @@ class KafkaSource:
                 added.append(partition)
         return added
 
-    def _follow_topics(self) -> None:
+    def follow_topics(self) -> None:
         """Metadata are new: there may be more partitions, or a topic may have been made again."""
         before = dict(self._by_place)
         try:
@@ -586,7 +589,7 @@ class KafkaSource:
         except FastwireError as exc:
             log.debug("cannot ask for the topics", error=str(exc))
         else:
-            self._follow_topics()
+            self.follow_topics()
 
     def _refuse(self, error: SourceFailed) -> None:
         if not self._failed and not self._closing:

@@ -1,0 +1,453 @@
+"""Being a member of a group: what to ask the coordinator next, and what its answers mean (kafka 12).
+
+Both protocols are driven alike. ``next`` says what to ask, or until when there is nothing to ask. ``answered`` takes
+the answer and returns what has changed. After ``Revoke`` the driver gives the partitions away, commits their offsets,
+and calls ``released``; heartbeats go on meanwhile. ``owned`` is what is ours, what is being given away included.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from .assignor import COOPERATIVE, assign
+from .connection import Key
+from .error import BrokerError, Code
+from .message import Body
+from .subscription import (
+    PROTOCOL_TYPE,
+    Member,
+    Place,
+    decode_assignment,
+    decode_member,
+    encode_assignment,
+    encode_subscription,
+)
+
+__all__ = [
+    "Ask",
+    "Assign",
+    "Classic",
+    "Consumer",
+    "Elsewhere",
+    "Event",
+    "GroupSettings",
+    "IdPlace",
+    "Lead",
+    "Lost",
+    "Membership",
+    "Protocol",
+    "Revoke",
+]
+
+Protocol = Literal["cooperative-sticky", "sticky", "range", "roundrobin"]
+IdPlace = tuple[bytes, int]
+"""Topic id and number of a partition."""
+
+P = TypeVar("P", Place, IdPlace)
+
+AGAIN_S = 0.2  # before a request that the coordinator could not serve yet is made again
+MARGIN_S = 5.0  # how much longer than the rebalance timeout a JoinGroup may take
+BEATS = 3  # heartbeats within a session timeout, at least
+BEAT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Who we are in which group; times in seconds."""
+
+    group: str
+    topics: tuple[str, ...]
+    instance: str | None = None
+    assignor: Protocol = COOPERATIVE
+    session_timeout_s: float = 45.0
+    rebalance_timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request to the coordinator."""
+
+    key: int
+    body: Body
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign(Generic[P]):
+    """These are ours from now on, beside what is ours already; perhaps none."""
+
+    places: Collection[P]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke(Generic[P]):
+    """Stop reading these, commit, and call ``released``."""
+
+    places: Collection[P]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Generic[P]):
+    """These have been given to others already: stop reading them; nothing can be committed."""
+
+    places: Collection[P]
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """We are to share out the partitions of these topics: call ``lead`` with their numbers."""
+
+    topics: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The coordinator is another broker: look for it."""
+
+
+Event = Assign[P] | Revoke[P] | Lost[P] | Lead | Elsewhere
+
+
+class Membership(ABC, Generic[P]):
+    """What both protocols share."""
+
+    kind: str
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.member_id = ""
+        self.generation = -1
+        """Or member epoch."""
+        self.owned: frozenset[P] = frozenset()
+        self.releasing: frozenset[P] = frozenset()
+        """What of ``owned`` is being given away."""
+        self._not_before = 0.0
+        self._beat_at = 0.0
+
+    @abstractmethod
+    def next(self, now: float) -> Ask | float:
+        """What to ask now, or the time at which to call this again."""
+
+    @abstractmethod
+    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[P]]:
+        """Take an answer. Raises BrokerError for what the coordinator refuses, and ProtocolError."""
+
+    @abstractmethod
+    def released(self) -> Sequence[Event[P]]:
+        """What was revoked has been given away."""
+
+    @abstractmethod
+    def topics_changed(self) -> Sequence[Event[P]]:
+        """Topics of ours have other partitions than before."""
+
+    @abstractmethod
+    def leave(self) -> Ask | None:
+        """What tells the group that we are gone, if it is to be told."""
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the coordinator takes offsets from us now."""
+        return self.generation >= 0
+
+    @property
+    def committing(self) -> Body:
+        """Our part of an OffsetCommit."""
+        return {
+            "generation_id_or_member_epoch": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.settings.instance,
+        }
+
+    def _lose(self) -> list[Event[P]]:
+        lost, self.owned, self.releasing = self.owned, frozenset(), frozenset()
+        self.generation = -1
+        return [Lost(lost)] if lost else []
+
+    def _revoke(self, places: frozenset[P]) -> list[Event[P]]:
+        self.releasing = places
+        return [Revoke(places)]
+
+    def _let_go(self) -> None:
+        self.owned -= self.releasing
+        self.releasing = frozenset()
+
+    def _common(self, code: int, what: str, now: float, said: str | None = None) -> list[Event[P]]:
+        """What is done about an error that means the same everywhere."""
+        self._not_before = now + AGAIN_S
+        match code:
+            case Code.COORDINATOR_NOT_AVAILABLE | Code.NOT_COORDINATOR:
+                return [Elsewhere()]
+            case Code.COORDINATOR_LOAD_IN_PROGRESS | Code.REQUEST_TIMED_OUT:
+                return []
+        raise BrokerError(code, what, said)
+
+
+class Classic(Membership[Place]):
+    """JoinGroup, SyncGroup, Heartbeat; the leader decides who reads what (kafka 12.1)."""
+
+    kind = "classic"
+
+    def __init__(self, settings: GroupSettings) -> None:
+        super().__init__(settings)
+        self.cooperative = settings.assignor == COOPERATIVE
+        self.leader = False
+        self._joined = False  # of the generation that we know
+        self._synced = False
+        self._members: Sequence[Member] = ()
+        self._plan: list[Body] = []
+        self._planned = False
+        self._before: frozenset[Place] = frozenset()  # the last assignment: what sticky begins with
+        self._before_in = -1  # generation
+
+    @property
+    def may_commit(self) -> bool:
+        return self._joined and self._synced
+
+    def next(self, now: float) -> Ask | float:
+        if now < self._not_before:
+            return self._not_before
+        settings = self.settings
+        if not self.releasing and not self._joined:
+            return self._join()
+        if self._joined and not self._synced and self._planned:
+            return Ask(
+                Key.SYNC_GROUP,
+                {
+                    **self._us(),
+                    "protocol_type": PROTOCOL_TYPE,
+                    "protocol_name": settings.assignor,
+                    "assignments": self._plan,
+                },
+                settings.rebalance_timeout_s + MARGIN_S,
+            )
+        return self._beat_at if now < self._beat_at else Ask(Key.HEARTBEAT, self._us())
+
+    def _us(self) -> Body:
+        return {
+            "group_id": self.settings.group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self.settings.instance,
+        }
+
+    def _join(self) -> Ask:
+        settings = self.settings
+        owned, generation = self.owned, self.generation
+        if settings.assignor == "sticky":
+            owned, generation = self._before, self._before_in
+        metadata = encode_subscription(settings.assignor, settings.topics, owned, generation)
+        body = {
+            "group_id": settings.group,
+            "session_timeout_ms": round(settings.session_timeout_s * 1000),
+            "rebalance_timeout_ms": round(settings.rebalance_timeout_s * 1000),
+            "member_id": self.member_id,
+            "group_instance_id": settings.instance,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": [{"name": settings.assignor, "metadata": metadata}],
+        }
+        return Ask(Key.JOIN_GROUP, body, settings.rebalance_timeout_s + MARGIN_S)
+
+    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[Place]]:
+        code = body["error_code"]
+        if ask.key == Key.JOIN_GROUP:
+            return self._was_joined(code, body, now)
+        if ask.key == Key.SYNC_GROUP:
+            return self._was_synced(code, body, now)
+        if code == Code.NONE:
+            self._beat(now)
+            return ()
+        if code == Code.REBALANCE_IN_PROGRESS:
+            self._beat(now)
+            return () if self.releasing else self._rejoin()
+        return self._expelled(code, "Heartbeat", now)
+
+    def _beat(self, now: float) -> None:
+        self._beat_at = now + min(BEAT_S, self.settings.session_timeout_s / BEATS)
+
+    def _expelled(self, code: int, what: str, now: float) -> list[Event[Place]]:
+        """An error that may mean that the group goes on without us."""
+        if code not in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION):
+            return self._common(code, what, now)
+        if code == Code.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        self._joined = self._synced = False
+        return self._lose()
+
+    def _was_joined(self, code: int, body: Body, now: float) -> list[Event[Place]]:
+        if code == Code.MEMBER_ID_REQUIRED:
+            self.member_id = body["member_id"]
+            return []
+        if code == Code.REBALANCE_IN_PROGRESS:
+            self._not_before = now + AGAIN_S
+            return []
+        if code:
+            return self._expelled(code, "JoinGroup", now)
+        if body["protocol_name"] != self.settings.assignor:
+            raise BrokerError(Code.INCONSISTENT_GROUP_PROTOCOL, "JoinGroup", f"{body['protocol_name']} was chosen")
+        self.generation = body["generation_id"]
+        self.member_id = body["member_id"]
+        self._joined, self._synced = True, False
+        self._plan = []
+        self._beat(now)
+        self.leader = body["leader"] == self.member_id
+        self._planned = not self.leader or bool(body.get("skip_assignment"))
+        if self._planned:
+            return []
+        self._members = [decode_member(self.settings.assignor, one) for one in body["members"]]
+        return [Lead(frozenset[str]().union(*(one.topics for one in self._members)))]
+
+    def lead(self, partitions: Mapping[str, int]) -> None:
+        """Share out what there is: the numbers of partitions by topic."""
+        shares = assign(self.settings.assignor, self._members, partitions)
+        self._plan = [
+            {"member_id": member, "assignment": encode_assignment(places)} for member, places in shares.items()
+        ]
+        self._members = ()
+        self._planned = True
+
+    def _was_synced(self, code: int, body: Body, now: float) -> list[Event[Place]]:
+        if code == Code.REBALANCE_IN_PROGRESS:
+            self._joined = False
+            return []
+        if code:
+            return self._expelled(code, "SyncGroup", now)
+        assigned = decode_assignment(body["assignment"])
+        self._beat(now)
+        self._synced = True
+        self._before, self._before_in = assigned, self.generation
+        gone = self.owned - assigned
+        added = assigned - self.owned
+        self.owned |= assigned
+        events: list[Event[Place]] = [Assign(added)]
+        return [*self._revoke(gone), *events] if gone else events
+
+    def _rejoin(self) -> list[Event[Place]]:
+        if not self.cooperative and self.owned:
+            return self._revoke(self.owned)
+        self._joined = False
+        return []
+
+    def released(self) -> Sequence[Event[Place]]:
+        self._let_go()
+        self._joined = False  # the next round gives to others what we have given up
+        return ()
+
+    def topics_changed(self) -> Sequence[Event[Place]]:
+        # Whoever follows is called by its leader.
+        return self._rejoin() if self.leader and self._synced and not self.releasing else ()
+
+    def leave(self) -> Ask | None:
+        if not self.member_id or self.settings.instance is not None:
+            return None
+        who = {"member_id": self.member_id, "group_instance_id": None}
+        return Ask(Key.LEAVE_GROUP, {"group_id": self.settings.group, "member_id": self.member_id, "members": [who]})
+
+
+class Consumer(Membership[IdPlace]):
+    """ConsumerGroupHeartbeat; the coordinator decides who reads what (kafka 12.2, KIP-848)."""
+
+    kind = "consumer"
+
+    def __init__(self, settings: GroupSettings, member_id: str) -> None:
+        """``member_id`` is made by chance, and stays as long as we live."""
+        super().__init__(settings)
+        self.member_id = member_id
+        self.generation = 0
+        self._target: frozenset[IdPlace] | None = None
+        self._all = True  # send every field
+        self._owned_news = True  # the coordinator is to learn what we own
+
+    @property
+    def may_commit(self) -> bool:
+        return self.generation > 0
+
+    def next(self, now: float) -> Ask | float:
+        if now < self._not_before:
+            return self._not_before
+        if now < self._beat_at:
+            return self._beat_at
+        settings = self.settings
+        body: Body = {
+            "group_id": settings.group,
+            "member_id": self.member_id,
+            "member_epoch": self.generation,
+            "instance_id": settings.instance,
+        }
+        if self._all:
+            body |= {
+                "rebalance_timeout_ms": round(settings.rebalance_timeout_s * 1000),
+                "subscribed_topic_names": sorted(settings.topics),
+            }
+        if self._all or self._owned_news:
+            topics: dict[bytes, list[int]] = {}
+            for topic, number in sorted(self.owned):
+                topics.setdefault(topic, []).append(number)
+            body["topic_partitions"] = [{"topic_id": topic, "partitions": found} for topic, found in topics.items()]
+        return Ask(Key.CONSUMER_GROUP_HEARTBEAT, body)
+
+    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[IdPlace]]:
+        code = body["error_code"]
+        if code:
+            self._all = True
+            self._beat_at = 0.0
+            if code in (Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID):
+                lost = self._lose()
+                self.generation = 0
+                self._target = None
+                return lost
+            return self._common(code, "ConsumerGroupHeartbeat", now, body["error_message"])
+        first = self.generation == 0
+        self._all = self._owned_news = False
+        self.generation = body["member_epoch"]
+        self.member_id = body["member_id"] or self.member_id
+        self._beat_at = now + body["heartbeat_interval_ms"] / 1000
+        if body["assignment"] is not None:
+            self._target = frozenset(
+                (one["topic_id"], number)
+                for one in body["assignment"]["topic_partitions"]
+                for number in one["partitions"]
+            )
+        elif not first:
+            return ()
+        return self._reconcile()
+
+    def _reconcile(self) -> list[Event[IdPlace]]:
+        """Give up what is not ours any more, and only then take what is."""
+        target = self._target or frozenset()
+        if self.releasing:
+            return []
+        gone = self.owned - target
+        if gone:
+            return self._revoke(gone)
+        added = target - self.owned
+        if added:
+            self._tell()
+        self.owned = target
+        return [Assign(added)]
+
+    def _tell(self) -> None:
+        self._owned_news = True
+        self._beat_at = 0.0
+
+    def released(self) -> Sequence[Event[IdPlace]]:
+        self._let_go()
+        self._tell()
+        return self._reconcile()
+
+    def topics_changed(self) -> Sequence[Event[IdPlace]]:
+        return ()  # the coordinator sees to it
+
+    def leave(self) -> Ask | None:
+        if self.generation <= 0:
+            return None
+        epoch = -1 if self.settings.instance is None else -2  # -2: back soon
+        return Ask(
+            Key.CONSUMER_GROUP_HEARTBEAT,
+            {
+                "group_id": self.settings.group,
+                "member_id": self.member_id,
+                "member_epoch": epoch,
+                "instance_id": self.settings.instance,
+            },
+        )
