@@ -432,7 +432,8 @@ class Codec(StrEnum):
 
     NONE = "none"
     LZ4 = "lz4"
-    ZLIB = "zlib"
+    ZLIB = "zlib"  # Pulsar
+    GZIP = "gzip"  # Kafka
     ZSTD = "zstd"
     SNAPPY = "snappy"
 
@@ -447,8 +448,12 @@ class KeyHash(StrEnum):
 @app.command()
 @with_broker_options
 def produce(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The broker: pulsar://host:port", show_default=False)],
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, or one partition.", show_default=False)],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="pulsar://host:port or kafka://host:port", show_default=False)
+    ],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic; of Pulsar also one partition.", show_default=False)
+    ],
     form: Annotated[
         Input,
         typer.Option(
@@ -475,33 +480,27 @@ def produce(
     """
     import asyncio
 
-    from fastwire.pulsar.batcher import BatchLimits
-    from fastwire.pulsar.payload import Compression
-    from fastwire.pulsar.producer import ProducerSettings
-    from fastwire.pulsar.routing import Hashing
-
     from .config import ConfigError, parse_source
     from .feed import feed
     from .input import Put, parse_json, parse_line
     from .load import Load
     from .logs import configure
-    from .pulsar.settings import ClientSettings, client_fields
+    from .writing import opening
 
     keys = {"url": url, "topics": [topic], "subscription": "fastwire-produce", "start": "latest"}  # the last two unused
     try:
-        client = ClientSettings(**client_fields(parse_source(keys | broker.keys())))
+        source = parse_source(keys | broker.keys())
+        writer = opening(source, topic, compression=compression.name, batch=batch, hashing=key_hash.value)
     except ConfigError as exc:
         refuse(exc, {"url": "URL", "topics": "TOPIC", "tls": "URL"})
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--compression") from None
     configure(level="warning")
-    codec = Compression[compression.name]
-    settings = ProducerSettings(
-        compression=codec, batching=BatchLimits(messages=batch) if batch else None, chunking=True
-    )
     what: Load | Callable[[bytes], Put] = parse_json if form is Input.JSONL else parse_line
     if load is not None:
         together = batch and max(1, min(batch, _LOAD_BYTES // size))
-        what = Load(records=load, batch=together, record_bytes=size, compression=codec)
-    asyncio.run(feed(client, topic, settings, what, hashing=Hashing(key_hash.value), rate=rate))
+        what = Load(records=load, batch=together, record_bytes=size)
+    asyncio.run(feed(writer, what, rate=rate))
 
 
 _LOAD_BYTES = 1 << 20  # of a batch of generated records, before compression

@@ -4,22 +4,19 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from fastwire.errors import FastwireError
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.routing import Hashing, Router
 
 from .input import InputError, Put, lines_of
 from .load import Load
 from .logs import console
-from .produce import open_topic
+from .produced import Produced
 from .progress import Progress, ProgressFacts, format_bytes
-from .pulsar.producer import Produced, TopicProducer
-from .pulsar.settings import ClientSettings
 
-__all__ = ["Aborted", "feed"]
+__all__ = ["Aborted", "Writer", "feed"]
 
 AHEAD_S = 0.02  # a pace is kept by waiting now and then, not for each record
 SHOW_S = 0.2
@@ -29,13 +26,27 @@ class Aborted(FastwireError):  # noqa: N818 - what has happened
     """Stopped by force: what was not confirmed may be stored or not."""
 
 
+class Writer(Protocol):
+    """A topic of some system."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def produced(self) -> Produced: ...
+    async def write(self, put: Put) -> None:
+        """Take a record. Raises ValueError for one that the system cannot have."""
+
+    def generate(self, load: Load) -> AsyncIterator[int]:
+        """Write a load; yields how many records each step has taken."""
+
+    async def flush(self) -> None:
+        """Wait until everything is confirmed."""
+
+
 async def feed(
-    client: ClientSettings,
-    topic: str,
-    settings: ProducerSettings,
+    opening: AbstractAsyncContextManager[Writer],
     what: "Load | Callable[[bytes], Put]",
     *,
-    hashing: Hashing = Hashing.JAVA,
     rate: int | None = None,
     descriptor: int = 0,
 ) -> None:
@@ -60,51 +71,48 @@ async def feed(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
-        async with open_topic(client, topic, settings, router=Router(1, hashing=hashing)) as producer:
+        async with opening as writer:
             pace = _Pace(rate)
             if isinstance(what, Load):
-                feeding = asyncio.create_task(_generate(producer, what, pace))
+                feeding = asyncio.create_task(_generate(writer, what, pace))
             else:
-                feeding = asyncio.create_task(_read(producer, descriptor, what, pace))
-            await _until_confirmed(producer, feeding)
+                feeding = asyncio.create_task(_read(writer, descriptor, what, pace))
+            await _until_confirmed(writer, feeding)
     except asyncio.CancelledError:
         if not aborted:
             raise
         raise Aborted("aborted: what is not confirmed may be stored or not") from None
 
 
-async def _until_confirmed(producer: TopicProducer, feeding: "asyncio.Task[None]") -> None:
+async def _until_confirmed(writer: Writer, feeding: "asyncio.Task[None]") -> None:
     started = time.monotonic()
-    showing = asyncio.create_task(_show(producer.produced))
+    showing = asyncio.create_task(_show(writer.produced))
     try:
         await asyncio.wait((feeding,))
-        await producer.flush()
+        await writer.flush()
         if not feeding.cancelled():
             feeding.result()
     finally:
         feeding.cancel()
         showing.cancel()
         await asyncio.wait((feeding, showing))
-        _sum_up(producer, time.monotonic() - started)
+        _sum_up(writer, time.monotonic() - started)
 
 
-async def _generate(producer: TopicProducer, load: Load, pace: "_Pace") -> None:
-    load = replace(load, partitions=producer.partitions)
-    for partition, entry in load.entries(lambda: time.time_ns() // 1_000_000):
-        await producer.put_entry(entry, partition=partition)
-        await pace.keep(entry.messages)
+async def _generate(writer: Writer, load: Load, pace: "_Pace") -> None:
+    async for records in writer.generate(load):
+        await pace.keep(records)
 
 
-async def _read(producer: TopicProducer, descriptor: int, parse: Callable[[bytes], Put], pace: "_Pace") -> None:
+async def _read(writer: Writer, descriptor: int, parse: Callable[[bytes], Put], pace: "_Pace") -> None:
     number = 0
     async for lines in lines_of(descriptor):
         for line in lines:
             number += 1
             try:
-                record, partition = parse(line)
+                await writer.write(parse(line))
             except ValueError as exc:
                 raise InputError(f"line {number}: {exc}") from None
-            await producer.put(record, partition=partition)
             await pace.keep(1)
 
 
@@ -134,11 +142,11 @@ async def _show(produced: Produced) -> None:
         progress.close()
 
 
-def _sum_up(producer: TopicProducer, seconds: float) -> None:
-    produced = producer.produced
+def _sum_up(writer: Writer, seconds: float) -> None:
+    produced = writer.produced
     rate = produced.records / seconds if seconds > 0 else 0.0
     print(
-        f"{produced.records:,} record{'' if produced.records == 1 else 's'} confirmed in {producer.topic},"
+        f"{produced.records:,} record{'' if produced.records == 1 else 's'} confirmed in {writer.topic},"
         f" {format_bytes(produced.bytes)} in {produced.entries:,} entr{'y' if produced.entries == 1 else 'ies'};"
         f" {seconds:.1f} s, {rate:,.0f} records/s",
         file=sys.stderr,

@@ -22,6 +22,7 @@ _KEYS = {
     "token_file": "auth.token_file",
     "user": "auth.user",
     "password_file": "auth.password_file",
+    "mechanism": "auth.mechanism",
     "oauth2_key_file": "auth.oauth2.key_file",
     "oauth2_issuer": "auth.oauth2.issuer_url",
     "oauth2_audience": "auth.oauth2.audience",
@@ -40,6 +41,9 @@ class BrokerOptions:
     token_file: Annotated[Path | None, typer.Option(help="A file that holds the token.")] = None
     user: Annotated[str | None, typer.Option(help="A user, with --password-file or FASTWIRE_PASSWORD.")] = None
     password_file: Annotated[Path | None, typer.Option(help="A file that holds the user's password.")] = None
+    mechanism: Annotated[
+        str | None, typer.Option(help="How Kafka asks for it: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (the default).")
+    ] = None
     oauth2_key_file: Annotated[Path | None, typer.Option(help="The key (JSON) of a client of an issuer.")] = None
     oauth2_issuer: Annotated[str | None, typer.Option(help="The issuer, if the key file names none.")] = None
     oauth2_audience: Annotated[str | None, typer.Option(help="For whom the issuer's tokens are.")] = None

@@ -11,12 +11,13 @@ from fastwire.pulsar.topic import parse_service_url, parse_topic
 
 from .auth import Credentials, NoCredentials
 from .config import TlsConfig
-from .pulsar.producer import Produced, ProduceError, TopicProducer
+from .produced import Produced
+from .pulsar.producer import TopicProducer
 from .pulsar.quiet import QuietCluster
 from .pulsar.settings import ClientSettings
 from .tls import ClientTls
 
-__all__ = ["ProduceError", "Produced", "client_settings", "open_topic", "produce"]
+__all__ = ["client_settings", "open_topic", "produce"]
 
 
 def client_settings(

@@ -38,7 +38,7 @@ DAEMON = (
     {"cli"},
     {"demo", "options"},
     {"connect"},
-    {"feed"},
+    {"feed", "writing"},  # what is written, and to what
     {"service", "checks", "produce", "tail"},
     {"pipeline"},
     {"roll", "load", "input", "beginning", "stages"},
@@ -47,7 +47,7 @@ DAEMON = (
     {"dataset", "encoders"},
     {"budget", "transport"},
     {"endpoint"},
-    {"auth", "backoff", "http", "progress"},
+    {"auth", "backoff", "http", "produced", "progress"},
     {"metrics", "systemd", "tls"},
     {"logs"},
     {"config"},

@@ -11,7 +11,8 @@ from fastwire.pulsar.payload import Entry
 from fastwire_daemon.auth import TokenCredentials
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.load import Load
-from fastwire_daemon.produce import ProduceError, client_settings, open_topic, produce
+from fastwire_daemon.produce import client_settings, open_topic, produce
+from fastwire_daemon.produced import ProduceError
 from tests.hostile.pulsar import WrongRequestIds
 
 LOAD = Load(records=100, partitions=2, batch=10)

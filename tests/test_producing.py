@@ -25,7 +25,8 @@ from fastwire_daemon.auth import TokenCredentials
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.produce import client_settings, open_topic
-from fastwire_daemon.pulsar.producer import ProduceError, TopicProducer
+from fastwire_daemon.produced import ProduceError
+from fastwire_daemon.pulsar.producer import TopicProducer
 from fastwire_daemon.tls import ClientTls
 from tests.brokers.certs import make_certificates
 from tests.hostile.pulsar import NeverAnswers

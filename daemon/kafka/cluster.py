@@ -24,7 +24,7 @@ LATEST = -1
 
 # A Fetch that waits holds up everything behind it on its connection (kafka 1), and a heartbeat must not wait for an
 # answer about offsets either.
-Purpose = Literal["fetch", "group", "ask"]
+Purpose = Literal["fetch", "group", "ask", "produce"]
 
 Partition = tuple[str, int]
 """Topic and number."""

@@ -20,6 +20,7 @@ from fastwire.kafka.event import (
 )
 from fastwire.kafka.fetch import Fetcher, FetchLimits
 from fastwire.kafka.message import Body
+from fastwire.kafka.sasl import Mechanism, SaslError
 from fastwire.kafka.scan import CorruptBatch, Fetched, Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -28,7 +29,9 @@ from ..endpoint import LinkLost
 from ..transport import Transport, open_transport
 from .settings import ClientSettings
 
-__all__ = ["Link", "LinkOwner"]
+__all__ = ["Answer", "Link", "LinkOwner"]
+
+Answer = asyncio.Future[Body]
 
 FETCH_BUFFER_BYTES = 1 << 20
 CONTROL_BUFFER_BYTES = 64 << 10
@@ -63,9 +66,10 @@ class Link:
         self._settings = settings
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[Body]] = {}
+        self._waiting: dict[int, Answer] = {}
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._renewing: asyncio.Task[None] | None = None  # the login
+        self._exchange: Mechanism | None = None  # of the last one
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.fetcher = Fetcher(slots, limits or FetchLimits())
         self.scanner = Scanner(
@@ -92,7 +96,8 @@ class Link:
         Raises UnreachableError, AuthError, SaslError, UnsupportedError, LinkLost, or what is wrong with what came.
         """
         settings = self._settings
-        mechanism = None if settings.login is None else await settings.login()
+        mechanism = None if settings.login is None else await settings.login.begin()
+        self._exchange = mechanism
         try:
             await open_transport(
                 self.transport,
@@ -119,18 +124,22 @@ class Link:
     def ready(self) -> bool:
         return self.connection.state is State.READY and self.transport.open
 
-    async def ask(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Body:
-        """Make a request and wait for its answer. Raises UnsupportedError or LinkLost."""
+    def begin(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Answer:
+        """Make a request; its answer comes into the future, or LinkLost. Raises UnsupportedError or LinkLost."""
         if not self.ready:
             raise LinkLost(f"connection to {self} is closed")
         correlation_id = self.connection.request(key, body, self._loop.time(), most=most, timeout_s=timeout_s)
-        future: asyncio.Future[Body] = self._loop.create_future()
+        future: Answer = self._loop.create_future()
         self._waiting[correlation_id] = future
         self.transport.flush()
+        return future
+
+    async def ask(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Body:
+        """Make a request and wait for its answer. Raises UnsupportedError or LinkLost."""
+        future = self.begin(key, body, most=most, timeout_s=timeout_s)
         try:
             return await future
         finally:
-            self._waiting.pop(correlation_id, None)
             del future  # it holds its exception, which holds this frame, which holds the receive buffer
 
     def pump(self) -> None:
@@ -202,15 +211,17 @@ class Link:
                     pass  # the transport sees to More
 
     async def _log_in(self) -> None:
-        if self._settings.login is None:
+        login, before = self._settings.login, self._exchange
+        if login is None or before is None:
             return
+        login.forget(before)  # it may be good for a little longer, but not for another login of its full length
         try:
-            mechanism = await self._settings.login()
+            self._exchange = await login.begin()
         except FastwireError as exc:
             self.transport.abort(exc)
             return
         if self.ready:
-            self.connection.log_in(mechanism, self._loop.time())
+            self.connection.log_in(self._exchange, self._loop.time())
             self.transport.flush()
 
     def _on_lost(self, reason: Exception | None) -> None:
@@ -221,6 +232,8 @@ class Link:
     def _gone(self, text: str, reason: Exception | None = None) -> None:
         self.connection.close()
         self.fetcher.lost()
+        if isinstance(reason, SaslError) and self._settings.login is not None and self._exchange is not None:
+            self._settings.login.forget(self._exchange)
         lost = reason if isinstance(reason, FastwireError) else LinkLost(f"connection to {self}: {text}")
         if not self._ready.done():
             self._ready.set_exception(lost)

@@ -1,31 +1,33 @@
 """From the configuration's ``auth`` to exchanges of a SASL mechanism (kafka 15)."""
 
 import secrets
-from collections.abc import Awaitable, Callable
 
 from fastwire.kafka.sasl import Mechanism, OAuthBearer, Plain, Scram
 
 from ..auth import BasicCredentials, credentials
 from ..config import AuthConfig
 
-__all__ = ["login"]
+__all__ = ["Login"]
 
 
-def login(auth: AuthConfig) -> Callable[[], Awaitable[Mechanism]] | None:
-    """A function that begins an exchange with the credentials as they are then; None: nobody has to log in.
+class Login:
+    """Begins exchanges with the credentials as they are then. One object serves all connections of a client."""
 
-    It raises AuthError or UnavailableError.
-    """
-    if not auth.given:
-        return None
-    known = credentials(auth)
+    def __init__(self, auth: AuthConfig) -> None:
+        self._known = credentials(auth)
+        self._mechanism = auth.mechanism
 
-    async def begin() -> Mechanism:
+    async def begin(self) -> Mechanism:
+        """A new exchange. Raises AuthError or UnavailableError."""
+        known = self._known
         if not isinstance(known, BasicCredentials):
             return OAuthBearer((await known.data() or b"").decode())
         user, password = known.user, known.password()
-        if auth.mechanism == "PLAIN":
+        if self._mechanism == "PLAIN":
             return Plain(user, password)
-        return Scram(auth.mechanism, user, password, secrets.token_urlsafe(24))
+        return Scram(self._mechanism, user, password, secrets.token_urlsafe(24))
 
-    return begin
+    def forget(self, exchange: Mechanism) -> None:
+        """The broker has refused its token, or wants another: it is not given again from memory."""
+        if isinstance(exchange, OAuthBearer):
+            self._known.forget(exchange.token.encode())

@@ -1,20 +1,15 @@
 """What every connection to a Kafka cluster has to be told, whoever uses it."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastwire.kafka.names import BootstrapUrl
-from fastwire.kafka.sasl import Mechanism
 
 from ..config import SourceConfig
 from ..tls import ClientTls
-from .login import login
+from .login import Login
 
-__all__ = ["ClientSettings", "Login", "client_fields"]
-
-Login = Callable[[], Awaitable[Mechanism]]
-"""Begins an exchange with the credentials as they are now. Raises AuthError or UnavailableError."""
+__all__ = ["ClientSettings", "client_fields"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +31,7 @@ def client_fields(source: SourceConfig) -> dict[str, Any]:
     """The fields of ``ClientSettings`` that a source's configuration gives. Raises ConfigError for unusable files."""
     return {
         "url": source.url,
-        "login": login(source.auth),
+        "login": Login(source.auth) if source.auth.given else None,
         "tls": ClientTls(source.tls) if source.url.tls else None,
         "server_name": source.tls.server_name or "",
         "on_corrupt": source.on_corrupt,

@@ -23,11 +23,12 @@ from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
 from ..backoff import Backoff
 from ..endpoint import LinkLost, RequestTimeout, UnreachableError
 from ..logs import get_logger
+from ..produced import Produced, ProduceError
 from .cluster import Cluster
 from .link import Link
 from .refusal import is_for_good
 
-__all__ = ["ProduceError", "Produced", "Sent", "TopicProducer"]
+__all__ = ["Sent", "TopicProducer"]
 
 PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
 PENDING_BYTES = 16 << 20  # of the whole topic, before compression
@@ -37,10 +38,6 @@ RETRY_S = 10.0  # at most between two tries
 TURN_BYTES = 256 << 10  # after so many the event loop gets its turn, or no receipt would ever be read
 
 log = get_logger("producer")
-
-
-class ProduceError(FastwireError):
-    """Records were not stored, or it is not known whether they are; ``__cause__`` is what the broker or we say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +53,6 @@ class Sent:
     batch_index: int
     sequence_id: int
     first: Position | None = None
-
-
-@dataclass(slots=True)
-class Produced:
-    """What was confirmed so far; the chunks of a record count as one entry, ``bytes`` are those of entries."""
-
-    records: int = 0
-    entries: int = 0
-    bytes: int = 0
 
 
 class TopicProducer:

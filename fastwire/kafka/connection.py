@@ -27,6 +27,7 @@ __all__ = ["HIGHEST", "Connection", "Key", "State"]
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 RELOGIN_AT = 0.9  # of the time that a login lasts
+LEAST_LOGIN_S = 1.1  # brokers take another one within a second of the last for a mistake
 
 
 class Key:
@@ -53,6 +54,8 @@ class Key:
     SASL_AUTHENTICATE = 36
     CONSUMER_GROUP_HEARTBEAT = 68
 
+
+_OF_LOGINS = frozenset({Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
 
 # The highest version that we speak of each, and below which we do not (kafka 4.3): newer ones take topic ids only, or
 # are of no use to a consumer.
@@ -124,6 +127,8 @@ class Connection:
         self._software_version = software_version
         self._request_timeout_s = request_timeout_s
         self._mechanism: Mechanism | None = None
+        self._exchanging = False  # a login is under way
+        self._held: list[tuple[bytes, _Pending]] = []  # requests that wait for its end
         self._login_ends: float | None = None  # when to ask for another login
         self._pending: deque[_Pending] = deque()  # a broker answers in the order of the requests
         self._correlation_id = 0
@@ -194,7 +199,7 @@ class Connection:
     @property
     def awaiting(self) -> bool:
         """Whether an answer other than that to a Fetch is waited for."""
-        return len(self._pending) > self.fetches_outstanding
+        return len(self._pending) + len(self._held) > self.fetches_outstanding
 
     def tick(self, now: float) -> Sequence[Event]:
         """Do what time asks for: the end of a mute, of a login, of our patience."""
@@ -225,13 +230,14 @@ class Connection:
         rested = now - self._suspended_at
         self._suspended_at = None
         self._deadline += rested
-        for pending in self._pending:
+        for pending in (*self._pending, *(held for _, held in self._held)):
             pending.deadline += rested
 
     def close(self) -> None:
         """The socket is gone."""
         self.state = State.CLOSED
         self._pending.clear()
+        self._held.clear()
         self._out.clear()
         self.fetches_outstanding = 0
 
@@ -294,8 +300,13 @@ class Connection:
     def _send(self, key: int, version: int, body: Body, now: float, timeout_s: float | None = None) -> int:
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         wait = self._request_timeout_s if timeout_s is None else timeout_s
-        self._out.append(encode_request(key, version, self._correlation_id, self._client_id, body))
-        self._pending.append(_Pending(self._correlation_id, key, version, now + wait))
+        frame = encode_request(key, version, self._correlation_id, self._client_id, body)
+        pending = _Pending(self._correlation_id, key, version, now + wait)
+        if self._exchanging and key not in _OF_LOGINS:
+            self._held.append((frame, pending))
+        else:
+            self._out.append(frame)
+            self._pending.append(pending)
         return self._correlation_id
 
     # --- answers
@@ -332,7 +343,7 @@ class Connection:
     def _mute(self, milli: int, now: float) -> None:
         if milli > 0:
             self._muted_until = max(self._muted_until, now + milli / 1000)
-            for pending in self._pending:
+            for pending in (*self._pending, *(held for _, held in self._held)):
                 pending.deadline = max(pending.deadline, self._muted_until + self._request_timeout_s)
 
     # --- handshake
@@ -367,11 +378,15 @@ class Connection:
             return
         if not self.speaks(Key.SASL_HANDSHAKE) or not self.speaks(Key.SASL_AUTHENTICATE):
             raise UnsupportedError("the broker has no login, or one older than version 1.0 of Kafka")
+        # From here on a broker takes any other request for a breach, until the login is done.
+        self._exchanging = True
         self._send(Key.SASL_HANDSHAKE, 1, {"mechanism": self._mechanism.name}, now)
 
     def _shaken(self, body: Body, now: float) -> None:
         if self._mechanism is None:
             raise ProtocolError("SaslHandshake", detail="nobody asked")
+        if body["error_code"] not in (Code.NONE, Code.UNSUPPORTED_SASL_MECHANISM):
+            raise SaslError(str(BrokerError(body["error_code"], self._mechanism.name)))
         if body["error_code"]:
             offered = ", ".join(body["mechanisms"]) or "none"
             raise SaslError(f"the broker does not take {self._mechanism.name}; it offers {offered}")
@@ -390,7 +405,12 @@ class Connection:
         if token is not None:
             self._authenticate(token, now)
             return
+        self._exchanging = False
+        for frame, held in self._held:
+            self._out.append(frame)
+            self._pending.append(held)
+        self._held.clear()
         lifetime = body.get("session_lifetime_ms", 0)
-        self._login_ends = now + lifetime / 1000 * RELOGIN_AT if lifetime > 0 else None
+        self._login_ends = now + max(lifetime / 1000 * RELOGIN_AT, LEAST_LOGIN_S) if lifetime > 0 else None
         if self.state is State.LOGIN:
             self._ready(events)

@@ -59,11 +59,11 @@ class OAuthBearer:
     name = "OAUTHBEARER"
 
     def __init__(self, token: str) -> None:
-        self._token = token
+        self.token = token
 
     def first(self) -> bytes:
         """The token in its frame."""
-        return b"n,,\x01auth=Bearer " + self._token.encode() + b"\x01\x01"
+        return b"n,,\x01auth=Bearer " + self.token.encode() + b"\x01\x01"
 
     def next(self, token: bytes) -> bytes | None:
         """Empty is success; else the broker says why not, and wants one byte before it says so properly."""

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import pytest
 
-from tests.brokers.kafka import KafkaBroker
+from tests.brokers.kafka import GuardedKafka, KafkaBroker
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.process import JavaBroker
 from tests.brokers.pulsar import PulsarBroker
 
-__all__ = ["fresh_name", "guarded_pulsar", "plain_kafka", "plain_pulsar"]
+__all__ = ["fresh_name", "guarded_kafka", "guarded_pulsar", "plain_kafka", "plain_pulsar"]
 
 B = TypeVar("B", bound=JavaBroker)
 
@@ -44,6 +44,17 @@ def _guarded_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pulsa
 @pytest.fixture(scope="session")
 def _kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")))
+
+
+@pytest.fixture(scope="session")
+def _guarded_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    yield from _running(GuardedKafka(tmp_path_factory.mktemp("kafka-guarded")))
+
+
+@pytest.fixture
+def guarded_kafka(_guarded_kafka_session: GuardedKafka) -> GuardedKafka:
+    """The Kafka broker with a listener for every way to be let in."""
+    return _alive(_guarded_kafka_session)
 
 
 @pytest.fixture

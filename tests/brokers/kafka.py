@@ -1,23 +1,32 @@
 """A real Kafka broker of one KRaft node, started from the jars of Maven Central."""
 
 import base64
+import json
 import socket
 import subprocess
+import time
 import uuid
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
 
+from tests.brokers.certs import Certificates, make_certificates
 from tests.brokers.maven import cached_jars, java_executable
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker, ends_with_parent
 
-__all__ = ["VERSION", "KafkaBroker"]
+__all__ = ["LOGIN_S", "PASSWORD", "PLAIN_USER", "USER", "VERSION", "GuardedKafka", "KafkaBroker", "unsecured_token"]
 
 VERSION = "4.1.0"
 LOG4J_VERSION = "2.24.3"
+
+USER = "us,er=1"  # of SCRAM, which has to escape it
+PLAIN_USER = "alice"  # of PLAIN, whose users are keys in a file
+PASSWORD = "a pass: word"
+LOGIN_S = 3  # how long a login lasts on the listener that says so
 
 POM = f"""<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -87,6 +96,7 @@ class KafkaBroker(JavaBroker):
         super().__init__(folder)
         self._settings = dict(settings or {})
         self._port, self._controller_port = free_ports(2)
+        self._listeners = {"PLAINTEXT": self._port}
         self._cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     @property
@@ -140,11 +150,11 @@ class KafkaBroker(JavaBroker):
     def command(self) -> list[str]:
         jars = cached_jars(f"kafka-{VERSION}", POM)
         data = self.folder / "data"
-        listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
+        advertised = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._listeners.items())
         settings = {
             **SETTINGS,
-            "listeners": listeners,
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": advertised,
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "log.dirs": str(data),
             **self._settings,
@@ -166,3 +176,80 @@ class KafkaBroker(JavaBroker):
             formatted = [*java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties)]
             subprocess.run([*ends_with_parent(), *formatted], check=True, capture_output=True, stdin=subprocess.DEVNULL)
         return [*java, "kafka.Kafka", str(properties)]
+
+
+# Listener: what it wants of a client.
+GUARDS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_PLAINTEXT", "BOTH": "SASL_SSL", "BRIEF": "SASL_PLAINTEXT"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+class GuardedKafka(KafkaBroker):
+    """A broker with a listener for each guard, beside the open one: see ``GUARDS``.
+
+    MUTUAL wants a certificate of a client. BRIEF ends logins after ``LOGIN_S``, and does not know OAUTHBEARER. All
+    others with SASL know all mechanisms, and the one user.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.certificates: Certificates = make_certificates(folder / "certs")
+        self._listeners |= dict(zip(GUARDS, free_ports(len(GUARDS)), strict=True))
+        keys = folder / "certs" / "server-with-key.pem"
+        keys.write_bytes(self.certificates.key.read_bytes() + self.certificates.cert.read_bytes())
+        kinds = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **GUARDS}
+        self._settings |= {
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in kinds.items()),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(keys),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificates.ca),
+            "listener.name.mutual.ssl.client.auth": "required",
+        }
+        for name, kind in GUARDS.items():
+            if kind.startswith("SASL"):
+                self._settings |= _logins(f"listener.name.{name.lower()}", brief=name == "BRIEF")
+
+    def url_of(self, listener: str) -> str:
+        """As fastwire takes it."""
+        return f"kafka{'+ssl' if GUARDS[listener].endswith('SSL') else ''}://127.0.0.1:{self._listeners[listener]}"
+
+    def servers_of(self, listener: str) -> str:
+        """As other clients take it."""
+        return f"127.0.0.1:{self._listeners[listener]}"
+
+    def start(self) -> "GuardedKafka":
+        super().start()
+        admin = self.admin
+        made = [
+            UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        ]
+        for one in made:
+            admin.alter_user_scram_credentials([one])[USER].result(30)
+        return self
+
+
+def _logins(prefix: str, *, brief: bool) -> dict[str, str]:
+    modules = "org.apache.kafka.common.security"
+    user = f'user_{PLAIN_USER}="{PASSWORD}"'
+    said = {
+        "PLAIN": f"{modules}.plain.PlainLoginModule required {user};",
+        "SCRAM-SHA-256": f"{modules}.scram.ScramLoginModule required;",
+        "SCRAM-SHA-512": f"{modules}.scram.ScramLoginModule required;",
+        "OAUTHBEARER": f'{modules}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="x";',
+    }
+    known = MECHANISMS[:-1] if brief else MECHANISMS
+    settings = {f"{prefix}.sasl.enabled.mechanisms": ",".join(known)}
+    for name in known:
+        settings[f"{prefix}.{name.lower()}.sasl.jaas.config"] = said[name]
+        if brief:
+            settings[f"{prefix}.{name.lower()}.connections.max.reauth.ms"] = str(LOGIN_S * 1000)
+    return settings
+
+
+def unsecured_token(user: str, *, life_s: float = 3600) -> str:
+    """A token that nobody has signed, as the broker takes it where nothing else is configured."""
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": user, "iat": int(now), "exp": int(now + life_s)})
+    encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join(encoded) + "."

@@ -22,7 +22,8 @@ from fastwire.pulsar.routing import java_string_hash
 from fastwire_daemon.auth import TokenCredentials
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.produce import client_settings, open_topic
-from fastwire_daemon.pulsar.producer import ProduceError, TopicProducer
+from fastwire_daemon.produced import ProduceError
+from fastwire_daemon.pulsar.producer import TopicProducer
 from fastwire_daemon.pulsar.sealing import Sealer
 from fastwire_daemon.pulsar.settings import ClientSettings
 from fastwire_daemon.tls import ClientTls
