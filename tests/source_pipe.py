@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.sources.base import Assignment, First, LogStopped, SourceFailed
 from fastwire_daemon.sources.pulsar import PulsarSettings, PulsarSource
 
-__all__ = ["Pipe", "entries", "entry", "until"]
+__all__ = ["AnyPipe", "Pipe", "entries", "entry", "until"]
 
 PATIENCE_S = 30.0
 
@@ -49,21 +49,15 @@ def entries(first: int, count: int, rows: int = 10, size: int = 0) -> list[Entry
     return [entry(number, rows, size) for number in range(first, first + count)]
 
 
-class Pipe:
-    """Plays the pipeline.
+class AnyPipe:
+    """Plays the pipeline of a source that whoever inherits makes, of any system.
 
     ``auto``: resolve and grant without being told; ``eager``: commit what is revoked; ``room``: what ``on_chunk`` says.
     """
 
-    def __init__(
-        self,
-        broker: PulsarDevBroker,
-        *topics: str,
-        coverage: Coverage | None = None,
-        pool: Pool | None = None,
-        **more: Any,
-    ) -> None:
-        self.broker = broker
+    source: Any
+
+    def __init__(self, coverage: Coverage | None = None, pool: Pool | None = None) -> None:
         self.coverage = coverage or Coverage()
         self.auto = True
         self.eager = False
@@ -78,18 +72,6 @@ class Pipe:
         self._spans = SpanAccumulator()
         self._tasks: set[asyncio.Task[None]] = set()
         self.pool = pool or Pool(1 << 28)
-        pattern = more.pop("pattern", None)
-        settings: dict[str, Any] = {
-            "url": parse_service_url(more.pop("url", broker.url)),
-            "topics": () if pattern else tuple(parse_topic(topic) for topic in topics or ("t",)),
-            "pattern": parse_pattern(pattern) if pattern else None,
-            "subscription": "s",
-            "subscription_type": "failover",
-            "start": parse_start(more.pop("start", "earliest")),
-            "cluster": "c",
-        }
-        metrics = more.pop("metrics", None)
-        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool, metrics=metrics)
 
     # --- SourceEvents
 
@@ -156,7 +138,7 @@ class Pipe:
     def drop_roll(self) -> None:
         self._spans.take()
 
-    async def start(self) -> "Pipe":
+    async def start(self) -> Self:
         await self.source.start(self.coverage)
         return self
 
@@ -167,20 +149,8 @@ class Pipe:
         """Wait until every partition is read."""
         await until(lambda: all(one.granted for one in self.source.partitions), "all partitions granted")
 
-    async def drained(self, subscription: str = "s") -> None:
-        """Commit, and wait until the broker has it all confirmed."""
-        self.commit()
-        await until(lambda: self.backlog(subscription) == 0, "an empty backlog")
-
-    def backlog(self, subscription: str = "s") -> int:
-        topics = self.source.settings.topics or {parse_topic(log.topic) for log in self.source.logs}
-        return sum(self.broker.backlog(str(topic), subscription) for topic in topics)
-
     def count(self, kind: str) -> int:
         return sum(one[0] == kind for one in self.told)
-
-    def log(self, partition: int = -1) -> Log:
-        return next(one for one in self.source.logs if one.partition == str(partition))
 
     def once(self) -> bool:
         """Whether no row has come twice."""
@@ -190,3 +160,44 @@ class Pipe:
         for task in self._tasks:
             task.cancel()
         await self.source.close(5.0)
+
+
+class Pipe(AnyPipe):
+    """Plays the pipeline of a Pulsar source."""
+
+    source: PulsarSource
+
+    def __init__(
+        self,
+        broker: PulsarDevBroker,
+        *topics: str,
+        coverage: Coverage | None = None,
+        pool: Pool | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(coverage, pool)
+        self.broker = broker
+        pattern = more.pop("pattern", None)
+        settings: dict[str, Any] = {
+            "url": parse_service_url(more.pop("url", broker.url)),
+            "topics": () if pattern else tuple(parse_topic(topic) for topic in topics or ("t",)),
+            "pattern": parse_pattern(pattern) if pattern else None,
+            "subscription": "s",
+            "subscription_type": "failover",
+            "start": parse_start(more.pop("start", "earliest")),
+            "cluster": "c",
+        }
+        metrics = more.pop("metrics", None)
+        self.source = PulsarSource(PulsarSettings(**settings | more), self, self.pool, metrics=metrics)
+
+    async def drained(self, subscription: str = "s") -> None:
+        """Commit, and wait until the broker has it all confirmed."""
+        self.commit()
+        await until(lambda: self.backlog(subscription) == 0, "an empty backlog")
+
+    def backlog(self, subscription: str = "s") -> int:
+        topics = self.source.settings.topics or {parse_topic(log.topic) for log in self.source.logs}
+        return sum(self.broker.backlog(str(topic), subscription) for topic in topics)
+
+    def log(self, partition: int = -1) -> Log:
+        return next(one for one in self.source.logs if one.partition == str(partition))

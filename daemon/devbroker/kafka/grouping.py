@@ -167,9 +167,8 @@ def commit(connection: KafkaConnection, request: Request) -> Body | None:
             if not code and (found is None or place[1] >= len(found.partitions)):
                 answer = Code.UNKNOWN_TOPIC_OR_PARTITION
             elif not code and found is not None:
-                broken = _broken_rule(broker.options.enforce, found.partitions[place[1]].end, one, place, had)
-                if broken:
-                    raise ProtocolError(broken)
+                if broker.options.enforce:
+                    _check_rules(found.partitions[place[1]].highest, one, place, had)
                 if len(one["committed_metadata"] or "") > METADATA_MOST:
                     answer = Code.OFFSET_METADATA_TOO_LARGE
                 else:
@@ -180,15 +179,13 @@ def commit(connection: KafkaConnection, request: Request) -> Body | None:
     return {"topics": answers}
 
 
-def _broken_rule(enforce: bool, end: int, one: Body, place: tuple[str, int], had: set[tuple[str, int]] | None) -> str:
-    if not enforce:
-        return ""
+def _check_rules(highest: int, one: Body, place: tuple[str, int], had: set[tuple[str, int]] | None) -> None:
+    """Find offsets that no sound member commits."""
     offset = one["committed_offset"]
-    if not 0 <= offset <= end:
-        return f"offset {offset} is committed of {place[0]}-{place[1]}, which ends at {end}"
+    if not 0 <= offset <= highest:
+        raise ProtocolError(f"offset {offset} is committed of {place[0]}-{place[1]}, which never passed {highest}")
     if had is not None and place not in had:
-        return f"an offset of {place[0]}-{place[1]} is committed by a member that was not given it"
-    return ""
+        raise ProtocolError(f"an offset of {place[0]}-{place[1]} is committed by a member that was not given it")
 
 
 def committed(connection: KafkaConnection, request: Request) -> Body | None:

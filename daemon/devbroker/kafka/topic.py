@@ -38,6 +38,7 @@ class Partition:
         self.start = 0  # the first offset; it may lie inside of a batch
         self.leader = node
         self.epoch = 0
+        self.highest = 0  # offset that ever came next, before elections lost some
         self.looked_up = 0  # how often somebody asked where to begin
         self.aborted: list[tuple[int, int, int]] = []  # producer, first and last offset
         self._epochs = [(0, 0)]  # epoch, and the offset that it began at
@@ -69,6 +70,7 @@ class Partition:
         elif head.transactional:
             self._open.setdefault(head.producer_id, base)
         self.log.append(place_batch(batch, base, self.epoch), head.last_offset_delta + 1, head.max_timestamp, now_ms)
+        self.highest = max(self.highest, self.end)
         return base
 
     def produce(self, head: BatchHead, batch: bytes, now_ms: int) -> int:

@@ -1,0 +1,451 @@
+"""The Kafka source against the embedded broker, which checks offsets, epochs, sessions and manners."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import uvloop
+
+from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
+from fastwire.position import Position
+from fastwire_daemon.budget import Level
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, Request
+from fastwire_daemon.sources.base import SourceFailed
+from tests.kafka_pipe import KafkaPipe, batch, batches
+from tests.source_pipe import until
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+@asynccontextmanager
+async def serving(partitions: int = 1, **options: Any) -> AsyncIterator[KafkaDevBroker]:
+    """A broker with the topic ``t``; in the end nobody may have broken a rule."""
+    broker = KafkaDevBroker(KafkaOptions(**options))
+    await broker.start()
+    broker.create_topic("t", partitions)
+    try:
+        yield broker
+        assert broker.violations == []
+    finally:
+        await broker.stop()
+
+
+@asynccontextmanager
+async def reading(broker: KafkaDevBroker, *topics: str, **more: Any) -> AsyncIterator[KafkaPipe]:
+    pipe = KafkaPipe(broker, *topics, **more)
+    try:
+        yield await pipe.start()
+    finally:
+        await pipe.close()
+
+
+def assert_once(pipe: KafkaPipe, rows: int) -> None:
+    assert pipe.once()
+    assert pipe.rows == len(pipe.values) == rows
+    assert pipe.letters == []
+
+
+# --- everything once
+
+
+@pytest.mark.parametrize("release", ["0.11", "1.1", "2.1", "2.3", "2.4", "2.8", "3.3", "3.9", "4.1"])
+def test_all_partitions_once_and_all_offsets_committed(release: str) -> None:
+    async def main() -> None:
+        async with serving(4, release=release, nodes=2) as broker, reading(broker) as pipe:
+            for partition in range(4):
+                broker.append("t", batches(0, 30), partition)
+            await pipe.got(1200)
+            assert_once(pipe, 1200)
+            await pipe.drained()
+
+    run(main)
+
+
+@pytest.mark.parametrize("cut_tails", [False, True])
+def test_small_answers(cut_tails: bool) -> None:
+    async def main() -> None:
+        async with serving(2, cut_tails=cut_tails, segment_batches=7) as broker:
+            for partition in range(2):
+                broker.append("t", batches(0, 50, size=100), partition)
+            async with reading(broker, partition_bytes=4000) as pipe:
+                await pipe.got(1000)
+                assert_once(pipe, 1000)
+
+    run(main)
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_codecs(compression: Compression) -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.append("t", [batch(number, compression=compression) for number in range(20)])
+            await pipe.got(200)
+            assert_once(pipe, 200)
+
+    run(main)
+
+
+def test_committed_transactions_only() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            kept, gone = (
+                encode_batch([Record(value=value)], producer_id=producer, producer_epoch=0, transactional=True)
+                for value, producer in ((b"kept", 1), (b"gone", 2))
+            )
+            abort = encode_marker(commit=False, producer_id=2, producer_epoch=0, timestamp=0)
+            broker.append("t", [kept, gone, gone, abort])
+            assert broker.partition("t", 0).stable == 0
+            broker.append("t", [encode_marker(commit=True, producer_id=1, producer_epoch=0, timestamp=0)])
+            await pipe.got(1)
+            broker.append("t", batches(0, 1))
+            await pipe.got(11)
+            assert {value for _, _, value in pipe.values} == {b"kept", *(b"0:%d" % row for row in range(10))}
+
+    run(main)
+
+
+# --- brokers come, go and change
+
+
+def test_leaders_that_move() -> None:
+    async def main() -> None:
+        async with serving(2, nodes=3) as broker, reading(broker) as pipe:
+            for turn in range(6):
+                for partition in range(2):
+                    broker.append("t", batches(turn * 10, 10), partition)
+                if turn % 2:
+                    await pipe.got((turn + 1) * 200)
+                broker.move_leader("t", turn % 2)
+            await pipe.got(1200)
+            assert_once(pipe, 1200)
+            await pipe.drained()
+            assert pipe.count("revoked") == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("hints", [False, True])
+def test_a_partition_without_a_leader_for_a_while(hints: bool) -> None:
+    async def main() -> None:
+        async with serving(nodes=2, leader_hints=hints) as broker, reading(broker) as pipe:
+            broker.append("t", batches(0, 10))
+            await pipe.got(100)
+            broker.move_leader("t", node=-1)
+            broker.append("t", batches(10, 10))
+            await until(lambda: bool(pipe.source.partitions[0].error), "an error")
+            broker.move_leader("t", node=1)
+            await pipe.got(200)
+            assert_once(pipe, 200)
+            await until(lambda: not pipe.source.partitions[0].error, "no error")
+
+    run(main)
+
+
+def test_cuts_in_the_middle_of_answers() -> None:
+    async def main() -> None:
+        async with serving(2, nodes=2) as broker:
+            for cut in (700, 3_000, 12_345, 7, 9_999, 4_001):
+                broker.cut_after(cut)
+            for partition in range(2):
+                broker.append("t", batches(0, 100), partition)
+            async with reading(broker) as pipe:
+                await pipe.got(2000)
+                for partition in range(2):
+                    broker.append("t", batches(100, 100), partition)
+                await pipe.got(4000)
+                assert_once(pipe, 4000)
+                await pipe.drained()
+
+    run(main)
+
+
+def test_a_broker_that_restarts() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.append("t", batches(0, 50))
+            await pipe.got(500)
+            await broker.stop()
+            await until(lambda: pipe.source.unreachable_since is not None, "nobody there")
+            broker.append("t", batches(50, 50))
+            await broker.start()
+            await pipe.got(1000)
+            await pipe.drained()
+            assert_once(pipe, 1000)
+
+    run(main)
+
+
+def test_a_source_that_restarts_reads_on() -> None:
+    async def main() -> None:
+        async with serving(2) as broker:
+            broker.append("t", batches(0, 20))
+            async with reading(broker) as first:
+                await first.got(200)
+                first.commit()
+            broker.append("t", batches(20, 20))
+            async with reading(broker, coverage=first.coverage) as second:
+                await second.got(200)
+                assert {value.split(b":")[0] for _, _, value in second.values} == {b"%d" % n for n in range(20, 40)}
+
+    run(main)
+
+
+def test_what_was_voided_comes_again() -> None:
+    async def main() -> None:
+        async with serving(2) as broker, reading(broker) as pipe:
+            broker.append("t", batches(0, 20))
+            await pipe.got(200)
+            pipe.commit()
+            broker.append("t", batches(20, 20))
+            await pipe.got(400)
+            pipe.drop_roll()
+            pipe.source.void()
+            await pipe.got(600)
+            assert sum(seen == 2 for seen in pipe.values.values()) == 200
+            await pipe.drained()
+
+    run(main)
+
+
+def test_throttling() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.throttle(50, 5)
+            broker.append("t", batches(0, 50))
+            await pipe.got(500)
+            assert_once(pipe, 500)
+            assert broker.take_throttle() == 0
+
+    run(main)
+
+
+def test_memory_and_room() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            await pipe.granted()
+            pipe.source.on_budget(Level.STOP)
+            broker.append("t", batches(0, 100))
+            pipe.source.on_budget(Level.FREE)
+            pipe.room = False
+            await until(lambda: pipe.rows > 0, "a chunk")
+            broker.append("t", batches(100, 100))
+            pipe.room = True
+            pipe.source.resume()
+            await pipe.got(2000)
+            assert_once(pipe, 2000)
+
+    run(main)
+
+
+# --- topics
+
+
+def test_a_topic_that_is_made_again_is_a_new_log() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.append("t", batches(0, 10))
+            broker.move_leader("t")
+            await pipe.got(100)
+            broker.delete_topic("t")
+            broker.create_topic("t")
+            broker.append("t", batches(50, 5))
+            await pipe.got(150)
+            assert_once(pipe, 150)
+            old, new = pipe.source.logs
+            assert (old.partition, new.partition) == ("0", "0")
+            assert old.incarnation != new.incarnation
+            (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+            assert "deleted and made again" in stopped[2]
+
+    run(main)
+
+
+def test_new_partitions_are_read_from_their_beginning() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker, start="latest") as pipe:
+            await pipe.granted()
+            broker.grow_topic("t", 3)
+            for partition in (1, 2):
+                broker.append("t", batches(0, 5), partition)
+            await pipe.got(100)
+            assert_once(pipe, 100)
+
+    run(main)
+
+
+def test_a_topic_that_is_not_there() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            pipe = KafkaPipe(broker, "missing")
+            with pytest.raises(SourceFailed, match="missing does not exist"):
+                await pipe.start()
+            assert "missing" not in broker.topics
+            await pipe.close()
+
+    run(main)
+
+
+# --- logs that lose something
+
+
+def test_truncation_stops_the_log() -> None:
+    async def main() -> None:
+        async with serving(2) as broker, reading(broker) as pipe:
+            for partition in range(2):
+                broker.append("t", batches(0, 10), partition)
+            await pipe.got(200)
+            pipe.commit()
+            broker.truncate("t", 60)
+            await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
+            (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+            assert "t" in stopped[2]
+            assert "has landed, but the leader's log ends at 60" in stopped[2]
+            broker.append("t", batches(10, 10), 1)
+            await pipe.got(300)
+            assert_once(pipe, 300)
+
+    run(main)
+
+
+def test_truncation_while_nobody_read() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            async with reading(broker) as first:
+                await first.got(100)
+                first.commit()
+            broker.truncate("t", 60)
+            broker.append("t", batches(50, 20))
+            async with reading(broker, coverage=first.coverage) as second:
+                await until(lambda: second.count("stopped") == 1, "a stopped log", lambda: second.told)
+                assert second.rows == 0
+
+    run(main)
+
+
+def test_retention_leaves_a_declared_gap() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            async with reading(broker) as first:
+                await first.got(100)
+                first.commit()
+            broker.append("t", batches(10, 10))
+            broker.trim("t", 155)
+            async with reading(broker, coverage=first.coverage) as second:
+                await second.got(45)
+                assert second.rows == 45
+                (gap,) = [one.span.gap for one in second.firsts if one.span.gap is not None]
+                assert gap.to == Position(155, -1)
+                assert "retention" in gap.reason
+
+    run(main)
+
+
+def test_retention_under_a_reader() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.append("t", batches(0, 10))
+            await pipe.got(100)
+            pipe.commit()
+            pipe.source.on_budget(Level.STOP)
+            broker.append("t", batches(10, 10))
+            broker.trim("t", 150)
+            pipe.source.on_budget(Level.FREE)
+            broker.append("t", batches(20, 1))
+            await until(lambda: b"20:9" in {value for _, _, value in pipe.values}, "the last record")
+            assert pipe.once()
+
+    run(main)
+
+
+# --- where to begin
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("earliest", 3),
+        ("latest", 10),
+        (datetime.fromtimestamp(1_700_000_005, UTC).isoformat(), 5),
+        (datetime.fromtimestamp(1_800_000_000, UTC).isoformat(), 10),
+    ],
+)
+def test_start(start: str, first: int) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            broker.trim("t", 30)
+            async with reading(broker, start=start) as pipe:
+                await pipe.granted()
+                broker.append("t", batches(10, 10))
+                await pipe.got((20 - first) * 10)
+                assert {value.split(b":")[0] for _, _, value in pipe.values} == {b"%d" % n for n in range(first, 20)}
+                assert_once(pipe, (20 - first) * 10)
+
+    run(main)
+
+
+def test_the_offset_of_the_group() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            broker.group("g").offsets["t", 0] = 73, -1, ""
+            async with reading(broker) as pipe:
+                await pipe.got(27)
+                assert_once(pipe, 27)
+
+    run(main)
+
+
+# --- lies
+
+
+def wrong_correlation(frame: bytes) -> bytes:
+    return frame[:4] + (int.from_bytes(frame[4:8]) + 1 & 0x7FFFFFFF).to_bytes(4) + frame[8:]
+
+
+def wrong_size(frame: bytes) -> bytes:
+    return b"\x7f\xff\xff\xff" + frame[4:]
+
+
+def negative_size(frame: bytes) -> bytes:
+    return b"\xff\xff\xff\xfe" + frame[4:]
+
+
+def huge_count(frame: bytes) -> bytes:
+    return frame[:10] + b"\xff" * (len(frame) - 10)
+
+
+def ends_early(frame: bytes) -> bytes:
+    return (len(frame) - 4 - 6).to_bytes(4) + frame[4:-6]
+
+
+@pytest.mark.parametrize("api", ["ApiVersions", "Metadata", "ListOffsets", "OffsetFetch", "FindCoordinator", "Fetch"])
+@pytest.mark.parametrize("lie", [wrong_correlation, negative_size, huge_count, ends_early, wrong_size])
+def test_lies_end_the_connection_and_are_survived(api: str, lie: Callable[[bytes], bytes]) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            left = 1
+
+            def tamper(request: Request, frame: bytes) -> bytes:
+                nonlocal left
+                if request.api.name != api or not left:
+                    return frame
+                left -= 1
+                return lie(frame)
+
+            broker.tamper = tamper
+            broker.append("t", batches(0, 20))
+            async with reading(broker, request_timeout_s=1.0, connect_timeout_s=1.0) as pipe:
+                await pipe.got(200)
+                assert left == 0
+                assert_once(pipe, 200)
+
+    run(main)
