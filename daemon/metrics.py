@@ -90,6 +90,9 @@ class _Families:
         )
         self.redelivered = counter("fastwire_source_redelivered_entries_total", "Entries delivered before.")
         self.diverted = counter("fastwire_source_diverted_entries_total", "Entries that could not be decoded.")
+        self.discarded = counter(
+            "fastwire_source_discarded_entries_total", "Encrypted entries that no key opened, dropped as configured."
+        )
         self.permits = counter("fastwire_source_granted_permits_total", "Permits granted to the broker.")
         self.acks = counter("fastwire_source_acks_sent_total", "Ack commands sent.")
         self.receipts = counter("fastwire_source_ack_receipts_total", "Acks the broker has confirmed.")
@@ -138,6 +141,7 @@ class PipelineMetrics:
         self._cut = {why: families.cut.labels(pipeline, why) for why in ("landed", "staged")}
         self._redelivered = families.redelivered.labels(pipeline)
         self._diverted = families.diverted.labels(pipeline)
+        self._discarded = families.discarded.labels(pipeline)
         self._permits = families.permits.labels(pipeline)
         self._acks = families.acks.labels(pipeline)
         self._receipts = families.receipts.labels(pipeline)
@@ -176,6 +180,10 @@ class PipelineMetrics:
     def diverted(self, entries: int) -> None:
         """Entries could not be decoded and were put aside."""
         self._diverted.inc(entries)
+
+    def discarded(self, entries: int) -> None:
+        """No key opened these entries, and they were dropped."""
+        self._discarded.inc(entries)
 
     def granted(self, permits: int) -> None:
         """Permits went to the broker."""

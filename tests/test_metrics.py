@@ -31,6 +31,7 @@ def filled() -> DaemonMetrics:
     orders.cut(3, "staged")
     orders.redelivered(4)
     orders.diverted(1)
+    orders.discarded(6)
     orders.granted(1000)
     orders.acks_sent()
     orders.acks_sent(2)
@@ -63,6 +64,7 @@ def test_every_fact_has_its_series() -> None:
         'fastwire_source_cut_entries_total{pipeline="orders",why="landed"}': 7,
         'fastwire_source_cut_entries_total{pipeline="orders",why="staged"}': 3,
         f"fastwire_source_redelivered_entries_total{p}": 4,
+        f"fastwire_source_discarded_entries_total{p}": 6,
         f"fastwire_source_diverted_entries_total{p}": 1,
         f"fastwire_source_granted_permits_total{p}": 1000,
         f"fastwire_source_acks_sent_total{p}": 3,

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from fastwire.pulsar.payload import (
     split_payload,
 )
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.metrics import DaemonMetrics
 from tests.keys import key_pair
 from tests.source_pipe import Pipe, entry, until
 from tests.test_source_pulsar import FULL, ORDERED, TYPES, reading, run, serving
@@ -292,12 +294,16 @@ def test_what_cannot_be_opened_is_dropped_or_kept_as_it_is(kind: str, policy: st
     async def main() -> None:
         async with serving() as broker:
             broker.append("t", [entry(0), *secret(1), entry(1)])
-            async with reading(broker, subscription_type=kind, on_undecryptable=policy) as pipe:
+            metrics, dropped = DaemonMetrics("0"), 4 if policy == "discard" else 0
+            more: Any = {"on_undecryptable": policy, "metrics": metrics.pipeline("m")}
+            async with reading(broker, subscription_type=kind, **more) as pipe:
                 await pipe.got(rows)
                 await pipe.drained()
                 assert pipe.rows == rows and pipe.letters == []
-                assert pipe.source.cluster.completion.discarded == (4 if policy == "discard" else 0)
+                assert pipe.source.status()["discarded_entries"] == dropped
                 assert pipe.pool.charged == 0
+            counts = metrics.render().decode()
+            assert f'fastwire_source_discarded_entries_total{{pipeline="m"}} {dropped}.0' in counts
 
     run(main)
 

@@ -232,6 +232,7 @@ class PulsarSource:
                 for link in links
             ],
             "reconnects": dict(self._reconnects),
+            "discarded_entries": self.cluster.completion.discarded,
             "lag": self._stats.status(self._loop.time()),
         }
 

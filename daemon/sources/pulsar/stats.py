@@ -49,6 +49,7 @@ class Stats:
         self._told: dict[int, _Told] = {}  # by index of the log
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._discarded = 0  # that the metrics have
         self.stage_ns: Counter[str] = Counter()
 
     # --- what connections count
@@ -74,6 +75,10 @@ class Stats:
             metrics.cut(landed, "landed")
             metrics.cut(staged, "staged")
             metrics.redelivered(redelivered)
+        if metrics is not None:
+            discarded = self._source.cluster.completion.discarded
+            metrics.discarded(discarded - self._discarded)
+            self._discarded = discarded
 
     def sample(self, nothing_read: bool, nothing_asked: bool, seconds: float) -> None:
         """A look of the steady clock at what we wait for: room behind us, or memory before more may be asked for."""
