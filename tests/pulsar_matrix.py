@@ -103,9 +103,9 @@ ROWS = [
         "partitions that are added, read from earliest",
         {
             "D": f"{_SOURCE}::test_new_partitions_are_found_and_read_from_their_beginning"
-            " test_client_consumer::test_new_partitions_are_read_from_their_beginning"
+            " test_client_consumer::test_new_partitions_are_read_from_their_beginning",
+            "R": "real/test_client::test_partitions_that_are_added",
         },
-        open="R",
     ),
     Row(
         "topics",
@@ -408,8 +408,9 @@ ROWS = [
         {
             "D": "test_pulsar_schema::test_a_version_is_asked_for_once",
             "G": "test_pulsar_schema::test_an_answer_becomes_a_schema",
+            "R": "real/test_schemas::test_each_version_is_asked_for",
+            "P": "real/test_schemas::test_each_version_is_asked_for",
         },
-        open="RP",
     ),
     Row(
         "producer",

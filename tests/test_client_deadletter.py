@@ -1,16 +1,25 @@
 """Dead letters and retries: where they go, what is written on them, and that nothing is acknowledged before."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from fastwire.columns.chunk import DeadLetter
+from fastwire.errors import CorruptEntryError
+from fastwire.position import Log, Position
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
+from fastwire.pulsar.topic import parse_service_url, parse_topic
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
+from fastwire_daemon.pulsar.deadletters import DeadLetters
+from fastwire_daemon.pulsar.settings import ClientSettings
 from tests.client_scene import playing, run, take, values
 from tests.source_pipe import entries, until
 
+MOMENT = 1_700_000_000_000
 QUICK = RedeliveryBackoff(0.0, 1.0, 0.0)
 DEAD = "persistent://public/default/t-s-DLQ"
 AGAIN = "persistent://public/default/t-s-RETRY"
@@ -93,7 +102,8 @@ def test_nothing_is_acknowledged_before_it_is_stored() -> None:
 def test_another_try_by_the_retry_topic() -> None:
     async def main() -> None:
         async with playing() as (broker, client):
-            broker.append("t", entries(0, 1))
+            records = [Record(value=b"0:%d" % row, event_time=MOMENT + row) for row in range(10)]
+            broker.append("t", [encode_batch_entry(records, producer_name="p", sequence_id=0, publish_time=MOMENT)])
             policy = DeadLetterPolicy(most_redeliveries=2, retry=True)
             async with client.subscribe("t", "s", type="shared", start="earliest", dead_letters=policy) as consumer:
                 for times in range(3):
@@ -111,6 +121,7 @@ def test_another_try_by_the_retry_topic() -> None:
                 assert broker.backlog("t", "s") == 0
             (row,) = await read(client, DEAD)
             assert row["value"] == b"0:3"
+            assert row["eventTime"] == datetime.fromtimestamp(MOMENT // 1000, UTC) + timedelta(milliseconds=3)
             with pytest.raises(ValueError, match="need a shared"):
                 client.subscribe("t", "s", dead_letters=policy)
 
@@ -129,3 +140,14 @@ def test_writing_by_the_same_client() -> None:
             assert sorted(int(row["value"]) for row in rows) == list(range(30))
 
     run(main)
+
+
+def test_encrypted_entries_are_not_published() -> None:
+    log = Log("pulsar", "c", "persistent://public/default/t", "-1", "0")
+    locked = pb.MessageMetadata(encryption_keys=[pb.EncryptionKeys(key="k", value=b"w")], encryption_param=bytes(12))
+    sent = encode_single_entry(Record(value=b"?"), producer_name="p", sequence_id=0, publish_time=1, metadata=locked)
+    letter = DeadLetter(log, Position(1, 2), "redelivered too often", sent.body, 1)
+    policy = DeadLetterPolicy(most_redeliveries=1)
+    letters = DeadLetters(ClientSettings(url=parse_service_url("pulsar://127.0.0.1:1")), policy, "s")
+    with pytest.raises(CorruptEntryError, match="encrypted entries are not published"):
+        run(lambda: letters.bury(letter, parse_topic("t")))

@@ -5,12 +5,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.text import LineFormatter
+from fastwire.errors import CorruptEntryError
 from fastwire.pulsar.ackset import bits_of
 from fastwire.pulsar.batch import MessageBatch
 from fastwire.pulsar.deadletter import (
@@ -34,6 +36,7 @@ from .settings import ClientSettings
 __all__ = ["DeadLetters", "Origin", "cell_bytes", "records_of"]
 
 MEMORY = 16 << 20
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 Origin = tuple[Record, MessageId, str]  # a record, its id and the topic that it came from
 
@@ -107,6 +110,9 @@ class DeadLetters:
 def _decode(letter: DeadLetter) -> list[tuple[Record, MessageId]]:
     """The records of an entry that were not acknowledged."""
     metadata, stored = split_payload(letter.payload)
+    if metadata.encryption_keys:
+        # Its records would stand there in the clear, or as what no key opens any more.
+        raise CorruptEntryError("DecryptionError", "encrypted entries are not published as dead letters")
     block = Scanner(SlotTable(), Pool(MEMORY), 1).inflate(
         metadata.compression, bytes(stored), metadata.uncompressed_size
     )
@@ -159,6 +165,7 @@ def records_of(chunk: Chunk, rows: Iterable[int]) -> list[Record]:
                     (one["key"], cell_bytes(one["value"]).decode("utf-8", "replace"))
                     for one in cells.get("headers") or ()
                 ],
+                event_time=_milliseconds(cells.get("eventTime")),
             )
         )
     return found
@@ -169,6 +176,10 @@ def cell_bytes(cell: Any) -> bytes:
     if cell is None:
         return b""
     return b64decode(cell["base64"]) if isinstance(cell, dict) else str(cell).encode()
+
+
+def _milliseconds(time_of_event: str | None) -> int:
+    return 0 if time_of_event is None else (datetime.fromisoformat(time_of_event) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _key(key: bytes | None) -> dict[str, Any]:

@@ -197,3 +197,19 @@ def test_single_records_of_a_batch(plain_pulsar: PulsarBroker, fresh_name: Calla
     consumer = witness.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     assert sorted(int(consumer.receive(10_000).data()) for _ in range(2)) == [7, 8]
     witness.close()
+
+
+def test_partitions_that_are_added(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
+    topic = fresh_name("client-grow")
+    plain_pulsar.admin.create_topic(topic, 1)
+
+    async def main() -> None:
+        async with talking(plain_pulsar) as client:
+            async with client.subscribe(topic, "s", start="latest", partition_poll_s=0.5) as consumer:
+                await asyncio.to_thread(plain_pulsar.admin.grow, topic, 3)
+                await asyncio.to_thread(produce, plain_pulsar, f"{topic}-partition-2", range(10))
+                chunks = await take(consumer, 10)
+                assert [int(value) for chunk in chunks for value in values(chunk)] == list(range(10))
+                assert {chunk.message_id(0).partition for chunk in chunks} == {2}
+
+    run(main)
