@@ -142,6 +142,21 @@ def test_a_pattern_that_nothing_matches_yet(options: dict[str, Any], poll_s: flo
 
 
 @WAYS
+def test_topics_of_the_broker_itself_are_left_out(options: dict[str, Any], poll_s: float) -> None:
+    async def main() -> None:
+        async with serving(**options) as broker:
+            broker.create_topic("a/b/__change_events")
+            async with reading(broker, pattern="a/b/.*", partition_poll_s=poll_s) as pipe:
+                broker.create_topic("a/b/__transaction_buffer_snapshot")
+                broker.create_topic("a/b/x")
+                broker.append("a/b/x", entries(0, 1))
+                await pipe.got(10)
+                assert [log.topic for log in pipe.source.logs] == ["persistent://a/b/x"]
+
+    run(main)
+
+
+@WAYS
 def test_partitions_are_added(options: dict[str, Any], poll_s: float) -> None:
     async def main() -> None:
         async with serving(partitions=2, **options) as broker:
