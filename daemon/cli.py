@@ -509,22 +509,40 @@ _LOAD_BYTES = 1 << 20  # of a batch of generated records, before compression
 # -- to play with -------------------------------------------------------------------------------------------
 
 
+class System(StrEnum):
+    """Whose protocol is spoken."""
+
+    PULSAR = "pulsar"
+    KAFKA = "kafka"
+
+
 @app.command("dev-broker")
 def dev_broker(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="pulsar", show_default=False)],
-    port: Annotated[int, typer.Option("--port", metavar="P", min=0, max=65535, help="0 takes a free one.")] = 6650,
+    system: Annotated[System, typer.Argument(help="Whose protocol it speaks.", show_default=False)],
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="P", min=0, max=65535, help="The system's own; 0 takes a free one.")
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     partitions: Annotated[
         int, typer.Option("--partitions", metavar="N", min=0, help="Partitions of a topic that comes into being.")
     ] = 0,
 ) -> None:
     """Serve an embedded broker that keeps everything in memory, for tests and first tries, until Ctrl-C."""
-    if system != "pulsar":
-        raise typer.BadParameter(f'there is no embedded broker for "{system}": there is pulsar', param_hint="SYSTEM")
-    from .devbroker.pulsar import serve
+    if port is None:
+        port = 9092 if system is System.KAFKA else 6650
+
+    def ready(url: str) -> None:
+        typer.echo(f"listening at {url}")
 
     try:
-        serve(port, host=host, partitions=partitions, ready=lambda url: typer.echo(f"listening at {url}"))
+        if system is System.KAFKA:
+            from .devbroker import kafka
+
+            kafka.serve(port, host=host, partitions=partitions, ready=ready)
+        else:
+            from .devbroker import pulsar
+
+            pulsar.serve(port, host=host, partitions=partitions, ready=ready)
     except OSError as exc:
         reason = "the address is taken" if exc.errno == errno.EADDRINUSE else exc.strerror
         _say(f"cannot listen at {host}:{port}: {reason}")
@@ -542,6 +560,7 @@ class Broker(StrEnum):
 def demo(
     records: Annotated[int, typer.Option("--records", metavar="N", min=1, help="How many to produce.")] = 1_000_000,
     path: Annotated[Path, typer.Option("--path", help="Folder of the dataset that is made.")] = Path("demo-data"),
+    system: Annotated[System, typer.Option("--system", help="Whose records are landed.")] = System.PULSAR,
     broker: Annotated[
         Broker,
         typer.Option("--broker", help="real: a Pulsar broker, started from the source tree (needs Java and Maven)."),
@@ -550,7 +569,9 @@ def demo(
     """Watch it work: a broker, records in lz4 batches, a pipeline into Parquet, the proof, and what it took."""
     from .demo import demo as run_demo
 
-    run_demo(records=records, path=path, broker=broker.value)
+    if system is System.KAFKA and broker is Broker.REAL:
+        raise typer.BadParameter("of Kafka there is the embedded broker only", param_hint="--broker")
+    run_demo(records=records, path=path, system=system.value, broker=broker.value)
 
 
 # -- printing --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The demo: a broker, a million records, a pipeline into Parquet, and the proof, in one command.
 
-Broker and pipeline are processes of their own, started the way a user starts them, so that the figures at the end are
-those of the daemon alone.
+The pipeline is a process of its own, started the way a user starts it, so that the figures at the end are those of the
+daemon alone.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -23,6 +23,7 @@ from rich.console import Console
 from fastwire.errors import FastwireError
 from fastwire.pulsar.payload import Compression
 
+from .devbroker.kafka import KafkaDevBroker, running
 from .load import Load
 from .produce import client_settings, produce
 from .progress import format_bytes
@@ -30,7 +31,7 @@ from .progress import format_bytes
 __all__ = ["DemoFailed", "demo"]
 
 PARTITIONS = 4
-TOPIC = "persistent://public/default/demo"
+TOPICS = {"pulsar": "persistent://public/default/demo", "kafka": "demo"}
 BROKER_START_S = 180.0  # a real broker's first start downloads it
 
 CONFIG = """\
@@ -40,7 +41,7 @@ http = ""
 [pipelines.demo.source]
 url = "{url}"
 topics = ["{topic}"]
-subscription = "fastwire-demo"
+{group} = "fastwire-demo"
 start = "earliest"
 
 [pipelines.demo.sink]
@@ -63,6 +64,7 @@ def demo(
     *,
     records: int = 1_000_000,
     path: Path = Path("demo-data"),
+    system: Literal["pulsar", "kafka"] = "pulsar",
     broker: Literal["embedded", "real"] = "embedded",
     console: Console | None = None,
 ) -> None:
@@ -72,13 +74,10 @@ def demo(
     """
     show = console or Console(highlight=False, soft_wrap=True)
     _clear(path)
-    with _broker(broker, show) as url:
-        topic = f"{TOPIC}-{time.time_ns():x}" if broker == "real" else TOPIC
-        if broker == "real":
-            url, admin = url.split(" ")
-            _create_topic(admin, topic)
-        _produce(url, topic, records, show)
-        config = CONFIG.format(url=url, topic=topic, path=path.absolute())
+    serving = _kafka(records, show) if system == "kafka" else _pulsar(broker, records, show)
+    with serving as (url, topic):
+        group = "group" if system == "kafka" else "subscription"
+        config = CONFIG.format(url=url, topic=topic, group=group, path=path.absolute())
         file = path.with_name(path.name + ".toml")
         file.write_text(config, encoding="utf-8")
         show.print(f"\n[bold]fastwire-consume run {file} --until-end[/bold]\n")
@@ -117,6 +116,52 @@ def _run(arguments: list[str], what: str) -> _Usage:
     if process.returncode:
         raise DemoFailed(f"{what} ended with exit code {process.returncode}")
     return _Usage(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+@contextmanager
+def _pulsar(broker: Literal["embedded", "real"], records: int, show: Console) -> Iterator[tuple[str, str]]:
+    """URL and topic of a Pulsar broker that has the records."""
+    with _broker(broker, show) as url:
+        topic = TOPICS["pulsar"]
+        if broker == "real":
+            url, admin = url.split(" ")
+            topic = f"{topic}-{time.time_ns():x}"
+            _create_topic(admin, topic)
+        _produce(url, topic, records, show)
+        yield url, topic
+
+
+@contextmanager
+def _kafka(records: int, show: Console) -> Iterator[tuple[str, str]]:
+    """URL and topic of an embedded Kafka broker that has the records; it lives in this process."""
+    show.print("Starting the embedded broker …")
+    topic = TOPICS["kafka"]
+    load = Load(records=records, partitions=PARTITIONS, compression=Compression.LZ4)
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic(topic, PARTITIONS)
+        started = time.monotonic()
+        done = 0
+        with _producing(records, show) as progress:
+            for partition, batch, count in load.batches(lambda: time.time_ns() // 1_000_000):
+                broker.append(topic, [batch], partition)
+                done += count
+                progress(done)
+        _say_produced(done, load, topic, started, show)
+        yield broker.url, topic
+
+
+@contextmanager
+def _producing(records: int, show: Console) -> Iterator[Callable[[int], None]]:
+    """A line that says how many records there are so far."""
+    with show.status("") as status:
+        yield lambda done: status.update(f"Producing: {done:,} of {records:,} records")
+
+
+def _say_produced(records: int, load: Load, topic: str, started: float, show: Console) -> None:
+    show.print(
+        f"Produced {records:,} JSON records of about {load.record_bytes} bytes in lz4 batches over"
+        f" {PARTITIONS} partitions of {topic} in {time.monotonic() - started:.1f} s."
+    )
 
 
 @contextmanager
@@ -177,17 +222,9 @@ def _produce(url: str, topic: str, records: int, show: Console) -> None:
     load = Load(records=records, partitions=PARTITIONS, compression=Compression.LZ4)
     entries = load.entries(lambda: time.time_ns() // 1_000_000)
     started = time.monotonic()
-    with show.status("") as status:
-
-        def progress(done: int) -> None:
-            status.update(f"Producing: {done:,} of {records:,} records")
-
+    with _producing(records, show) as progress:
         produced = asyncio.run(produce(client_settings(url), topic, entries, progress=progress))
-    seconds = time.monotonic() - started
-    show.print(
-        f"Produced {produced.records:,} JSON records of about {load.record_bytes} bytes in lz4 batches over"
-        f" {PARTITIONS} partitions of {topic} in {seconds:.1f} s."
-    )
+    _say_produced(produced.records, load, topic, started, show)
 
 
 def _summary(path: Path, usage: _Usage, records: int, show: Console) -> None:
@@ -213,7 +250,8 @@ def _five_rows(path: Path, show: Console) -> None:
     data = ds.dataset(path, format="parquet", partitioning="hive")
     show.print(f"\n[bold]Five rows of {path}[/bold] (of {len(data.schema)} columns: {', '.join(data.schema.names)})\n")
     for row in data.head(5).to_pylist():
-        place = f"{row['partition']} {row['ledger']}:{row['offset']}:{row['batchIndex']}"
+        names = ("ledger", "offset", "batchIndex")  # a record's place, as far as the system has them
+        place = f"{row['partition']} {':'.join(str(row[name]) for name in names if name in row)}"
         line = f"{place}  {row['timestamp']:%H:%M:%S.%f}  {_text(row['key'])}  {_text(row['value'])}"
         show.print(line, markup=False)
 

@@ -1,8 +1,9 @@
-"""Records to try things with: small JSON documents, numbered, in batches, as entries that any Pulsar broker takes."""
+"""Records to try things with: small JSON documents, numbered, as entries of Pulsar or batches of Kafka."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fastwire.kafka import payload as kafka
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_block_entry, encode_single_entry, encode_values
 from fastwire.pulsar.topic import parse_topic
 
@@ -40,6 +41,23 @@ class Load:
 
     def entries(self, now_ms: Callable[[], int]) -> Iterator[tuple[int, Entry]]:
         """Yield partition and entry, round the partitions; ``now_ms`` gives the publish time of each."""
+        for partition, numbers in self._parts():
+            yield partition, self._entry(partition, numbers, now_ms())
+
+    def batches(self, now_ms: Callable[[], int]) -> Iterator[tuple[int, bytes, int]]:
+        """Yield partition, record batch of Kafka and its number of records, round the partitions.
+
+        All records of a batch are of the time that ``now_ms`` gives for it.
+        """
+        codec = kafka.Compression[_KAFKA_NAMES.get(self.compression.name, self.compression.name)]
+        for partition, numbers in self._parts():
+            keys = [_device(number).encode() for number in numbers] if self.keys else None
+            block = kafka.encode_values(list(map(self.record, numbers)), keys)
+            batch = kafka.encode_block_batch(block, len(numbers), base_timestamp=now_ms(), compression=codec)
+            yield partition, batch, len(numbers)
+
+    def _parts(self) -> Iterator[tuple[int, range]]:
+        """Partition and numbers of each entry or batch."""
         spread = max(self.partitions, 1)
         step = max(self.batch, 1)
         end = self.first + self.records
@@ -48,7 +66,7 @@ class Load:
                 first = start + (partition - start) % spread
                 numbers = range(first, min(start + step * spread, end), spread)
                 if numbers:
-                    yield partition, self._entry(partition, numbers, now_ms())
+                    yield partition, numbers
 
     def _entry(self, partition: int, numbers: range, publish_time: int) -> Entry:
         producer_name = f"{self.producer}-{partition}"
@@ -107,5 +125,7 @@ def fill(
 def _device(number: int) -> str:
     return f"dev-{number % DEVICES:04d}"
 
+
+_KAFKA_NAMES = {"ZLIB": "GZIP"}  # the same deflate under another head
 
 _TEXT = "the quick brown fox jumps over the lazy dog, " * 2000

@@ -117,9 +117,10 @@ def test_help_names_every_command(run: Run) -> None:
         (["tail", "pulsar+ssl://h", "t", "--key", "x"], "Invalid value for --key: is the key of a certificate"),
         (["demo", "--broker", "none"], "Invalid value for '--broker'"),
         (
-            ["dev-broker", "rabbit"],
-            'Invalid value for SYSTEM: there is no embedded broker for "rabbit": there is pulsar',
+            ["demo", "--system", "kafka", "--broker", "real"],
+            "Invalid value for --broker: of Kafka there is the embedded",
         ),
+        (["dev-broker", "rabbit"], "'rabbit' is not one of 'pulsar', 'kafka'"),
         (["dev-broker", "pulsar", "--port", "70000"], "Invalid value for '--port'"),
     ],
 )
@@ -734,17 +735,18 @@ def test_schema(run: Run) -> None:
     assert json.loads(out)["title"] == "fastwire configuration"
 
 
-def test_dev_broker_serves_until_it_is_stopped() -> None:
+@pytest.mark.parametrize("system", ["pulsar", "kafka"])
+def test_dev_broker_serves_until_it_is_stopped(system: str) -> None:
     program = subprocess.Popen(
-        [*_program(), "dev-broker", "pulsar", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*_program(), "dev-broker", system, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert program.stdout is not None
     line = program.stdout.readline()
-    match = re.fullmatch(r"listening at pulsar://127\.0\.0\.1:(\d+)\n", line)
+    match = re.fullmatch(rf"listening at {system}://127\.0\.0\.1:(\d+)\n", line)
     assert match, line + (program.stderr.read() if program.stderr else "")
     with socket.create_connection(("127.0.0.1", int(match[1])), timeout=5):
         taken = subprocess.run(
-            [*_program(), "dev-broker", "pulsar", "--port", match[1]], capture_output=True, text=True, check=False
+            [*_program(), "dev-broker", system, "--port", match[1]], capture_output=True, text=True, check=False
         )
     assert (taken.returncode, taken.stdout) == (1, "")
     assert taken.stderr == f"cannot listen at 127.0.0.1:{match[1]}: the address is taken\n"

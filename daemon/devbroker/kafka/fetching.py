@@ -235,7 +235,7 @@ def _read(
         if entry.first >= end:
             break
         if size + len(entry.body) > room and not (first and not parts):
-            if broker.options.cut_tails and parts:
+            if broker.options.cut_tails and size < room:
                 parts.append(entry.body[: room - size])
             break
         parts.append(entry.body)
