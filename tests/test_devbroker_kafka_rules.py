@@ -412,6 +412,51 @@ def test_members_that_have_no_protocol_in_common(broker: KafkaDevBroker, peer: P
     other.close()
 
 
+# --- groups whose shares the broker makes
+
+
+def beat(peer: Peer, member_id: str, epoch: int, owned: list[int] | None = None, **more: Any) -> tuple[int, Any]:
+    """A member's epoch, and its partitions of t where the answer has any."""
+    topic = [] if owned == [] else [{"topic_id": more.pop("topic_id", bytes(16)), "partitions": owned}]
+    body = {"group_id": "g", "member_id": member_id, "member_epoch": epoch, "rebalance_timeout_ms": 1000}
+    body["topic_partitions"] = None if owned is None else topic
+    answer = peer.ask(Key.CONSUMER_GROUP_HEARTBEAT, 1, body | more)
+    if answer["error_code"]:
+        return answer["error_code"], None
+    shares = answer["assignment"]
+    found = None if shares is None else [n for one in shares["topic_partitions"] for n in one["partitions"]]
+    return answer["member_epoch"], found
+
+
+def test_a_share_moves_on_when_it_was_let_go(broker: KafkaDevBroker, peer: Peer) -> None:
+    broker.grow_topic("t", 3)
+    topic_id = broker.topics["t"].topic_id
+    assert beat(peer, "A", 0, [], subscribed_topic_names=["t"]) == (1, [0, 1, 2])
+    assert beat(peer, "B", 0, [], subscribed_topic_names=["t"]) == (2, [])
+    assert beat(peer, "A", 1) == (1, [0, 1])
+    assert beat(peer, "B", 2) == (2, None)
+    assert beat(peer, "A", 1, [0, 1], topic_id=topic_id) == (2, None)
+    assert beat(peer, "B", 2) == (2, [2])
+    said = {"generation_id_or_member_epoch": 1, "member_id": "B"}
+    assert commit(peer, 0, 2, **said) == Code.STALE_MEMBER_EPOCH
+    assert commit(peer, 0, 2, **said | {"generation_id_or_member_epoch": 2}) == 0
+    assert commit(peer, 0) == Code.UNKNOWN_MEMBER_ID
+    assert beat(peer, "C", 2) == (Code.UNKNOWN_MEMBER_ID, None)
+    assert beat(peer, "B", 1) == (Code.FENCED_MEMBER_EPOCH, None)
+    assert beat(peer, "A", -1) == (-1, None)
+    assert beat(peer, "B", 2) == (3, [0, 1, 2])
+    assert broker.violations == []
+
+
+def test_who_owns_what_it_was_never_given_loses_the_connection(broker: KafkaDevBroker, peer: Peer) -> None:
+    topic_id = broker.topics["t"].topic_id
+    beat(peer, "A", 0, [], subscribed_topic_names=["t"])
+    beat(peer, "B", 0, [], subscribed_topic_names=["t"])
+    with pytest.raises(ConnectionError):
+        beat(peer, "B", 2, [0], topic_id=topic_id)
+    assert broker.violations == ["B owns what it was never given: [('t', 0)]"]
+
+
 def test_assignments_are_read() -> None:
     golden = bytes.fromhex("000000000001000174000000020000000000000001ffffffff")
     assert assigned_partitions(golden) == {("t", 0), ("t", 1)}

@@ -13,8 +13,9 @@ from fastwire.kafka.connection import Key
 from fastwire.kafka.message import Body
 
 from ..server import Connection, DevBroker, on_loop
-from . import fetching, grouping, producing, topics
+from . import consumers, fetching, grouping, producing, topics
 from .connection import Handler, KafkaConnection, Request
+from .consumers import ConsumerGroup
 from .fetching import Session, Waiting
 from .group import Group
 from .topic import Partition, Topic
@@ -39,6 +40,7 @@ HANDLERS: dict[int, Handler] = {
     Key.LEAVE_GROUP: grouping.leave,
     Key.OFFSET_COMMIT: grouping.commit,
     Key.OFFSET_FETCH: grouping.committed,
+    Key.CONSUMER_GROUP_HEARTBEAT: consumers.heartbeat,
 }
 
 
@@ -59,6 +61,8 @@ class KafkaOptions:
     sessions: bool = True  # of Fetch
     session_ms: tuple[int, int] = (6_000, 1_800_000)  # which session timeouts of members are taken
     initial_rebalance_s: float = 0.0  # an empty group waits for more members; really 3 s
+    consumer_session_s: float = 45.0  # of members whose shares the broker makes
+    consumer_heartbeat_ms: int = 100  # how often they are told to come; really 5000
     enforce: bool = True  # end the connections of readers that skip, invent epochs, or commit what is not theirs
 
 
@@ -225,7 +229,7 @@ class KafkaDevBroker(DevBroker):
     def group(self, name: str) -> Group:
         """A group, made by asking for it."""
         if name not in self.groups:
-            self.groups[name] = Group(name, self.loop, self.options.initial_rebalance_s)
+            self.groups[name] = Group(name, self.loop, self.options.initial_rebalance_s, ConsumerGroup(self))
         return self.groups[name]
 
     def looked_up(self, topic: str, number: int) -> None:

@@ -10,6 +10,7 @@ from itertools import count
 from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body
 
+from .consumers import ConsumerGroup
 from .topic import RefusedError
 
 __all__ = ["Group", "Member", "State", "assigned_partitions"]
@@ -43,10 +44,16 @@ class Member:
 
 
 class Group:
-    """The classic protocol. ``offsets`` has offset, epoch and metadata of each topic and partition."""
+    """The classic protocol. ``offsets`` has offset, epoch and metadata of each topic and partition.
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, initial_delay_s: float) -> None:
+    ``consumers`` are the members if the broker makes the shares: a group has members of one kind at a time.
+    """
+
+    def __init__(
+        self, name: str, loop: asyncio.AbstractEventLoop, initial_delay_s: float, consumers: ConsumerGroup
+    ) -> None:
         self.name = name
+        self.consumers = consumers
         self.state = State.EMPTY
         self.generation = 0
         self.protocol = ""

@@ -50,6 +50,8 @@ def join(connection: KafkaConnection, request: Request) -> Body | None:
     instance_id = body.get("group_instance_id")
     try:
         group = _group(connection, body["group_id"])
+        if group.consumers.members:
+            raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
         lowest, highest = broker.options.session_ms
         if not lowest <= body["session_timeout_ms"] <= highest:
             raise RefusedError(Code.INVALID_SESSION_TIMEOUT)
@@ -145,8 +147,10 @@ def commit(connection: KafkaConnection, request: Request) -> Body | None:
     try:
         group = _group(connection, body["group_id"])
         if generation < 0 and not member_id:
-            if group.members:
+            if group.members or group.consumers.members:
                 raise RefusedError(Code.UNKNOWN_MEMBER_ID)
+        elif group.consumers.members:
+            had = group.consumers.member(member_id, generation).had
         else:
             _check_generation(group, generation, "OffsetCommit")
             member = group.member(member_id, body.get("group_instance_id"), generation)
