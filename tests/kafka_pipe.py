@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.membership import GroupSettings
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage, Log
@@ -48,6 +49,8 @@ class KafkaPipe(AnyPipe):
             "url": parse_bootstrap_url(more.pop("url", broker.url)),
             "topics": topics or ("t",),
             "group": "g",
+            "protocol": "none",
+            "membership": GroupSettings(group="g", topics=topics or ("t",)),
             "start": parse_start(start),
             "cluster": "c",
             "limits": FetchLimits(max_wait_ms=100, partition_bytes=more.pop("partition_bytes", 1 << 20)),

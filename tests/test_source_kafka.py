@@ -110,6 +110,37 @@ def test_committed_transactions_only() -> None:
     run(main)
 
 
+# --- members of a group
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_two_members_share_and_hand_over(protocol: str) -> None:
+    async def main() -> None:
+        async with serving(4, nodes=2) as broker, reading(broker, protocol=protocol) as one:
+            one.eager = True
+            for partition in range(4):
+                broker.append("t", batches(0, 10), partition)
+            await one.got(400)
+            one.commit()
+            async with reading(broker, protocol=protocol, coverage=one.coverage) as two:
+                two.eager = True
+                await until(lambda: sum(each.granted for each in two.source.partitions) == 2, "half of them")
+                await until(lambda: sum(each.granted for each in one.source.partitions) == 2, "the other half")
+                for partition in range(4):
+                    broker.append("t", batches(10, 10), partition)
+                await until(lambda: one.rows + two.rows == 800, "all of it", lambda: (one.rows, two.rows))
+                assert (one.rows, two.rows) == (600, 200)
+                assert not set(one.values) & set(two.values)
+                two.commit()
+            await one.granted()
+            for partition in range(4):
+                broker.append("t", batches(20, 10), partition)
+            await until(lambda: one.rows + two.rows == 1200, "the rest", lambda: (one.rows, two.rows))
+            await one.drained()
+
+    run(main)
+
+
 # --- brokers come, go and change
 
 
