@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.membership import GroupSettings
+from fastwire.kafka.membership import GroupSettings, Protocol
 
 from ...config import SourceConfig, Start
 from ...kafka.settings import ClientSettings, client_fields
@@ -23,10 +23,23 @@ class KafkaSettings(ClientSettings):
     cluster: str  # of every Log; stays what it is when the URL changes
     on_truncation: Literal["stop", "continue"] = "stop"
     limits: FetchLimits = field(default_factory=FetchLimits)
-    protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
-    membership: GroupSettings
+    protocol: Literal["auto", "consumer", "classic", "none"] = "none"
+    instance: str | None = None
+    assignor: Protocol = "cooperative-sticky"
+    session_timeout_s: float = 45.0
     metadata_age_s: float = 60.0
     """How often topics are asked about without a reason: new partitions are found by it."""
+
+    @property
+    def membership(self) -> GroupSettings:
+        """Who we are in the group."""
+        return GroupSettings(
+            group=self.group,
+            topics=self.topics,
+            instance=self.instance,
+            assignor=self.assignor,
+            session_timeout_s=self.session_timeout_s,
+        )
 
 
 def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> KafkaSettings:
@@ -39,13 +52,9 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         topics=source.topics,
         group=source.subscription,
         protocol=source.group_protocol,
-        membership=GroupSettings(
-            group=source.subscription,
-            topics=source.topics,
-            instance=source.group_instance_id,
-            assignor=source.assignor,
-            session_timeout_s=source.session_timeout,
-        ),
+        instance=source.group_instance_id,
+        assignor=source.assignor,
+        session_timeout_s=source.session_timeout,
         start=source.start,
         cluster=cluster or source.cluster_name,
         on_truncation=source.on_truncation,
