@@ -57,7 +57,7 @@ def read(servers: str) -> list[list[int]]:
         for number in range(2):
             end = consumer.get_watermark_offsets(ck.TopicPartition("t", number), timeout=PATIENCE_S)[1]
             consumer.assign([ck.TopicPartition("t", number, 0)])
-            values = []
+            values: list[int] = []
             while len(values) < end:
                 message = consumer.poll(PATIENCE_S)
                 assert message is not None
