@@ -3,7 +3,6 @@
 from typing import Any
 
 from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.membership import GroupSettings
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage, Log
@@ -50,7 +49,6 @@ class KafkaPipe(AnyPipe):
             "topics": topics or ("t",),
             "group": "g",
             "protocol": "none",
-            "membership": GroupSettings(group="g", topics=topics or ("t",)),
             "start": parse_start(start),
             "cluster": "c",
             "limits": FetchLimits(max_wait_ms=100, partition_bytes=more.pop("partition_bytes", 1 << 20)),
