@@ -344,6 +344,22 @@ def test_truncation_stops_the_log() -> None:
     run(main)
 
 
+def test_truncation_under_a_log_that_grew_again() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.append("t", batches(0, 10))
+            await pipe.got(100)
+            pipe.commit()
+            broker.truncate("t", 60)
+            broker.append("t", batches(50, 20))  # at once: no offset of ours lies outside of the log
+            await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
+            (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+            assert "has landed, but the leader's log ends at 60" in stopped[2]
+            assert pipe.rows == 100
+
+    run(main)
+
+
 def test_truncation_while_nobody_read() -> None:
     async def main() -> None:
         async with serving() as broker:
