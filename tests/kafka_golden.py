@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from fastwire.kafka.message import encode_response
-from fastwire.kafka.scan import CorruptBatch, Fetched, Planned, Scanner, Stop
+from fastwire.kafka.response import Fetched, Planned
+from fastwire.kafka.scan import CorruptBatch, Scanner, Stop
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool

@@ -20,8 +20,9 @@ from fastwire.kafka.event import (
 )
 from fastwire.kafka.fetch import Fetcher, FetchLimits
 from fastwire.kafka.message import Body
+from fastwire.kafka.response import Fetched
 from fastwire.kafka.sasl import Mechanism, SaslError
-from fastwire.kafka.scan import CorruptBatch, Fetched, Scanner
+from fastwire.kafka.scan import CorruptBatch, Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 

@@ -19,8 +19,9 @@ from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, More, Reply
 from fastwire.kafka.message import APIS, Body, decode_response, encode_request, read_api_versions_error
+from fastwire.kafka.response import Planned
 from fastwire.kafka.sasl import Mechanism, SaslError
-from fastwire.kafka.scan import Planned, Scanner, Stop
+from fastwire.kafka.scan import Scanner, Stop
 
 __all__ = ["HIGHEST", "Connection", "Key", "State"]
 

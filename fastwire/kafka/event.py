@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastwire.columns.chunk import Chunk
-from fastwire.kafka.scan import CorruptBatch, Fetched
+from fastwire.kafka.response import Fetched
+from fastwire.kafka.scan import CorruptBatch
 
 __all__ = [
     "ChunkReady",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fastwire.kafka.connection import Connection, Key
 from fastwire.kafka.message import Body
 from fastwire.kafka.metadata import NO_ID
-from fastwire.kafka.scan import Planned
+from fastwire.kafka.response import Planned
 from fastwire.kafka.slot import SlotTable
 
 __all__ = ["FetchLimits", "Fetcher", "Target"]

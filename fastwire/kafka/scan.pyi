@@ -4,11 +4,12 @@ from enum import IntEnum
 from typing import Self, final
 
 from fastwire.columns.chunk import Chunk
+from fastwire.kafka.response import Fetched, Planned
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
-__all__ = ["CorruptBatch", "Fetched", "Planned", "Scanner", "Stop"]
+__all__ = ["CorruptBatch", "Scanner", "Stop"]
 
 class Stop(IntEnum):
     NEED_BYTES = 0
@@ -17,22 +18,6 @@ class Stop(IntEnum):
     FETCHED = 3
     CORRUPT = 4
     OUTPUT_CAP = 5
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    version: int
-    read_committed: bool
-    topics: dict[bytes, dict[int, tuple[int, int]]]
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    correlation_id: int
-    throttle_ms: int
-    error: int
-    session_id: int
-    received: int
-    unknown: int
-    nodes: tuple[tuple[int, str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class CorruptBatch:

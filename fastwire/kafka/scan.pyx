@@ -1,16 +1,12 @@
 """The hot loop of a Kafka connection: Fetch responses to columns in place, batch by batch, as their bytes come.
 
-A response need not be there as a whole: each complete batch is decoded, and its bytes are free for the next read. What
-stands around the batches is read piece by piece (kafka 5, Fetch)::
-
-    i32 size | i32 correlation id | throttle, error, session | topics: name or id | partitions: numbers, records, tags
-
-Every other response is handed out as bytes.
+A response need not be there as a whole: each complete batch is decoded, and its bytes are free for the next read. Every
+other response is handed out as bytes.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from fastwire.columns.chunk cimport SpanRow, places_open_span, places_run
 from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
@@ -30,6 +26,7 @@ from fastwire.kafka.records cimport (
     put_records,
     read_batch_head,
 )
+from fastwire.kafka.response cimport FRAME, PARTITION_END, RECORDS, REST, ResponseWalk
 from fastwire.kafka.slot cimport Slot, SlotTable
 from fastwire.wire.codecs cimport (
     CODEC_GZIP,
@@ -42,19 +39,7 @@ from fastwire.wire.codecs cimport (
     is_xerial,
 )
 from fastwire.wire.pool cimport Pool
-from fastwire.wire.reader cimport (
-    FAULT_LENGTH,
-    FAULT_TRUNCATED,
-    Reader,
-    read_span,
-    read_u16be,
-    read_u32be,
-    read_u64be,
-    read_uvarint,
-    reader_error,
-    reader_fail,
-    reader_init,
-)
+from fastwire.wire.reader cimport Reader, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_u32be
 
@@ -66,21 +51,11 @@ from fastwire.columns.schema import column_mask
 from fastwire.errors import CorruptEntryError, ProtocolError
 from fastwire.position import Position
 
-__all__ = ["CorruptBatch", "Fetched", "Planned", "Scanner", "Stop"]
+__all__ = ["CorruptBatch", "Scanner", "Stop"]
 
 cdef enum:
     MOST_FRAME = 1 << 30         # a response has no limit in the protocol (kafka 1)
     RECORDS_HEAD = 17            # up to the magic, which says how the rest is to be read
-
-cdef enum Phase:                 # what of a response comes next
-    FRAME
-    TOPIC
-    PARTITION
-    RECORDS
-    PARTITION_END
-    TOPIC_END
-    BODY_END
-    REST
 
 cdef enum:
     STOP_NEED_BYTES = 0
@@ -101,32 +76,6 @@ class Stop(IntEnum):
     FETCHED = STOP_FETCHED
     CORRUPT = STOP_CORRUPT
     OUTPUT_CAP = STOP_OUTPUT_CAP
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A Fetch request that was sent: ``topics`` has the slot and session of each partition, by topic name or id."""
-
-    version: int
-    read_committed: bool
-    topics: dict[bytes, dict[int, tuple[int, int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The end of a Fetch response; what it says of partitions is in their slots.
-
-    ``nodes`` are addresses that came along: (node id, host, port). ``received`` counts the bytes of all records, and
-    ``unknown`` the partitions that nobody asked for, or not any more.
-    """
-
-    correlation_id: int
-    throttle_ms: int
-    error: int
-    session_id: int
-    received: int
-    unknown: int
-    nodes: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,31 +117,7 @@ cdef class Scanner:
     cdef dict plans              # by correlation id
     cdef bint divert_corrupt
     cdef int64_t produced        # bytes decoded since the last read
-    # The response that is being read
-    cdef Phase phase
-    cdef int64_t frame_left
-    cdef object plan_            # Planned
-    cdef int version
-    cdef bint flexible
-    cdef bint committed
-    cdef int32_t correlation
-    cdef int32_t throttle
-    cdef int16_t error
-    cdef int32_t session_id
-    cdef int64_t topics_left
-    cdef int64_t partitions_left
-    cdef dict partitions         # of the topic that is being read: partition -> (slot, session); None = not asked for
-    cdef int64_t slot_index      # -1: skip
-    cdef int32_t session         # the one that was asked for
-    cdef bint skip               # the rest of these records
-    cdef bint batch_seen
-    cdef int64_t records_left
-    cdef int64_t records_size
-    cdef list aborted            # (first offset, producer id), sorted, of this partition
-    cdef set aborting
-    cdef int64_t response_bytes
-    cdef int64_t unknown
-    cdef list nodes
+    cdef ResponseWalk at         # the response that is being read
     cdef object response
     cdef object fetched
     cdef object corrupt
@@ -215,8 +140,7 @@ cdef class Scanner:
         self.open = OpenChunk(pool, slots, column_mask("kafka", columns))
         self.divert_corrupt = on_corrupt == "divert"
         self.plans = {}
-        self.phase = FRAME
-        self.nodes = []
+        self.at = ResponseWalk(slots, self.buffer)
 
     @property
     def open_rows(self):
@@ -256,14 +180,18 @@ cdef class Scanner:
         cdef int stop
         self.response = None
         while True:
-            if self.phase == FRAME:
+            if self.at.phase == FRAME:
                 stop = self.begin()
-            elif self.phase == RECORDS:
+            elif self.at.phase == RECORDS:
                 stop = self.records()
-            elif self.phase == REST:
-                stop = self.rest()
+            elif self.at.phase == REST:
+                self.fetched = self.at.rest()
+                if self.fetched is None:
+                    return STOP_NEED_BYTES
+                self.frames += 1
+                return STOP_FETCHED
             else:
-                stop = self.piece()
+                stop = GO_ON if self.at.piece() else STOP_NEED_BYTES
             if stop != GO_ON:
                 return stop
 
@@ -292,258 +220,9 @@ cdef class Scanner:
             b.start += 4 + total
             self.frames += 1
             return STOP_COLD_RESPONSE
-        self.plan_ = plan
-        self.version = plan.version
-        self.flexible = plan.version >= 12
-        self.committed = plan.read_committed
-        self.correlation = correlation
-        self.frame_left = total - 4
-        self.throttle = self.error = self.session_id = 0
-        self.response_bytes = self.unknown = 0
-        self.nodes = []
-        self.topics_left = -1
+        self.at.begin(plan, correlation, total - 4)
         b.start += 8
-        self.phase = TOPIC
         return GO_ON
-
-    cdef int piece(self) except -1:
-        """One small part of the response, which is read again if its bytes are not all there yet."""
-        cdef ReceiveBuffer b = self.buffer
-        cdef int64_t size = b.end - b.start
-        cdef bint whole = size >= self.frame_left
-        cdef Reader r
-        reader_init(&r, b.data + b.start, self.frame_left if whole else size)
-        if self.phase == TOPIC and self.topics_left < 0:
-            self.read_head(&r)
-        elif self.phase == TOPIC and self.topics_left > 0:
-            self.read_topic(&r)
-        elif self.phase == TOPIC:
-            self.phase = BODY_END
-        elif self.phase == PARTITION and self.partitions_left > 0:
-            self.read_partition(&r)
-        elif self.phase == PARTITION:
-            self.phase = TOPIC_END
-        elif self.phase == PARTITION_END:
-            self.read_partition_end(&r)
-        elif self.phase == TOPIC_END:
-            if self.flexible:
-                self.skip_tags(&r)
-            if not r.fault:
-                self.topics_left -= 1
-                self.phase = TOPIC
-        else:
-            self.read_body_end(&r)
-        if r.fault:
-            if r.fault == FAULT_TRUNCATED and not whole:
-                return self.need(min(self.frame_left, max(size * 2, 512)))
-            raise reader_error(&r, "Fetch response")
-        b.start += r.pos - r.start
-        self.frame_left -= r.pos - r.start
-        return GO_ON
-
-    cdef int rest(self) except -1:
-        """Bytes behind the body are allowed: real peers send them (kafka 18)."""
-        cdef ReceiveBuffer b = self.buffer
-        cdef int64_t present = min(b.end - b.start, self.frame_left)
-        b.start += present
-        self.frame_left -= present
-        if self.frame_left:
-            return self.need(1)
-        self.phase = FRAME
-        self.frames += 1
-        self.fetched = Fetched(
-            self.correlation, self.throttle, self.error, self.session_id, self.response_bytes, self.unknown,
-            tuple(self.nodes),
-        )
-        return STOP_FETCHED
-
-    cdef int64_t read_count(self, Reader* r) noexcept:
-        """Of an array; null is none. A count is bounded by the bytes that so many elements need."""
-        cdef int64_t count = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
-        if count > self.frame_left or count < -1:
-            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>count)
-        return count if count > 0 and not r.fault else 0
-
-    cdef int skip_tags(self, Reader* r) noexcept:
-        cdef uint64_t count = read_uvarint(r)
-        cdef uint64_t size
-        while count and not r.fault:
-            count -= 1
-            read_uvarint(r)
-            size = read_uvarint(r)
-            if size > <uint64_t>self.frame_left:
-                reader_fail(r, FAULT_LENGTH, 0)
-            read_span(r, <Py_ssize_t>size)
-        return 0
-
-    cdef int read_head(self, Reader* r) except -1:
-        cdef int32_t throttle
-        cdef int16_t error = 0
-        cdef int32_t session = 0
-        cdef int64_t count
-        if self.flexible:
-            self.skip_tags(r)
-        throttle = <int32_t>read_u32be(r)
-        if self.version >= 7:
-            error = <int16_t>read_u16be(r)
-            session = <int32_t>read_u32be(r)
-        count = self.read_count(r)
-        if not r.fault:
-            self.throttle = throttle
-            self.error = error
-            self.session_id = session
-            self.topics_left = count
-        return 0
-
-    cdef int read_topic(self, Reader* r) except -1:
-        cdef const uint8_t* name
-        cdef int64_t size = 16
-        cdef int64_t count
-        if self.version < 13:
-            size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int16_t>read_u16be(r)
-            if size < 0 or size > 0x7FFF:
-                reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
-        name = read_span(r, <Py_ssize_t>size)
-        count = self.read_count(r)
-        if r.fault:
-            return 0
-        self.partitions = self.plan_.topics.get(PyBytes_FromStringAndSize(<const char*>name, size))
-        self.partitions_left = count
-        self.phase = PARTITION
-        return 0
-
-    cdef int read_partition(self, Reader* r) except -1:
-        cdef int32_t partition = <int32_t>read_u32be(r)
-        cdef int16_t error = <int16_t>read_u16be(r)
-        cdef int64_t high = <int64_t>read_u64be(r)
-        cdef int64_t stable = <int64_t>read_u64be(r)
-        cdef int64_t start = <int64_t>read_u64be(r) if self.version >= 5 else -1
-        cdef int64_t count = self.read_count(r)
-        cdef int64_t producer, first, size
-        cdef int32_t preferred = -1
-        cdef Slot* slot
-        cdef list aborted = []
-        for _ in range(count):
-            producer = <int64_t>read_u64be(r)
-            first = <int64_t>read_u64be(r)
-            if self.flexible:
-                self.skip_tags(r)
-            if r.fault:
-                return 0
-            aborted.append((first, producer))
-        if self.version >= 11:
-            preferred = <int32_t>read_u32be(r)
-        size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
-        if size > self.frame_left - (r.pos - r.start) or size < -1:
-            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
-        if r.fault:
-            return 0
-        self.slot_index = -1
-        found = None if self.partitions is None else self.partitions.get(partition)
-        if found is not None:
-            slot = self.slots.get(found[0])
-            if slot.session and slot.session == <int32_t>found[1]:
-                self.slot_index = found[0]
-                self.session = slot.session
-                slot.error = error
-                slot.high_watermark = high
-                slot.stable_offset = stable
-                slot.log_start = start
-                slot.preferred_replica = preferred
-                slot.leader = slot.leader_epoch = -1
-                slot.diverging_offset = -1
-                slot.received = size if size > 0 else 0
-                self.slots.touch(slot, self.slot_index)
-        if self.slot_index < 0:
-            self.unknown += 1
-        aborted.sort()
-        self.aborted = aborted
-        self.aborting = set()
-        self.skip = self.slot_index < 0
-        self.batch_seen = False
-        self.records_left = self.records_size = size if size > 0 else 0
-        self.response_bytes += self.records_left
-        self.phase = RECORDS
-        return 0
-
-    cdef int read_partition_end(self, Reader* r) except -1:
-        """Tagged fields behind the records: 0 = where logs part, 1 = the leader instead (kafka 9.3)."""
-        cdef uint64_t count, tag, size
-        cdef Reader inner
-        cdef const uint8_t* at
-        cdef int64_t diverging = -1
-        cdef int32_t leader = -1
-        cdef int32_t epoch = -1
-        cdef Slot* slot
-        if self.flexible:
-            count = read_uvarint(r)
-            while count and not r.fault:
-                count -= 1
-                tag = read_uvarint(r)
-                size = read_uvarint(r)
-                if size > <uint64_t>self.frame_left:
-                    reader_fail(r, FAULT_LENGTH, 0)
-                at = read_span(r, <Py_ssize_t>size)
-                if r.fault:
-                    break
-                reader_init(&inner, at, <Py_ssize_t>size)
-                if tag == 0:
-                    read_u32be(&inner)
-                    diverging = <int64_t>read_u64be(&inner)
-                elif tag == 1:
-                    leader = <int32_t>read_u32be(&inner)
-                    epoch = <int32_t>read_u32be(&inner)
-                if inner.fault:
-                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
-        if r.fault:
-            return 0
-        if self.slot_index >= 0:
-            slot = self.slots.get(self.slot_index)
-            slot.diverging_offset = diverging
-            slot.leader = leader
-            slot.leader_epoch = epoch
-        self.partitions_left -= 1
-        self.phase = PARTITION
-        return 0
-
-    cdef int read_body_end(self, Reader* r) except -1:
-        """Tagged fields of the body: 0 = addresses of nodes (from version 16)."""
-        cdef uint64_t count, tag, size
-        cdef int64_t nodes, host_size
-        cdef int32_t node, port
-        cdef Reader inner
-        cdef const uint8_t* at
-        cdef list found = []
-        if self.flexible:
-            count = read_uvarint(r)
-            while count and not r.fault:
-                count -= 1
-                tag = read_uvarint(r)
-                size = read_uvarint(r)
-                if size > <uint64_t>self.frame_left:
-                    reader_fail(r, FAULT_LENGTH, 0)
-                at = read_span(r, <Py_ssize_t>size)
-                if r.fault or tag != 0:
-                    continue
-                reader_init(&inner, at, <Py_ssize_t>size)
-                nodes = <int64_t>read_uvarint(&inner) - 1
-                while nodes > 0 and not inner.fault:
-                    nodes -= 1
-                    node = <int32_t>read_u32be(&inner)
-                    host_size = <int64_t>read_uvarint(&inner) - 1
-                    at = read_span(&inner, <Py_ssize_t>host_size)
-                    port = <int32_t>read_u32be(&inner)
-                    read_span(&inner, <Py_ssize_t>max(<int64_t>read_uvarint(&inner) - 1, 0))
-                    self.skip_tags(&inner)
-                    if not inner.fault:
-                        host = PyBytes_FromStringAndSize(<const char*>at, host_size).decode("utf-8", "replace")
-                        found.append((node, host, port))
-                if inner.fault:
-                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
-        if not r.fault:
-            self.nodes = found
-            self.phase = REST
-        return 0
 
     cdef int records(self) except -1:
         """The batches of one partition: each complete one, whether the rest has come or not."""
@@ -551,27 +230,27 @@ cdef class Scanner:
         cdef const uint8_t* p
         cdef int64_t present, size
         cdef int stop
-        while self.records_left:
-            present = min(b.end - b.start, self.records_left)
+        while self.at.records_left:
+            present = min(b.end - b.start, self.at.records_left)
             p = b.data + b.start
             size = 0
-            if not self.skip and (self.slots.room == 0 or self.slots.get(self.slot_index).session != self.session):
-                self.skip = True
-            if not self.skip:
-                if self.records_left < RECORDS_HEAD:
-                    self.skip = True         # cut off: the rest comes with the next answer
+            if not self.at.skip:
+                self.at.skip = self.slots.room == 0 or self.slots.get(self.at.slot_index).session != self.at.session
+            if not self.at.skip:
+                if self.at.records_left < RECORDS_HEAD:
+                    self.at.skip = True         # cut off: the rest comes with the next answer
                 elif present < RECORDS_HEAD:
                     return self.need(RECORDS_HEAD)
                 else:
                     size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
                     if size < (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD):
                         return self.refuse("CorruptMessage", f"a batch of {size} bytes")
-                    if size > self.records_left:
-                        self.skip = True
-            if self.skip:
+                    if size > self.at.records_left:
+                        self.at.skip = True
+            if self.at.skip:
                 if present == 0:
                     return self.need(1)
-                self.pass_by(present)
+                self.at.pass_by(present)
                 continue
             if present < size:
                 return self.need(size)
@@ -580,25 +259,20 @@ cdef class Scanner:
             stop = self.batch(p, size)
             if stop == STOP_CHUNK_FULL:
                 return stop
-            self.batch_seen = True
-            self.pass_by(size)
+            self.at.batch_seen = True
+            self.at.pass_by(size)
             if stop != GO_ON:
                 return stop
-        self.phase = PARTITION_END
-        if self.records_size and self.slot_index >= 0 and not self.batch_seen and self.slots.room != 0:
-            if self.slots.get(self.slot_index).session == self.session:
+        self.at.phase = PARTITION_END
+        if self.at.records_size and self.at.slot_index >= 0 and not self.at.batch_seen and self.slots.room != 0:
+            if self.slots.get(self.at.slot_index).session == self.at.session:
                 # Asking again would bring the same again (kafka 9).
                 return self.refuse("CorruptMessage", "an answer without one complete batch")
         return GO_ON
 
-    cdef void pass_by(self, int64_t size) noexcept:
-        self.buffer.start += size
-        self.records_left -= size
-        self.frame_left -= size
-
     cdef int batch(self, const uint8_t* p, int64_t size) except -1:
         """One complete batch. STOP_CHUNK_FULL leaves it for the next call."""
-        cdef Slot* slot = self.slots.get(self.slot_index)
+        cdef Slot* slot = self.slots.get(self.at.slot_index)
         cdef OpenChunk chunk = self.open
         cdef BatchHead head
         cdef RowPlace place
@@ -623,7 +297,7 @@ cdef class Scanner:
             return GO_ON
         if self.codecs.crc32c(p + 21, size - 21) != fw_u32be(p + 17):
             return self.reject(slot, p, size, next_offset, "CorruptMessage", f"CRC-32C is not {fw_u32be(p + 17):#010x}")
-        if self.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
+        if self.at.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
             self.aborted_batches += 1
             return self.advance(slot, next_offset, head.leader_epoch, 0)
         if head.attributes & CONTROL or head.count == 0:
@@ -674,13 +348,13 @@ cdef class Scanner:
 
     cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:
         """Whether a batch belongs to a transaction that was aborted; follows the list of the answer (kafka 9.1)."""
-        while self.aborted and self.aborted[0][0] < next_offset:
-            self.aborting.add(self.aborted.pop(0)[1])
+        while self.at.aborted and self.at.aborted[0][0] < next_offset:
+            self.at.aborting.add(self.at.aborted.pop(0)[1])
         if head.attributes & CONTROL:
             if control_type(p, end) == 0:
-                self.aborting.discard(head.producer_id)
+                self.at.aborting.discard(head.producer_id)
             return False
-        return head.attributes & TRANSACTIONAL and head.producer_id in self.aborting
+        return head.attributes & TRANSACTIONAL and head.producer_id in self.at.aborting
 
     cdef int took(self, Slot* slot, int64_t size, int64_t rows) except -1:
         """Count what was decoded."""
@@ -726,10 +400,10 @@ cdef class Scanner:
 
     cdef int refuse(self, str reason, str detail) except -1:
         """This partition cannot be read on; the caller decides what becomes of it."""
-        cdef Slot* slot = self.slots.get(self.slot_index)
-        self.corrupt = CorruptBatch(self.slot_index, Position(slot.offset, slot.epoch), reason, detail)
+        cdef Slot* slot = self.slots.get(self.at.slot_index)
+        self.corrupt = CorruptBatch(self.at.slot_index, Position(slot.offset, slot.epoch), reason, detail)
         slot.session = 0
-        self.skip = True
+        self.at.skip = True
         return STOP_CORRUPT
 
     def take_response(self):

@@ -10,7 +10,8 @@ from fastwire.errors import FastwireError
 from fastwire.kafka.error import REFRESH, BrokerError, Code
 from fastwire.kafka.fetch import Target
 from fastwire.kafka.metadata import NO_ID, Leader, Node, topic_id_text
-from fastwire.kafka.scan import CorruptBatch, Fetched
+from fastwire.kafka.response import Fetched
+from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable, Told
 from fastwire.position import Coverage, Log, Position, format_position
 from fastwire.wire.pool import Pool

@@ -1,0 +1,55 @@
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from fastwire.kafka.slot cimport SlotTable
+from fastwire.wire.reader cimport Reader
+from fastwire.wire.receive cimport ReceiveBuffer
+
+cdef enum Phase:                 # what of a response comes next
+    FRAME
+    TOPIC
+    PARTITION
+    RECORDS
+    PARTITION_END
+    TOPIC_END
+    BODY_END
+    REST
+
+
+cdef class ResponseWalk:
+    cdef SlotTable slots
+    cdef ReceiveBuffer buffer
+    cdef Phase phase
+    cdef int64_t frame_left
+    cdef object planned
+    cdef int version
+    cdef bint flexible
+    cdef bint committed
+    cdef int32_t correlation
+    cdef int32_t throttle
+    cdef int16_t error
+    cdef int32_t session_id
+    cdef int64_t topics_left     # -1: the head of the response comes
+    cdef int64_t partitions_left
+    cdef dict partitions         # of the topic that is being read: partition -> (slot, session); None = not asked for
+    cdef int64_t slot_index      # -1: nobody's
+    cdef int32_t session         # the one that was asked for
+    cdef bint skip               # the rest of these records
+    cdef bint batch_seen
+    cdef int64_t records_left
+    cdef int64_t records_size
+    cdef list aborted            # (first offset, producer id), sorted, of this partition
+    cdef set aborting
+    cdef int64_t received        # bytes of all records
+    cdef int64_t unknown
+    cdef list nodes
+    cdef void begin(self, planned, int32_t correlation, int64_t size) noexcept
+    cdef bint piece(self) except -1
+    cdef object rest(self)
+    cdef void pass_by(self, int64_t size) noexcept
+    cdef int64_t read_count(self, Reader* r) noexcept
+    cdef int skip_tags(self, Reader* r) noexcept
+    cdef int read_head(self, Reader* r) except -1
+    cdef int read_topic(self, Reader* r) except -1
+    cdef int read_partition(self, Reader* r) except -1
+    cdef int read_partition_end(self, Reader* r) except -1
+    cdef int read_body_end(self, Reader* r) except -1

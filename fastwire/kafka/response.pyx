@@ -1,0 +1,331 @@
+"""What stands around the records of a Fetch response, read piece by piece as its bytes come (kafka 5, Fetch)::
+
+    i32 size | i32 correlation id | throttle, error, session | topics: name or id | partitions: numbers, records, tags
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from fastwire.kafka.slot cimport Slot, SlotTable
+from fastwire.wire.reader cimport (
+    FAULT_LENGTH,
+    FAULT_TRUNCATED,
+    Reader,
+    read_span,
+    read_u16be,
+    read_u32be,
+    read_u64be,
+    read_uvarint,
+    reader_error,
+    reader_fail,
+    reader_init,
+)
+from fastwire.wire.receive cimport ReceiveBuffer
+
+from dataclasses import dataclass
+
+__all__ = ["Fetched", "Planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A Fetch request that was sent: ``topics`` has the slot and session of each partition, by topic name or id."""
+
+    version: int
+    read_committed: bool
+    topics: dict[bytes, dict[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The end of a Fetch response; what it says of partitions is in their slots.
+
+    ``nodes`` are addresses that came along: (node id, host, port). ``received`` counts the bytes of all records, and
+    ``unknown`` the partitions that nobody asked for, or not any more.
+    """
+
+    correlation_id: int
+    throttle_ms: int
+    error: int
+    session_id: int
+    received: int
+    unknown: int
+    nodes: tuple[tuple[int, str, int], ...]
+
+
+@cython.final
+@cython.no_gc                    # the buffer's __dealloc__ needs its pool; what is held here holds nothing back
+cdef class ResponseWalk:
+    """The response that is being read: how far, and what of it concerns the records that come next.
+
+    ``phase`` says what comes. RECORDS is for the owner: ``records_left`` bytes, which ``pass_by`` counts down; none of
+    them are wanted where ``skip`` is set.
+    """
+
+    def __cinit__(self, SlotTable slots not None, ReceiveBuffer buffer not None):
+        self.slots = slots
+        self.buffer = buffer
+        self.phase = FRAME
+        self.nodes = []
+
+    cdef void begin(self, planned, int32_t correlation, int64_t size) noexcept:
+        """A frame has begun, of which ``size`` bytes follow its correlation id."""
+        self.planned = planned
+        self.version = planned.version
+        self.flexible = planned.version >= 12
+        self.committed = planned.read_committed
+        self.correlation = correlation
+        self.frame_left = size
+        self.throttle = self.error = self.session_id = 0
+        self.received = self.unknown = 0
+        self.nodes = []
+        self.topics_left = -1
+        self.phase = TOPIC
+
+    cdef void pass_by(self, int64_t size) noexcept:
+        """``size`` bytes of records are dealt with."""
+        self.buffer.start += size
+        self.records_left -= size
+        self.frame_left -= size
+
+    cdef object rest(self):
+        """Pass by what stands behind the body, which is allowed: real peers send it (kafka 18). None: more has to come.
+
+        The Fetched that ends the response, else.
+        """
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t present = min(b.end - b.start, self.frame_left)
+        b.start += present
+        self.frame_left -= present
+        if self.frame_left:
+            b.wanted = 1
+            return None
+        self.phase = FRAME
+        return Fetched(
+            self.correlation, self.throttle, self.error, self.session_id, self.received, self.unknown, tuple(self.nodes)
+        )
+
+    cdef bint piece(self) except -1:
+        """Read one small part of the response; false if its bytes are not all there yet: it is read again."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t size = b.end - b.start
+        cdef bint whole = size >= self.frame_left
+        cdef Reader r
+        reader_init(&r, b.data + b.start, self.frame_left if whole else size)
+        if self.phase == TOPIC and self.topics_left < 0:
+            self.read_head(&r)
+        elif self.phase == TOPIC and self.topics_left > 0:
+            self.read_topic(&r)
+        elif self.phase == TOPIC:
+            self.phase = BODY_END
+        elif self.phase == PARTITION and self.partitions_left > 0:
+            self.read_partition(&r)
+        elif self.phase == PARTITION:
+            self.phase = TOPIC_END
+        elif self.phase == PARTITION_END:
+            self.read_partition_end(&r)
+        elif self.phase == TOPIC_END:
+            if self.flexible:
+                self.skip_tags(&r)
+            if not r.fault:
+                self.topics_left -= 1
+                self.phase = TOPIC
+        else:
+            self.read_body_end(&r)
+        if r.fault:
+            if r.fault == FAULT_TRUNCATED and not whole:
+                b.wanted = min(self.frame_left, max(size * 2, 512))
+                return False
+            raise reader_error(&r, "Fetch response")
+        b.start += r.pos - r.start
+        self.frame_left -= r.pos - r.start
+        return True
+
+    cdef int64_t read_count(self, Reader* r) noexcept:
+        """Of an array; null is none. A count is bounded by the bytes that so many elements need."""
+        cdef int64_t count = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
+        if count > self.frame_left or count < -1:
+            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>count)
+        return count if count > 0 and not r.fault else 0
+
+    cdef int skip_tags(self, Reader* r) noexcept:
+        cdef uint64_t count = read_uvarint(r)
+        cdef uint64_t size
+        while count and not r.fault:
+            count -= 1
+            read_uvarint(r)
+            size = read_uvarint(r)
+            if size > <uint64_t>self.frame_left:
+                reader_fail(r, FAULT_LENGTH, 0)
+            read_span(r, <Py_ssize_t>size)
+        return 0
+
+    cdef int read_head(self, Reader* r) except -1:
+        cdef int32_t throttle
+        cdef int16_t error = 0
+        cdef int32_t session = 0
+        cdef int64_t count
+        if self.flexible:
+            self.skip_tags(r)
+        throttle = <int32_t>read_u32be(r)
+        if self.version >= 7:
+            error = <int16_t>read_u16be(r)
+            session = <int32_t>read_u32be(r)
+        count = self.read_count(r)
+        if not r.fault:
+            self.throttle = throttle
+            self.error = error
+            self.session_id = session
+            self.topics_left = count
+        return 0
+
+    cdef int read_topic(self, Reader* r) except -1:
+        cdef const uint8_t* name
+        cdef int64_t size = 16
+        cdef int64_t count
+        if self.version < 13:
+            size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int16_t>read_u16be(r)
+            if size < 0 or size > 0x7FFF:
+                reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        name = read_span(r, <Py_ssize_t>size)
+        count = self.read_count(r)
+        if r.fault:
+            return 0
+        self.partitions = self.planned.topics.get(PyBytes_FromStringAndSize(<const char*>name, size))
+        self.partitions_left = count
+        self.phase = PARTITION
+        return 0
+
+    cdef int read_partition(self, Reader* r) except -1:
+        cdef int32_t partition = <int32_t>read_u32be(r)
+        cdef int16_t error = <int16_t>read_u16be(r)
+        cdef int64_t high = <int64_t>read_u64be(r)
+        cdef int64_t stable = <int64_t>read_u64be(r)
+        cdef int64_t start = <int64_t>read_u64be(r) if self.version >= 5 else -1
+        cdef int64_t count = self.read_count(r)
+        cdef int64_t producer, first, size
+        cdef int32_t preferred = -1
+        cdef Slot* slot
+        cdef list aborted = []
+        for _ in range(count):
+            producer = <int64_t>read_u64be(r)
+            first = <int64_t>read_u64be(r)
+            if self.flexible:
+                self.skip_tags(r)
+            if r.fault:
+                return 0
+            aborted.append((first, producer))
+        if self.version >= 11:
+            preferred = <int32_t>read_u32be(r)
+        size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
+        if size > self.frame_left - (r.pos - r.start) or size < -1:
+            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        if r.fault:
+            return 0
+        self.slot_index = -1
+        found = None if self.partitions is None else self.partitions.get(partition)
+        if found is not None:
+            slot = self.slots.get(found[0])
+            if slot.session and slot.session == <int32_t>found[1]:
+                self.slot_index = found[0]
+                self.session = slot.session
+                slot.error = error
+                slot.high_watermark = high
+                slot.stable_offset = stable
+                slot.log_start = start
+                slot.preferred_replica = preferred
+                slot.leader = slot.leader_epoch = -1
+                slot.diverging_offset = -1
+                slot.received = size if size > 0 else 0
+                self.slots.touch(slot, self.slot_index)
+        if self.slot_index < 0:
+            self.unknown += 1
+        aborted.sort()
+        self.aborted = aborted
+        self.aborting = set()
+        self.skip = self.slot_index < 0
+        self.batch_seen = False
+        self.records_left = self.records_size = size if size > 0 else 0
+        self.received += self.records_left
+        self.phase = RECORDS
+        return 0
+
+    cdef int read_partition_end(self, Reader* r) except -1:
+        """Tagged fields behind the records: 0 = where logs part, 1 = the leader instead (kafka 9.3)."""
+        cdef uint64_t count, tag, size
+        cdef Reader inner
+        cdef const uint8_t* at
+        cdef int64_t diverging = -1
+        cdef int32_t leader = -1
+        cdef int32_t epoch = -1
+        cdef Slot* slot
+        if self.flexible:
+            count = read_uvarint(r)
+            while count and not r.fault:
+                count -= 1
+                tag = read_uvarint(r)
+                size = read_uvarint(r)
+                if size > <uint64_t>self.frame_left:
+                    reader_fail(r, FAULT_LENGTH, 0)
+                at = read_span(r, <Py_ssize_t>size)
+                if r.fault:
+                    break
+                reader_init(&inner, at, <Py_ssize_t>size)
+                if tag == 0:
+                    read_u32be(&inner)
+                    diverging = <int64_t>read_u64be(&inner)
+                elif tag == 1:
+                    leader = <int32_t>read_u32be(&inner)
+                    epoch = <int32_t>read_u32be(&inner)
+                if inner.fault:
+                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        if r.fault:
+            return 0
+        if self.slot_index >= 0:
+            slot = self.slots.get(self.slot_index)
+            slot.diverging_offset = diverging
+            slot.leader = leader
+            slot.leader_epoch = epoch
+        self.partitions_left -= 1
+        self.phase = PARTITION
+        return 0
+
+    cdef int read_body_end(self, Reader* r) except -1:
+        """Tagged fields of the body: 0 = addresses of nodes (from version 16)."""
+        cdef uint64_t count, tag, size
+        cdef int64_t nodes, host_size
+        cdef int32_t node, port
+        cdef Reader inner
+        cdef const uint8_t* at
+        cdef list found = []
+        if self.flexible:
+            count = read_uvarint(r)
+            while count and not r.fault:
+                count -= 1
+                tag = read_uvarint(r)
+                size = read_uvarint(r)
+                if size > <uint64_t>self.frame_left:
+                    reader_fail(r, FAULT_LENGTH, 0)
+                at = read_span(r, <Py_ssize_t>size)
+                if r.fault or tag != 0:
+                    continue
+                reader_init(&inner, at, <Py_ssize_t>size)
+                nodes = <int64_t>read_uvarint(&inner) - 1
+                while nodes > 0 and not inner.fault:
+                    nodes -= 1
+                    node = <int32_t>read_u32be(&inner)
+                    host_size = <int64_t>read_uvarint(&inner) - 1
+                    at = read_span(&inner, <Py_ssize_t>host_size)
+                    port = <int32_t>read_u32be(&inner)
+                    read_span(&inner, <Py_ssize_t>max(<int64_t>read_uvarint(&inner) - 1, 0))
+                    self.skip_tags(&inner)
+                    if not inner.fault:
+                        host = PyBytes_FromStringAndSize(<const char*>at, host_size).decode("utf-8", "replace")
+                        found.append((node, host, port))
+                if inner.fault:
+                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        if not r.fault:
+            self.nodes = found
+            self.phase = REST
+        return 0
