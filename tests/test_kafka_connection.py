@@ -9,8 +9,9 @@ from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.connection import Connection, Key, State
 from fastwire.kafka.event import Connected, FetchDone, LoginWanted, Lost, Reply
 from fastwire.kafka.message import APIS, decode_request, encode_response
+from fastwire.kafka.response import Planned
 from fastwire.kafka.sasl import OAuthBearer, Plain, SaslError
-from fastwire.kafka.scan import Planned, Scanner
+from fastwire.kafka.scan import Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 

@@ -5,7 +5,8 @@ from typing import Self
 
 from fastwire.columns.chunk import Chunk
 from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.scan import CorruptBatch, Fetched
+from fastwire.kafka.response import Fetched
+from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
