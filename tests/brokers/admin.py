@@ -130,6 +130,16 @@ class PulsarAdmin:
         """Move the subscription to the end of the topic."""
         self.call("POST", self._path(topic, f"subscription/{urllib.parse.quote(subscription, safe='')}/skip_all"))
 
+    def set_retention(self, topic: str, minutes: int) -> None:
+        """A policy of one topic, which the broker keeps in a topic of its own."""
+        policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+        self.call("POST", self._path(topic, "retention"), policy)
+
+    def topics(self, namespace: str) -> list[str]:
+        """All topics of a namespace, those of the broker itself included."""
+        names: list[str] = self.call("GET", f"{ADMIN}/persistent/{namespace}?includeSystemTopic=true")
+        return names
+
     def grant(self, role: str, actions: list[str], namespace: str = "public/default") -> None:
         """Allow a role to ``produce`` and/or ``consume`` in a namespace."""
         self.call("POST", f"{ADMIN}/namespaces/{namespace}/permissions/{role}", actions)

@@ -147,6 +147,15 @@ class PulsarBroker(JavaBroker):
         self._secret = secrets.token_bytes(32)
         self._port, self._tls_port, self._web_port, self._bookie_port = free_ports(4)
 
+    def advertise(self, **hosts: str) -> None:
+        """Have a listener of each name, whose clients are told that host; the first is the broker's own."""
+        told = ",".join(f"{name}:pulsar://{host}:{self._port}" for name, host in hosts.items())
+        self._settings |= {
+            "advertisedListeners": told,
+            "internalListenerName": next(iter(hosts)),
+            "advertisedAddress": "",
+        }
+
     @property
     def service_url(self) -> str:
         """Plain address; a guarded broker asks for a token there too."""
@@ -199,8 +208,8 @@ class PulsarBroker(JavaBroker):
             str(self.folder / "standalone.conf"),
             "-nfw",
             "-nss",
-            "--advertised-address",
-            "127.0.0.1",
+            # The two ways to say where it is must not stand beside each other.
+            *(() if "advertisedListeners" in self._settings else ("--advertised-address", "127.0.0.1")),
             "--metadata-dir",
             str(data / "metadata"),
             "--bookkeeper-dir",

@@ -3,6 +3,9 @@
 import asyncio
 import hashlib
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -286,3 +289,43 @@ def test_tls_and_a_token(guarded_pulsar: PulsarBroker, fresh_name: Callable[[str
     assert message.data() == b"welcome"
     with pytest.raises(ProduceError, match="AuthenticationError"):
         write(client_settings(guarded_pulsar.service_url), topic, work)
+
+
+def test_delayed_records_and_tombstones(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
+    """The official client gets a delayed record when its time has come, and a tombstone as one."""
+    topic = fresh_name("delayed")
+    client = quiet_client(plain_pulsar.service_url)
+    consumer = client.subscribe(topic, "witness", consumer_type=pulsar.ConsumerType.Shared)
+    due = int(time.time() * 1000) + 3000
+
+    async def work(producer: TopicProducer) -> None:
+        for record in (Record(value=b"later", deliver_at=due), Record(value=b"now"), Record(value=None, key="gone")):
+            await producer.put(record)
+        await producer.flush()
+
+    write(plain_pulsar.service_url, topic, work, batching=BatchLimits())
+    first, second, last = (consumer.receive(WAIT_MS) for _ in range(3))
+    assert {first.data(), second.data()} == {b"now", b""}
+    gone = next(message for message in (first, second) if message.has_null_value())
+    assert gone.partition_key() == "gone"
+    assert last.data() == b"later"
+    assert time.time() * 1000 >= due - 1000  # a broker rounds by its tick
+    client.close()
+
+
+def test_the_command(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
+    """Lines, JSON lines and a load, as somebody types them."""
+    topic = fresh_name("command")
+
+    def typed(text: str, *options: str) -> None:
+        command = [sys.executable, "-m", "fastwire_daemon.cli", "produce", plain_pulsar.service_url, topic, *options]
+        done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+
+    typed("one\ntwo\n")
+    typed('{"value": "three", "key": "k", "properties": {"a": "b"}}\n', "--format", "jsonl")
+    typed("", "--load", "25")
+    messages = read(plain_pulsar.service_url, topic, 28)
+    assert {message.data() for message in messages} > {b"one", b"two", b"three"}
+    (third,) = [message for message in messages if message.data() == b"three"]
+    assert (third.partition_key(), third.properties()) == ("k", {"a": "b"})
