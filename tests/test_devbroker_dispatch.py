@@ -1,6 +1,5 @@
 """What the dev broker sends to whom, and what acknowledgements, seeks and closings do to it."""
 
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +8,14 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_single_entry, split_payload
+from fastwire.pulsar.payload import (
+    Entry,
+    Record,
+    broker_entry_metadata,
+    encode_batch_entry,
+    encode_single_entry,
+    split_payload,
+)
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from tests.pulsar_peer import Peer, full, message_id
 
@@ -99,9 +105,9 @@ def test_broker_entry_metadata_is_for_those_who_want_it() -> None:
             indexes = []
             for _ in range(2):
                 _, body = peer.receive()
-                assert body[:2] == b"\x0e\x02"
-                (size,) = struct.unpack(">I", body[2:6])
-                indexes.append(pb.BrokerEntryMetadata.FromString(body[6 : 6 + size]).index)
+                written = broker_entry_metadata(body)
+                assert written is not None
+                indexes.append(written.index)
                 assert split_payload(body)[0].producer_name == "p"
             assert indexes == [1, 4]
         with Peer(broker.url) as peer:

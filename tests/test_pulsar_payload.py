@@ -13,6 +13,7 @@ from fastwire.pulsar.payload import (
     Compression,
     Entry,
     Record,
+    broker_entry_metadata,
     compress,
     encode_batch,
     encode_batch_entry,
@@ -81,6 +82,13 @@ def test_the_worked_batch() -> None:
     assert mine == wanted
     assert inflate(Compression.LZ4, bytes(payload), 40) == inflate(Compression.LZ4, bytes(wanted_payload), 40)
     assert body[:15] == encode_broker_entry_metadata(NOW + 510, 99)
+    written = broker_entry_metadata(body)
+    assert written is not None
+    assert (written.broker_timestamp, written.index) == (NOW + 510, 99)
+    assert broker_entry_metadata(body[15:]) is None
+    for size in range(2, 15):
+        with pytest.raises(CorruptEntryError, match="broker entry metadata"):
+            broker_entry_metadata(body[:size])
     assert header(7, (12, 35), body, redelivery_count=1, ack_set=[5]) == frame
     assert entry.messages == 3 and entry.highest_sequence_id == 12
 

@@ -27,6 +27,7 @@ __all__ = [
     "Encrypt",
     "Entry",
     "Record",
+    "broker_entry_metadata",
     "compress",
     "encode_batch",
     "encode_batch_entry",
@@ -330,17 +331,38 @@ def encode_send(producer_id: int, entry: Entry) -> bytes:
     return b"".join((_SIZES.pack(total, len(command)), command, entry.body))
 
 
+def broker_entry_metadata(body: bytes) -> pb.BrokerEntryMetadata | None:
+    """What the broker has written before an entry: its time in milliseconds, and the index of its last message.
+
+    ``body`` follows the command of a MESSAGE frame, as a ColdEntry's or a dead letter's payload does. None where the
+    broker writes no such thing (pulsar 1.2). Raises CorruptEntryError.
+    """
+    written, _ = _split_broker_entry(body)
+    if written is None:
+        return None
+    try:
+        return pb.BrokerEntryMetadata.FromString(bytes(written))
+    except DecodeError as exc:
+        raise CorruptEntryError("BatchDeSerializeError", f"broker entry metadata: {exc}") from None
+
+
+def _split_broker_entry(body: bytes) -> tuple[memoryview | None, memoryview]:
+    view = memoryview(body)
+    if view[:2] != MAGIC_BROKER_ENTRY_METADATA:
+        return None, view
+    if len(view) < 6 or len(view) - 6 < _U32.unpack_from(view, 2)[0]:
+        raise CorruptEntryError("BatchDeSerializeError", "broker entry metadata ends beyond the frame")
+    end = 6 + _U32.unpack_from(view, 2)[0]
+    return view[6:end], view[end:]
+
+
 def split_payload(body: bytes) -> tuple[pb.MessageMetadata, memoryview]:
     """Take what follows the command of a SEND or MESSAGE frame apart: metadata, and the payload as stored.
 
     Raises CorruptEntryError with the reason's Pulsar name. The slow and complete reading side, for the embedded
     broker and for tests that want a second opinion.
     """
-    view = memoryview(body)
-    if view[:2] == MAGIC_BROKER_ENTRY_METADATA:
-        if len(view) < 6 or len(view) - 6 < _U32.unpack_from(view, 2)[0]:
-            raise CorruptEntryError("BatchDeSerializeError", "broker entry metadata ends beyond the frame")
-        view = view[6 + _U32.unpack_from(view, 2)[0] :]
+    _, view = _split_broker_entry(body)
     if view[:2] == MAGIC_CHECKSUM:
         if len(view) < 6:
             raise CorruptEntryError("ChecksumMismatch", "the frame ends inside the checksum")

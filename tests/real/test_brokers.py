@@ -12,9 +12,13 @@ import psutil
 import pulsar
 import pytest
 
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import broker_entry_metadata
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.pulsar import PulsarBroker
+from tests.crash.feed import Feed
 from tests.proxy import Proxy
+from tests.pulsar_peer import Peer
 from tests.real.matrix import quiet_client
 
 pytestmark = pytest.mark.broker
@@ -146,3 +150,16 @@ def test_broker_by_command_leaves_no_java_behind_when_killed(plain_pulsar: Pulsa
         process.kill()
     for child in children:
         child.wait(10)
+
+
+def test_entries_are_numbered_by_the_broker(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
+    topic = f"persistent://public/default/{fresh_name('numbered')}"
+    plain_pulsar.admin.create_topic(topic)
+    before = time.time() * 1000
+    Feed(plain_pulsar.service_url, topic, batch=5).add(3)
+    with Peer(plain_pulsar.service_url, feature_flags=pb.FeatureFlags(supports_broker_entry_metadata=True)) as peer:
+        peer.subscribed(topic, "s")
+        peer.flow(100)
+        found = [broker_entry_metadata(peer.receive()[1]) for _ in range(3)]
+    assert [None if one is None else one.index for one in found] == [4, 9, 14]
+    assert all(one is not None and before - 1000 < one.broker_timestamp < before + 60_000 for one in found)
