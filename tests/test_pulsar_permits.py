@@ -136,9 +136,13 @@ def test_an_older_epoch_costs_but_does_not_come() -> None:
     assert to.dropped_frames == 1
 
 
-def test_shared_consumers_have_no_epoch() -> None:
+def test_an_epoch_counts_where_one_was_given() -> None:
+    """The daemon's shared consumers have none; those of the client for people have, whatever their type."""
     to, slots = scanner(ordered=False)
     slots.attach(CONSUMER, 1, epoch=3)
+    assert feed(to, message_frame(of(2), epoch=2)).rows == []
+    to, slots = scanner(ordered=False)
+    slots.attach(CONSUMER, 1)
     assert len(feed(to, message_frame(of(2), epoch=2)).rows) == 2
 
 
