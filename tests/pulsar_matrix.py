@@ -216,7 +216,8 @@ ROWS = [
             "D": "test_devbroker_dispatch::test_broker_entry_metadata_is_for_those_who_want_it",
             "G": "test_pulsar_scan::test_golden_batch_with_broker_entry_metadata_and_ack_set"
             " test_pulsar_payload::test_the_worked_batch",
-            "R": "real/test_brokers::test_entries_are_numbered_by_the_broker real/test_matrix::test_every_column_of_every_row",
+            "R": "real/test_brokers::test_entries_are_numbered_by_the_broker"
+            " real/test_matrix::test_every_column_of_every_row",
         },
     ),
     Row(

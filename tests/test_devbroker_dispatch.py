@@ -447,9 +447,10 @@ def test_where_a_subscription_begins() -> None:
         wanted: list[tuple[dict[str, Any], list[tuple[int, int]]]] = [
             ({"initialPosition": "Latest"}, []),
             ({"durable": False, "start_message_id": EARLIEST}, places),
-            ({"durable": False, "start_message_id": LATEST}, []),
+            ({"durable": False, "start_message_id": LATEST, "initialPosition": "Latest"}, []),
+            ({"durable": False, "start_message_id": LATEST, "initialPosition": "Earliest"}, places),
             ({"durable": False, "start_message_id": message_id(3, 1, batch_index=0)}, places[1:]),
-            ({"durable": False, "start_message_id": message_id(99, 0)}, []),
+            ({"durable": False, "start_message_id": message_id(99, 0), "initialPosition": "Latest"}, []),
             ({"start_message_rollback_duration_sec": 60}, []),
         ]
         for number, (parts, found) in enumerate(wanted):
@@ -457,7 +458,7 @@ def test_where_a_subscription_begins() -> None:
             peer.flow(10, consumer_id=number)
             assert peer.messages(len(found)) == found
             assert peer.is_silent()
-        assert broker.subscriptions("t") == [f"s{number}" for number in range(6)]
+        assert broker.subscriptions("t") == [f"s{number}" for number in range(7)]
     with serving() as broker:
         with Peer(broker.url) as peer:
             peer.subscribed("t", durable=False, start_message_id=EARLIEST)

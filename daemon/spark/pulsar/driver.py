@@ -187,6 +187,7 @@ class PulsarBroker:
             consumer_name=options.prefix,
             create=False,
             reader_from=None if options.subscription else LATEST,
+            latest=not options.subscription,  # without it a broker takes the end for no place at all
         )
         slots = self._client.slots
         slots.add(want.consumer_id, self._client.log_index(partition), ordered=True)
