@@ -104,7 +104,8 @@ def test_spark_that_is_missing_is_named(
     config: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name in ["pyspark", "pyspark.sql", *(name for name in sys.modules if name.startswith("pyspark."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     code, out, err = run("spark", config)
     assert (code, out) == (78, "")
     assert err.startswith("PySpark cannot be used: ")

@@ -152,8 +152,10 @@ def test_a_static_member_restarts(plain_kafka: KafkaBroker, fresh_name: Callable
     def generations(daemon: Daemon) -> list[int]:
         return [event["generation"] for event in daemon.events() if event.get("event") == "partitions assigned"]
 
-    with member(task("one"), tmp_path, "one") as one, member(task("two"), tmp_path, "two") as two:
+    with ExitStack() as members:
+        one = members.enter_context(member(task("one"), tmp_path, "one"))
         one.wait_for("partitions assigned")
+        two = members.enter_context(member(task("two"), tmp_path, "two"))
         two.wait_for('"partitions":3,"generation"')
         produce(plain_kafka, topic, sent[:300])
         one.wait_for_rows(150)
