@@ -1,15 +1,18 @@
 """From a configuration to the source of a pipeline, or to a reader without one."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.logs import LogTable
 from fastwire.wire.pool import Pool
 
 from ..config import SourceConfig
 from ..metrics import PipelineMetrics
-from ..pulsar.schemas import Schemas
 from .base import Source, SourceEvents
+
+if TYPE_CHECKING:
+    from ..pulsar.schemas import Schemas
 
 __all__ = ["TopicReader", "source_factory"]
 
@@ -18,7 +21,7 @@ class TopicReader(Protocol):
     """Looks at topics: moves no cursor, acknowledges nothing. Iterate for chunks as they come."""
 
     @property
-    def schemas(self) -> Schemas | None:
+    def schemas(self) -> "Schemas | None":
         """Of the records, where the system keeps them."""
 
     async def open(self) -> None:
@@ -47,47 +50,41 @@ def source_factory(
     certificate, a token) is a ConfigError at the start.
     """
     # A system's modules are loaded with the first pipeline that wants them.
-    make_kept = _make_kafka if config.system == "kafka" else _make_pulsar
-    return make_kept(config, pool, metrics, columns, max_records)
+    make_source = _kafka(config) if config.system == "kafka" else _pulsar(config)
+
+    def make(events: SourceEvents, cluster: str | None) -> Source:
+        source = make_source(events, pool, metrics, columns, cluster or "")
+        if max_records is not None:
+            source.slots.limit_rows(max_records)
+        return source
+
+    return make
 
 
-def _make_pulsar(
-    config: SourceConfig,
-    pool: Pool,
-    metrics: PipelineMetrics,
-    columns: frozenset[str] | None,
-    max_records: int | None,
-) -> Callable[[SourceEvents, str | None], Source]:
+class _Limited(Source, Protocol):
+    """A source whose rows can be limited."""
+
+    @property
+    def slots(self) -> LogTable: ...
+
+
+# What makes the source of a configuration, whose files are looked at before the first is made.
+_MakeSource = Callable[[SourceEvents, Pool, PipelineMetrics, frozenset[str] | None, str], _Limited]
+
+
+def _pulsar(config: SourceConfig) -> _MakeSource:
     from .pulsar import PulsarSource, settings_from
 
     settings_from(config)
-
-    def make(events: SourceEvents, cluster: str | None) -> Source:
-        settings = settings_from(config, columns=columns, cluster=cluster or "")
-        source = PulsarSource(settings, events, pool, metrics=metrics)
-        if max_records is not None:
-            source.slots.limit_rows(max_records)
-        return source
-
-    return make
+    return lambda events, pool, metrics, columns, cluster: PulsarSource(
+        settings_from(config, columns=columns, cluster=cluster), events, pool, metrics=metrics
+    )
 
 
-def _make_kafka(
-    config: SourceConfig,
-    pool: Pool,
-    metrics: PipelineMetrics,
-    columns: frozenset[str] | None,
-    max_records: int | None,
-) -> Callable[[SourceEvents, str | None], Source]:
+def _kafka(config: SourceConfig) -> _MakeSource:
     from .kafka import KafkaSource, settings_from
 
     settings_from(config)
-
-    def make(events: SourceEvents, cluster: str | None) -> Source:
-        settings = settings_from(config, columns=columns, cluster=cluster or "")
-        source = KafkaSource(settings, events, pool, metrics=metrics)
-        if max_records is not None:
-            source.slots.limit_rows(max_records)
-        return source
-
-    return make
+    return lambda events, pool, metrics, columns, cluster: KafkaSource(
+        settings_from(config, columns=columns, cluster=cluster), events, pool, metrics=metrics
+    )

@@ -27,6 +27,7 @@ from ...pulsar.topics import News, Topics
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ..offers import Offers
+from ..tasks import Tasks
 from .beginning import Beginnings, StartAt
 from .host import Stage
 from .partition import Partition
@@ -74,7 +75,7 @@ class PulsarSource:
         self._watch = Watch(self)
         self._stats = Stats(self, metrics)
         self._offers = Offers(events, self.logs)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(lambda fault: self.refused(SourceFailed(fault)))
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
         self._held = False
@@ -244,9 +245,7 @@ class PulsarSource:
         self._offers.close()
         for partition in self.partitions:
             partition.leaving = True
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         links = tuple(self.cluster.links.values())
         try:
             async with asyncio.timeout(timeout):
@@ -320,20 +319,7 @@ class PulsarSource:
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do ``work`` in the background until it ends or the source is closed."""
-        task = self._loop.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None and not self._closing:
-            # Everything that brokers can do is dealt with; this is a fault of ours, and going on would hide it.
-            self._loop.call_exception_handler({"message": "source task failed", "exception": error, "task": task})
-            self.refused(SourceFailed(f"{task.get_name()}: {type(error).__name__}: {error}"))
+        return self._tasks.run(work, name)
 
     # --- what links tell
 
