@@ -6,10 +6,22 @@ from typing import Literal
 
 from fastwire.errors import FastwireError
 from fastwire.kafka.connection import Key
-from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.message import Body
 from fastwire.kafka.metadata import Metadata
+from fastwire.kafka.question import (
+    Partition,
+    ask_committed,
+    ask_coordinator,
+    ask_epoch_end,
+    ask_offsets,
+    commit_offsets,
+    read_commit_errors,
+    read_committed_offsets,
+    read_coordinator,
+    read_epoch_end,
+    read_offsets,
+)
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
@@ -17,17 +29,11 @@ from ..shared import shared
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
-__all__ = ["EARLIEST", "LATEST", "Cluster", "Partition"]
-
-EARLIEST = -2
-LATEST = -1
+__all__ = ["Cluster"]
 
 # A Fetch that waits holds up everything behind it on its connection (kafka 1), and a heartbeat must not wait for an
 # answer about offsets either.
 Purpose = Literal["fetch", "group", "ask", "produce"]
-
-Partition = tuple[str, int]
-"""Topic and number."""
 
 
 class Cluster:
@@ -56,13 +62,6 @@ class Cluster:
         if link is not None and link.ready:
             return link
         return await shared(self._opening, key, lambda: self._open(key))
-
-    async def node(self, purpose: Purpose, node_id: int) -> Link:
-        """The connection to a node of the metadata."""
-        node = self.metadata.nodes.get(node_id)
-        if node is None:
-            raise FastwireError(f"no address is known of node {node_id}")
-        return await self.link(purpose, node.host, node.port)
 
     async def _open(self, key: tuple[Purpose, str, int]) -> Link:
         purpose, host, port = key
@@ -144,15 +143,8 @@ class Cluster:
 
     async def leader(self, purpose: Purpose, partition: Partition) -> Link:
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""
-        topic, number = partition
-        known = self.metadata.topics.get(topic)
-        if known is None or known.error:
-            code = known.error if known is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
-            raise BrokerError(code, topic)
-        leader = known.leaders.get(number)
-        if leader is None or leader.node_id < 0:
-            raise BrokerError(Code.LEADER_NOT_AVAILABLE, f"{topic} partition {number}")
-        return await self.node(purpose, leader.node_id)
+        node = self.metadata.node(self.metadata.leader(*partition).node_id)
+        return await self.link(purpose, node.host, node.port)
 
     async def list_offsets(
         self, wanted: Mapping[Partition, int], *, read_committed: bool
@@ -161,24 +153,12 @@ class Cluster:
 
         -1 is no offset: no record is as young as that time. Raises BrokerError for the first partition that has one.
         """
-        by_link: dict[Link, list[Partition]] = {}
-        for partition in wanted:
-            by_link.setdefault(await self.leader("ask", partition), []).append(partition)
+        by_link: dict[Link, dict[Partition, int]] = {}
+        for partition, timestamp in wanted.items():
+            by_link.setdefault(await self.leader("ask", partition), {})[partition] = timestamp
         found: dict[Partition, tuple[int, int]] = {}
-        for link, partitions in by_link.items():
-            topics: dict[str, list[Body]] = {}
-            for topic, number in partitions:
-                topics.setdefault(topic, []).append({"partition_index": number, "timestamp": wanted[topic, number]})
-            body = {
-                "isolation_level": int(read_committed),
-                "topics": [{"name": topic, "partitions": asked} for topic, asked in topics.items()],
-            }
-            answer = await link.ask(Key.LIST_OFFSETS, body)
-            for topic in answer["topics"]:
-                for one in topic["partitions"]:
-                    if one["error_code"]:
-                        raise BrokerError(one["error_code"], f"{topic['name']} partition {one['partition_index']}")
-                    found[topic["name"], one["partition_index"]] = one["offset"], one.get("leader_epoch", -1)
+        for link, asked in by_link.items():
+            found |= read_offsets(await link.ask(Key.LIST_OFFSETS, ask_offsets(asked, read_committed=read_committed)))
         return found
 
     async def epoch_end(self, partition: Partition, epoch: int) -> tuple[int, int] | None:
@@ -189,77 +169,25 @@ class Cluster:
         link = await self.leader("ask", partition)
         if not link.connection.speaks(Key.OFFSET_FOR_LEADER_EPOCH):
             return None
-        topic, number = partition
-        current = self.metadata.topics[topic].leaders[number].epoch
-        asked = {"partition": number, "current_leader_epoch": current, "leader_epoch": epoch}
-        answer = await link.ask(
-            Key.OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
-        )
-        one = answer["topics"][0]["partitions"][0]
-        if one["error_code"]:
-            raise BrokerError(one["error_code"], f"{topic} partition {number}")
-        return one["leader_epoch"], one["end_offset"]
+        body = ask_epoch_end(partition, epoch, self.metadata.leader(*partition).epoch)
+        return read_epoch_end(await link.ask(Key.OFFSET_FOR_LEADER_EPOCH, body))
 
     # --- groups
 
     async def coordinator(self, group: str, purpose: Purpose = "group") -> Link:
         """The connection to the coordinator of a group; by default for nothing but membership."""
         link = await self.any()
-        # Each version takes what it knows.
-        answer = await link.ask(Key.FIND_COORDINATOR, {"key_type": 0, "key": group, "coordinator_keys": [group]})
-        found = answer["coordinators"][0] if "coordinators" in answer else answer
-        if found["error_code"]:
-            raise BrokerError(found["error_code"], f"group {group}", found.get("error_message"))
-        return await self.link(purpose, found["host"], found["port"])
+        host, port = read_coordinator(await link.ask(Key.FIND_COORDINATOR, ask_coordinator(group)), group)
+        return await self.link(purpose, host, port)
 
     async def committed(
         self, link: Link, group: str, partitions: Iterable[Partition]
     ) -> dict[Partition, tuple[int, int]]:
         """Offset and epoch that the group has committed; partitions without are left out."""
-        topics: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            topics.setdefault(topic, []).append(number)
-        asked = {
-            "group_id": group,
-            "topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()],
-        }
-        answer = await link.ask(Key.OFFSET_FETCH, {**asked, "groups": [asked], "require_stable": True})
-        said = answer["groups"][0] if "groups" in answer else answer
-        if said.get("error_code", 0):
-            raise BrokerError(said["error_code"], f"group {group}")
-        found = {}
-        for topic in said["topics"]:
-            for one in topic["partitions"]:
-                if one["error_code"]:
-                    raise BrokerError(one["error_code"], f"group {group}, {topic['name']}")
-                if one["committed_offset"] >= 0:
-                    place = topic["name"], one["partition_index"]
-                    found[place] = one["committed_offset"], one.get("committed_leader_epoch", -1)
-        return found
+        return read_committed_offsets(await link.ask(Key.OFFSET_FETCH, ask_committed(group, partitions)), group)
 
     async def commit(
         self, link: Link, group: str, offsets: Mapping[Partition, tuple[int, int]], member: Body
     ) -> dict[Partition, int]:
         """Commit offsets with their epochs; ``member`` has the group's fields. Returns the codes of what failed."""
-        topics: dict[str, list[Body]] = {}
-        for (topic, number), (offset, epoch) in offsets.items():
-            topics.setdefault(topic, []).append(
-                {
-                    "partition_index": number,
-                    "committed_offset": offset,
-                    "committed_leader_epoch": epoch,
-                    "committed_metadata": "",
-                }
-            )
-        body = {
-            **member,
-            "group_id": group,
-            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-        }
-        answer = await link.ask(Key.OFFSET_COMMIT, body)
-        return {
-            (topic["name"], one["partition_index"]): one["error_code"]
-            for topic in answer["topics"]
-            for one in topic["partitions"]
-            if one["error_code"]
-        }
+        return read_commit_errors(await link.ask(Key.OFFSET_COMMIT, commit_offsets(group, offsets, member)))

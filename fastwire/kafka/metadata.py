@@ -4,6 +4,8 @@ import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from fastwire.errors import FastwireError
+from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.message import Body
 
 __all__ = ["NO_ID", "Leader", "Metadata", "Node", "Topic", "topic_id_text"]
@@ -79,6 +81,22 @@ class Metadata:
                 before = None if known is None else known.leaders.get(partition)
                 leaders[partition] = before if before is not None and before.epoch > leader.epoch >= 0 else leader
             self.topics[name] = Topic(name, topic_id, answer["error_code"], answer.get("is_internal", False), leaders)
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        """Who leads a partition. Raises BrokerError where nobody does, or where it is not known."""
+        known = self.topics.get(topic)
+        if known is None or known.error:
+            raise BrokerError(known.error if known is not None else Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+        leader = known.leaders.get(partition)
+        if leader is None or leader.node_id < 0:
+            raise BrokerError(Code.LEADER_NOT_AVAILABLE, f"{topic} partition {partition}")
+        return leader
+
+    def node(self, node_id: int) -> Node:
+        """Where a node is. Raises FastwireError where that is not known."""
+        if node_id not in self.nodes:
+            raise FastwireError(f"no address is known of node {node_id}")
+        return self.nodes[node_id]
 
     def lead(self, topic: str, partition: int, leader: Leader, nodes: Iterable[Node] = ()) -> bool:
         """A Fetch answer has named another leader; false if that is no news."""

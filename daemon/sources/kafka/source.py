@@ -10,6 +10,7 @@ from fastwire.errors import FastwireError
 from fastwire.kafka.error import REFRESH, BrokerError, Code
 from fastwire.kafka.fetch import Target
 from fastwire.kafka.metadata import NO_ID, Leader, Node, topic_id_text
+from fastwire.kafka.question import EARLIEST, LATEST
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable, Told
@@ -18,7 +19,7 @@ from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
 from ...budget import Level
-from ...kafka.cluster import EARLIEST, LATEST, Cluster
+from ...kafka.cluster import Cluster
 from ...kafka.link import Link
 from ...kafka.refusal import is_for_good
 from ...logs import get_logger
