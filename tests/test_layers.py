@@ -44,6 +44,8 @@ DAEMON = (
     {"roll", "load", "input", "beginning", "stages"},
     {"sources", "sinks"},
     {"pulsar", "kafka"},
+    {"linkbook"},
+    {"link"},
     {"dataset", "encoders"},
     {"budget", "transport"},
     {"endpoint"},

@@ -25,6 +25,7 @@ from fastwire.kafka.question import (
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+from ..linkbook import LinkBook
 from ..shared import shared
 from .link import Link, LinkOwner
 from .settings import ClientSettings
@@ -36,61 +37,32 @@ __all__ = ["Cluster"]
 Purpose = Literal["fetch", "group", "ask", "produce"]
 
 
-class Cluster:
+class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
     """Finds leaders and coordinators, and keeps the connections to them: one for each purpose."""
 
     def __init__(
         self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner, limits: FetchLimits
     ) -> None:
+        super().__init__()
         self.metadata = Metadata()
-        self.links: dict[tuple[Purpose, str, int], Link] = {}
         self._settings = settings
         self._slots = slots
         self._pool = pool
         self._owner = owner
         self._limits = limits
-        self._opening: dict[tuple[Purpose, str, int], asyncio.Task[Link]] = {}
         self._refreshing: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._turn = 0
 
     # --- connections
 
     async def link(self, purpose: Purpose, host: str, port: int) -> Link:
-        """The connection to a broker, made if there is none; whoever asks meanwhile waits for the same attempt."""
-        key = (purpose, host, port)
-        link = self.links.get(key)
-        if link is not None and link.ready:
-            return link
-        return await shared(self._opening, key, lambda: self._open(key))
+        """The connection to a broker, made if there is none."""
+        return await self._link((purpose, host, port))
 
-    async def _open(self, key: tuple[Purpose, str, int]) -> Link:
+    def _make(self, key: tuple[Purpose, str, int]) -> Link:
         purpose, host, port = key
         limits = self._limits if purpose == "fetch" else None
-        link = Link(host, port, self._settings, self._slots, self._pool, self._owner, limits=limits)
-        self.links[key] = link
-        try:
-            await link.open()
-        except FastwireError as exc:
-            self.forget(link)
-            # As with other systems: what an exception's frames hold must not wait for the next full collection.
-            del link
-            exc.__context__ = None
-            raise exc.with_traceback(None)  # noqa: B904 - it is the same one
-        except BaseException:
-            self.forget(link)
-            raise
-        return link
-
-    def forget(self, link: Link) -> None:
-        """``link`` is gone: the next one who needs its broker connects again."""
-        for key, one in tuple(self.links.items()):
-            if one is link:
-                del self.links[key]
-
-    @property
-    def ready(self) -> bool:
-        """Whether any connection is up."""
-        return any(link.ready for link in self.links.values())
+        return Link(host, port, self._settings, self._slots, self._pool, self._owner, limits=limits)
 
     async def any(self) -> Link:
         """A connection to ask general questions by: to a node that is known, else to a host of the URL."""
@@ -116,19 +88,8 @@ class Cluster:
         first = self._turn % len(hosts)
         return (*hosts[first:], *hosts[:first])
 
-    async def close(self) -> None:
-        """Close all connections and wait until they are."""
-        tasks: list[asyncio.Task[object]] = [*self._opening.values(), *self._refreshing.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        links = list(self.links.values())
-        for link in links:
-            link.close()
-        if links:
-            await asyncio.wait([link.lost for link in links], timeout=1.0)
-        for link in links:
-            link.abort("closed")
+    def _questions(self) -> Iterable[asyncio.Task[None]]:
+        return self._refreshing.values()
 
     # --- questions
 

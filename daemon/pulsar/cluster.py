@@ -1,7 +1,7 @@
 """The connections to one cluster: one a broker, found by lookup (pulsar 2.4, 4.2, 5, 6.1)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import count
 
@@ -14,6 +14,7 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address, ServiceUrl
 from fastwire.wire.pool import Pool
 
+from ..linkbook import LinkBook
 from ..shared import shared
 from .link import Link, LinkOwner, Request
 from .lookup import MOST_REDIRECTS, broker_address
@@ -24,12 +25,11 @@ __all__ = ["Cluster"]
 QUESTIONS_AT_ONCE = 50  # of the kind that a broker answers with TooManyRequests if there are too many
 
 
-class Cluster:
+class Cluster(LinkBook[tuple[Address, Address], Link]):
     """Finds the owners of topics and keeps the connections to them."""
 
     def __init__(self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
-        self.links: dict[tuple[Address, Address], Link] = {}
-        self.failure = ""  # why the last attempt to connect has failed; "" once one has not
+        super().__init__()
         self._settings = settings
         self._slots = slots
         self._pool = pool
@@ -43,7 +43,6 @@ class Cluster:
         self._request_ids: Iterator[int] = count(1)
         self._link_ids: Iterator[int] = count(1)
         self._producer_ids: Iterator[int] = count()
-        self._opening: dict[tuple[Address, Address], asyncio.Task[Link]] = {}
         self._looking: dict[tuple[str, ServiceUrl], asyncio.Task[Link]] = {}
         self._turn: dict[ServiceUrl, int] = {}
         self._gate = asyncio.Semaphore(QUESTIONS_AT_ONCE)
@@ -51,19 +50,12 @@ class Cluster:
     # --- connections
 
     async def link(self, address: Address, physical: Address | None = None) -> Link:
-        """The connection to a broker, made if there is none. ``physical`` is the proxy that leads to it.
+        """The connection to a broker, made if there is none. ``physical`` is the proxy that leads to it."""
+        return await self._link((address, address if physical is None else physical))
 
-        Whoever asks meanwhile waits for the same attempt.
-        """
-        key = (address, address if physical is None else physical)
-        link = self.links.get(key)
-        if link is not None and link.ready:
-            return link
-        return await shared(self._opening, key, lambda: self._open(key))
-
-    async def _open(self, key: tuple[Address, Address]) -> Link:
+    def _make(self, key: tuple[Address, Address]) -> Link:
         address, physical = key
-        link = Link(
+        return Link(
             next(self._link_ids),
             address,
             physical,
@@ -74,33 +66,6 @@ class Cluster:
             self._request_ids,
             self._owner,
         )
-        self.links[key] = link
-        try:
-            await link.open()
-        except FastwireError as exc:
-            self.forget(link)
-            self.failure = str(exc)
-            # Tasks, futures and frames hold each other by way of their exception, until the next full collection.
-            # The receive buffer of a failed attempt must not wait for that: whoever waits for a broker tries often.
-            del link
-            exc.__context__ = None
-            raise exc.with_traceback(None)  # noqa: B904 - it is the same one
-        except BaseException:
-            self.forget(link)
-            raise
-        self.failure = ""
-        return link
-
-    def forget(self, link: Link) -> None:
-        """``link`` is gone: the next one who needs its broker connects again."""
-        for key, one in tuple(self.links.items()):
-            if one is link:
-                del self.links[key]
-
-    @property
-    def ready(self) -> bool:
-        """Whether any connection is up."""
-        return any(link.ready for link in self.links.values())
 
     def next_producer_id(self) -> int:
         """A number that no other producer of this cluster has: they may all be on one connection."""
@@ -170,21 +135,8 @@ class Cluster:
     def _next_turn(self, service: ServiceUrl) -> None:
         self._turn[service] = self._turn.get(service, 0) + 1
 
-    # --- the end
-
-    async def close(self) -> None:
-        """Close all connections and wait until they are."""
-        tasks = [*self._opening.values(), *self._looking.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        links = list(self.links.values())
-        for link in links:
-            link.close()
-        if links:
-            await asyncio.wait([link.lost for link in links], timeout=1.0)
-        for link in links:
-            link.abort("closed")
+    def _questions(self) -> Iterable[asyncio.Task[Link]]:
+        return self._looking.values()
 
 
 def _lookup(topic: str, authoritative: bool, listener: str, connection: Connection, now: float) -> int:

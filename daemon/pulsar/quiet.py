@@ -1,49 +1,23 @@
 """Connections on which nothing is consumed: for questions and for producers."""
 
-import asyncio
-from typing import Self
-
-from fastwire.columns.chunk import Chunk
 from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
+from ..linkbook import QuietBook
 from .cluster import Cluster
 from .link import Link
 from .settings import ClientSettings
 
 __all__ = ["QuietCluster"]
 
-TICK_S = 0.5
 MEMORY = 1 << 20  # nothing is consumed
 
 
-class QuietCluster(Cluster):
+class QuietCluster(Cluster, QuietBook[tuple[Address, Address], Link]):
     """A cluster that looks after its connections itself, as long as it is used as a context."""
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings, SlotTable(), Pool(MEMORY), self)
-        self._clock: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._clock = asyncio.create_task(self._keep_time())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
-        await self.close()
-
-    async def _keep_time(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(TICK_S)
-            for link in tuple(self.links.values()):
-                link.tick(loop.time(), TICK_S)
-
-    def on_lost(self, link: Link, reason: Exception | None) -> None:
-        """The next one who needs that broker connects again."""
-        self.forget(link)
-
-    def on_chunk(self, chunk: Chunk) -> None: ...
-    def on_connected(self, link: Link) -> None: ...
     def after_read(self, link: Link) -> None: ...

@@ -182,6 +182,11 @@ class Connection:
         self.open_since = None
         return self.scanner.take_chunk()
 
+    def drop_chunk(self) -> None:
+        """Forget what the open chunk holds."""
+        self.open_since = None
+        self.scanner.drop_chunk()
+
     # --- bytes out
 
     def take_outbound(self) -> list[bytes]:
@@ -196,6 +201,11 @@ class Connection:
         return bool(self._out) and not self._muted_until
 
     # --- time
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be made."""
+        return self.state is State.READY
 
     @property
     def awaiting(self) -> bool:

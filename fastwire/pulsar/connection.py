@@ -74,6 +74,7 @@ class ScannerLike(Finisher, Protocol):
     def take_command(self) -> bytes | None: ...
     def take_entry(self) -> ColdEntry | None: ...
     def take_chunk(self) -> Chunk | None: ...
+    def drop_chunk(self) -> None: ...
     @property
     def has_open(self) -> bool: ...
 
@@ -175,6 +176,11 @@ class Connection:
         self.open_since = None
         return self.scanner.take_chunk()
 
+    def drop_chunk(self) -> None:
+        """Forget what the open chunk holds."""
+        self.open_since = None
+        self.scanner.drop_chunk()
+
     def _hand_on(self, events: list[Event]) -> None:
         chunk = self.take_chunk()
         if chunk is not None:
@@ -206,6 +212,11 @@ class Connection:
         return bool(self._out)
 
     # --- time
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be made."""
+        return self.state is State.READY
 
     @property
     def awaiting(self) -> bool:
