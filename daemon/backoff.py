@@ -29,6 +29,11 @@ class Backoff:
         self._next_s = min(delay * 2, self._most_s)
         return delay * (1 - JITTER * self._rng.random())
 
+    @property
+    def telling(self) -> bool:
+        """Whether the latest failure is worth a line in the log: one that lasts an hour is not worth a thousand."""
+        return self.failures in (1, 2, 4, 8) or (self.failures > 0 and self.failures % 10 == 0)
+
     def reset(self) -> None:
         """It worked: the next failure waits a short time again."""
         self.failures = 0

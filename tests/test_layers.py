@@ -45,7 +45,7 @@ DAEMON = (
     {"sources", "sinks"},
     {"pulsar", "kafka"},
     {"linkbook"},
-    {"link"},
+    {"link", "topicwriter"},
     {"dataset", "encoders"},
     {"budget", "transport"},
     {"endpoint"},

@@ -5,7 +5,6 @@ Exactly once and in order within a partition for as long as the object lives: ev
 
 import asyncio
 from dataclasses import dataclass
-from typing import Self
 
 from fastwire.errors import FastwireError, UnsupportedError
 from fastwire.kafka.connection import Key
@@ -17,14 +16,14 @@ from fastwire.kafka.producer import Outcome, Producer, ProducerSettings, Sending
 from ..backoff import Backoff
 from ..endpoint import UnreachableError
 from ..logs import get_logger
-from ..produced import Produced, ProduceError
+from ..produced import ProduceError
+from ..topicwriter import PENDING_BYTES, TopicWriter, failed
 from .cluster import Cluster
 from .link import Answer, Link
 from .refusal import is_for_good
 
 __all__ = ["Sent", "TopicProducer"]
 
-PENDING_BYTES = 16 << 20  # of the whole topic, before compression
 REPLICATION_MS = 20_000  # less than an answer may take
 ZSTD_FROM = 7  # the version of Produce
 RETRY_S = 2.0  # at most between two tries
@@ -41,7 +40,7 @@ class Sent:
     offset: int
 
 
-class TopicProducer:
+class TopicProducer(TopicWriter["_Part", Record, Sent]):
     """All partitions of one topic. Use it as a context: leaving it in order waits until everything is confirmed.
 
     The owner of ``cluster`` has to tick its links. Everything raises ProduceError.
@@ -55,16 +54,11 @@ class TopicProducer:
         *,
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
+        super().__init__(topic, most_pending_bytes=most_pending_bytes)
         self.topic = topic
         self.settings = settings or ProducerSettings()
-        self.produced = Produced()
         self.cluster = cluster
         self._partitioner = Partitioner(1)
-        self._most_pending_bytes = most_pending_bytes
-        self._parts: list[_Part] = []
-        self._batches = 0  # of the partitioner's current partition, when it became that
-        self._error: ProduceError | None = None  # the first one that no flush has told yet
-        self._changed = asyncio.Event()
 
     # --- coming and going
 
@@ -89,95 +83,29 @@ class TopicProducer:
             except FastwireError as exc:
                 missing = isinstance(exc, BrokerError) and exc.code == Code.UNKNOWN_TOPIC_OR_PARTITION
                 if missing or is_for_good(exc) or isinstance(exc, UnreachableError) or loop.time() >= give_up_at:
-                    raise _failed(self.topic, exc) from exc
+                    raise failed(self.topic, exc) from exc
             await asyncio.sleep(backoff.next())
         self._partitioner.partitions = len(known.leaders)
         self._parts = [_Part(self, number) for number in sorted(known.leaders)]
 
-    async def close(self) -> None:
-        """Stop; what is not confirmed by then has failed."""
-        await asyncio.gather(*(part.close() for part in self._parts))
+    def _chooser(self) -> Partitioner:
+        return self._partitioner
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
+    def _weigh(self, record: Record) -> int:
+        return weight(record)
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                await self.flush()
-        finally:
-            await self.close()
-
-    # --- records
-
-    async def put(self, record: Record, *, partition: int | None = None) -> "asyncio.Future[Sent]":
-        """Take a record, waiting while too much is not confirmed; the future says where it is stored, or raises."""
-        part = self._choose(record, partition)
-        await self._make_room(part, weight(record))
-        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-        part.send(record, future)
-        return future
-
-    async def flush(self) -> None:
-        """Send what waits in batches and wait until everything is confirmed; raises the first failure since then."""
-        for part in self._parts:
-            part.flush()
-        while not all(part.machine.idle for part in self._parts):
-            await self._change()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def _choose(self, record: Record, partition: int | None) -> "_Part":
-        partitioner = self._partitioner
-        if partition is None and record.key is not None:
-            partition = partitioner.of_key(record.key)
-        if partition is None:
-            if self._parts[partitioner.current].machine.batches != self._batches:
-                partitioner.turn()
-                self._batches = self._parts[partitioner.current].machine.batches
-            partition = partitioner.current
-        if not 0 <= partition < len(self._parts):
-            raise ProduceError(f"{self.topic} has no partition {partition}: there are {len(self._parts)}")
-        return self._parts[partition]
-
-    async def _make_room(self, part: "_Part", size: int) -> None:
-        while part.machine.failure is None:
-            used = sum(each.machine.weight for each in self._parts)
-            if not used or used + size <= self._most_pending_bytes:
-                break
-            for each in self._parts:
-                each.flush()
-            await self._change()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    def _key(self, record: Record) -> bytes | None:
+        return record.key
 
     def settled(self, partition: int, outcome: Outcome) -> None:
         """A batch is confirmed, or will never be."""
-        self._changed.set()
-        futures = [ticket for ticket in outcome.tickets if isinstance(ticket, asyncio.Future) and not ticket.done()]
         if outcome.error is not None:
-            error = _failed(f"{self.topic} partition {partition}", outcome.error)
-            self._error = self._error or error
-            for future in futures:
-                future.set_exception(error)
-                future.exception()  # who does not look at the future is told by ``flush``
+            self._given_up(outcome.tickets, failed(f"{self.topic} partition {partition}", outcome.error))
             return
-        self.produced.records += len(outcome.tickets)
-        self.produced.entries += 1
-        self.produced.bytes += outcome.size
-        for place, ticket in enumerate(outcome.tickets):
-            if isinstance(ticket, asyncio.Future) and not ticket.done():
-                ticket.set_result(Sent(partition, outcome.offset + place if outcome.offset >= 0 else -1))
-
-
-def _failed(what: str, exc: FastwireError) -> ProduceError:
-    error = ProduceError(f"{what}: {exc}")
-    error.__cause__ = exc
-    return error
+        offset = outcome.offset
+        places = (Sent(partition, offset + place if offset >= 0 else -1) for place in range(len(outcome.tickets)))
+        placed = zip(outcome.tickets, places, strict=True)
+        self._confirmed(placed, records=len(outcome.tickets), size=outcome.size)
 
 
 class _Part:
@@ -193,12 +121,17 @@ class _Part:
         self._woken = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self.machine.failure is not None
+
     def send(self, record: Record, ticket: object) -> None:
         """Hand a record to the machine."""
         try:
             self.machine.send(record, ticket, self._loop.time())
         except FastwireError as exc:
-            raise _failed(f"{self._owner.topic} partition {self._partition}", exc) from exc
+            raise failed(f"{self._owner.topic} partition {self._partition}", exc) from exc
         self._woken.set()
 
     def flush(self) -> None:
@@ -228,7 +161,7 @@ class _Part:
 
     async def _run(self) -> None:
         backoff = Backoff(most_s=RETRY_S)
-        while self.machine.failure is None:
+        while not self.broken:
             self._woken.clear()
             self.machine.tick(self._loop.time())
             self._settle()
@@ -240,7 +173,7 @@ class _Part:
                     self._fail(exc)
                     return
                 self._stale = True
-                write = log.warning if backoff.failures in (1, 4) or backoff.failures % 10 == 0 else log.debug
+                write = log.warning if backoff.telling else log.debug
                 write("cannot write, trying again", topic=self._owner.topic, error=str(exc))
                 await asyncio.sleep(backoff.next())
                 continue

@@ -6,7 +6,6 @@ At least once, and in order within a partition: what had no receipt when a conne
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Self
 
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.position import Position
@@ -23,7 +22,8 @@ from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
 from ..backoff import Backoff
 from ..endpoint import LinkLost, RequestTimeout, UnreachableError
 from ..logs import get_logger
-from ..produced import Produced, ProduceError
+from ..produced import ProduceError
+from ..topicwriter import PENDING_BYTES, TopicWriter, failed
 from .cluster import Cluster
 from .link import Link
 from .refusal import is_for_good
@@ -31,11 +31,9 @@ from .refusal import is_for_good
 __all__ = ["Sent", "TopicProducer"]
 
 PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
-PENDING_BYTES = 16 << 20  # of the whole topic, before compression
 LOOKUPS = 32  # at a time
 PARTITION_POLL_S = 60.0
 RETRY_S = 10.0  # at most between two tries
-TURN_BYTES = 256 << 10  # after so many the event loop gets its turn, or no receipt would ever be read
 
 log = get_logger("producer")
 
@@ -55,7 +53,7 @@ class Sent:
     first: Position | None = None
 
 
-class TopicProducer:
+class TopicProducer(TopicWriter["_Part", Record, Sent]):
     """All partitions of one topic. Use it as a context: leaving it in order waits until everything is confirmed.
 
     ``service`` is where lookups begin. The owner of ``cluster`` has to tick its links. ``router`` is what chooses
@@ -75,21 +73,15 @@ class TopicProducer:
         operation_timeout_s: float = 30.0,
         partition_poll_s: float = PARTITION_POLL_S,
     ) -> None:
+        super().__init__(str(topic), most_pending_bytes=most_pending_bytes)
         self.topic = topic
         self.settings = settings or ProducerSettings()
-        self.produced = Produced()
         self.cluster = cluster
         self.gate = asyncio.Semaphore(LOOKUPS)
         self.operation_timeout_s = operation_timeout_s
         self._service = service
         self._router = router
-        self._most_pending_bytes = most_pending_bytes
         self._partition_poll_s = partition_poll_s
-        self._parts: list[_Part] = []
-        self._batches = 0  # of the router's current partition, when it became that
-        self._since_turn = 0
-        self._error: ProduceError | None = None  # the first one that no flush has told yet
-        self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
     # --- coming and going
@@ -133,28 +125,22 @@ class TopicProducer:
         """Close the producers; what is not confirmed by then has failed."""
         if self._watching is not None:
             self._watching.cancel()
-        await asyncio.gather(*(part.close() for part in self._parts))
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                await self.flush()
-        finally:
-            await self.close()
+        await super().close()
 
     # --- records
 
-    async def put(self, record: Record, *, partition: int | None = None) -> "asyncio.Future[Sent]":
-        """Take a record, waiting while too much is not confirmed; the future says where it is stored, or raises."""
-        part = self._choose(record, partition)
-        await self._make_room(part, weight(record))
-        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-        part.send(record, future)
-        return future
+    def _chooser(self) -> Router:
+        assert self._router is not None, "it is there as soon as parts are"
+        return self._router
+
+    def _weigh(self, record: Record) -> int:
+        return weight(record)
+
+    def _key(self, record: Record) -> str | None:
+        return record.key
+
+    def _crowded(self, part: "_Part") -> bool:
+        return part.machine.pending >= PENDING_ENTRIES
 
     async def send(self, record: Record, *, partition: int | None = None) -> Sent:
         """Take a record and wait until it is stored. For more than a few, ``put`` them and ``flush``."""
@@ -168,75 +154,20 @@ class TopicProducer:
         part.send_entry(entry, future)
         return future
 
-    async def flush(self) -> None:
-        """Send what waits in batches and wait until everything is confirmed; raises the first failure since then."""
-        for part in self._parts:
-            part.flush()
-        while not all(part.machine.idle for part in self._parts):
-            await self._change()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def _of(self, partition: int) -> "_Part":
-        if not 0 <= partition < len(self._parts):
-            raise ProduceError(f"{self.topic} has no partition {partition}: there are {len(self._parts)}")
-        return self._parts[partition]
-
-    def _choose(self, record: Record, partition: int | None) -> "_Part":
-        if partition is not None:
-            return self._of(partition)
-        router = self._router
-        if router is None:
-            raise ProduceError(f"{self.topic}: the producer is not open")
-        if record.key is not None:
-            return self._parts[router.of_key(record.key)]
-        part = self._parts[router.current]
-        if part.machine.batches != self._batches:
-            router.turn()
-            part = self._parts[router.current]
-            self._batches = part.machine.batches
-        return part
-
-    async def _make_room(self, part: "_Part", size: int) -> None:
-        while not part.broken:
-            used = sum(each.machine.weight for each in self._parts)
-            if part.machine.pending < PENDING_ENTRIES and (not used or used + size <= self._most_pending_bytes):
-                break
-            for each in self._parts:
-                each.flush()
-            await self._change()
-        self._since_turn += size
-        if self._since_turn >= TURN_BYTES:
-            self._since_turn = 0
-            await asyncio.sleep(0)
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
     # --- what partitions tell
 
     def settled(self, part: "_Part", outcome: Outcome) -> None:
         """An entry has its receipt, or will have none."""
-        self._changed.set()
         if outcome.error is not None:
-            error = ProduceError(f"{part.topic}: {outcome.error}")
-            error.__cause__ = outcome.error
-            self._error = self._error or error
-            for ticket in outcome.tickets:
-                if isinstance(ticket, asyncio.Future) and not ticket.done():
-                    ticket.set_exception(error)
-                    ticket.exception()  # who does not look at the future is told by ``flush``
+            self._given_up(outcome.tickets, failed(part.topic, outcome.error))
             return
-        self.produced.records += outcome.messages
-        self.produced.entries += 1
-        self.produced.bytes += outcome.size
         position = outcome.position or Position(-1, -1)
-        for place, (ticket, number) in enumerate(zip(outcome.tickets, outcome.sequence_ids, strict=False)):
-            if isinstance(ticket, asyncio.Future) and not ticket.done():
-                batch_index = place if outcome.batched else -1
-                ticket.set_result(Sent(part.index, position, batch_index, number, outcome.first))
+        places = (
+            Sent(part.index, position, place if outcome.batched else -1, number, outcome.first)
+            for place, number in enumerate(outcome.sequence_ids)
+        )
+        placed = zip(outcome.tickets, places, strict=False)
+        self._confirmed(placed, records=outcome.messages, size=outcome.size)
 
     async def _watch(self) -> None:
         """Write to partitions that are added, too, once they are open."""
@@ -403,7 +334,7 @@ class _Part:
                 if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
                     self._fail(exc)
                     return
-                write = log.warning if backoff.failures in (1, 4) or backoff.failures % 10 == 0 else log.debug
+                write = log.warning if backoff.telling else log.debug
                 write("cannot open a producer, trying again", topic=self.topic, error=str(exc))
             if self._hint is None and not self.broken:
                 await asyncio.sleep(backoff.next())
@@ -419,9 +350,7 @@ class _Part:
         self.machine.fail(exc)
         self._moved()
         if not self.opened.done():
-            error = ProduceError(f"{self.topic}: {exc}")
-            error.__cause__ = exc
-            self.opened.set_exception(error)
+            self.opened.set_exception(failed(self.topic, exc))
             self.opened.exception()
 
     async def _attach(self) -> None:

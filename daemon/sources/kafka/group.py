@@ -71,7 +71,7 @@ class Group:
                 self._error = str(exc)
                 self._wake.set()
                 delay = backoff.next()
-                write = log.warning if backoff.failures in (1, 4) or is_for_good(exc) else log.debug
+                write = log.warning if backoff.telling or is_for_good(exc) else log.debug
                 write("cannot commit offsets, trying again", error=str(exc), retry_s=round(delay, 3))
                 await asyncio.sleep(delay)
             else:

@@ -78,7 +78,7 @@ class GroupMember(Group):
                 self._error = str(exc)
                 self._link = None
                 delay = backoff.next()
-                write = log.warning if backoff.failures in (1, 4) else log.debug
+                write = log.warning if backoff.telling else log.debug
                 write("no answer from the group, trying again", error=str(exc), retry_s=round(delay, 3))
                 await asyncio.sleep(delay)
             else:

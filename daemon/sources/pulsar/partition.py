@@ -212,8 +212,7 @@ class Partition:
             self.informed.set_result(self.head)
 
     def _complain(self, exc: FastwireError, delay: float) -> None:
-        # Once a doubling is enough: a broker that is away for an hour is not worth a thousand lines.
-        write = log.warning if self._backoff.failures in (1, 2, 4, 8) or self._backoff.failures % 10 == 0 else log.debug
+        write = log.warning if self._backoff.telling else log.debug
         write("cannot subscribe, trying again", topic=str(self.log), error=str(exc), retry_s=round(delay, 3))
 
     def _fatal(self, exc: FastwireError) -> bool:

@@ -1,0 +1,194 @@
+"""Writing to a topic by one producer for each partition, whatever the system: who takes a record, how much may wait."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from fastwire.errors import FastwireError
+
+from .produced import Produced, ProduceError
+
+__all__ = ["PENDING_BYTES", "TopicWriter", "failed"]
+
+PENDING_BYTES = 16 << 20  # of the whole topic, before compression
+TURN_BYTES = 256 << 10  # after so many the event loop gets its turn, or no receipt would ever be read
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class PartMachine(Protocol):
+    """The state machine of a part's producer."""
+
+    batches: int
+    """How many were closed so far."""
+
+    weight: int
+    """Bytes that are not confirmed."""
+
+    @property
+    def idle(self) -> bool: ...
+
+
+class Part(Protocol):
+    """One producer, on whatever connection leads to its partition."""
+
+    @property
+    def machine(self) -> PartMachine: ...
+    @property
+    def broken(self) -> bool:
+        """Whether nothing can be sent any more."""
+
+    def send(self, record: Any, ticket: object) -> None: ...
+    def flush(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+P = TypeVar("P", bound=Part)
+
+
+class Chooser(Protocol):
+    """Which partition a record goes to: by its key, or the ``current`` one, until a batch of it is closed."""
+
+    current: int
+
+    def of_key(self, key: Any, /) -> int: ...
+    def turn(self) -> None: ...
+
+
+class TopicWriter(ABC, Generic[P, R, S]):
+    """Parts ``P`` take records ``R``, and tell where they are stored by an ``S``.
+
+    Use it as a context: leaving it in order waits until everything is confirmed. Everything raises ProduceError.
+    """
+
+    def __init__(self, name: str, *, most_pending_bytes: int) -> None:
+        self.produced = Produced()
+        self._name = name
+        self._most_pending_bytes = most_pending_bytes
+        self._parts: list[P] = []
+        self._batches = 0  # of the current partition, when it became that
+        self._since_turn = 0
+        self._error: ProduceError | None = None  # the first one that no flush has told yet
+        self._changed = asyncio.Event()
+
+    # --- coming and going
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Find the partitions; only then records are taken."""
+
+    async def close(self) -> None:
+        """Stop; what is not confirmed by then has failed."""
+        await asyncio.gather(*(part.close() for part in self._parts))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    # --- records
+
+    @abstractmethod
+    def _chooser(self) -> Chooser: ...
+
+    @abstractmethod
+    def _weigh(self, record: R) -> int: ...
+
+    @abstractmethod
+    def _key(self, record: R) -> object: ...
+
+    def _crowded(self, part: P) -> bool:
+        """Whether a part has enough under way, whatever all have together."""
+        return False
+
+    async def put(self, record: R, *, partition: int | None = None) -> "asyncio.Future[S]":
+        """Take a record, waiting while too much is not confirmed; the future says where it is stored, or raises."""
+        part = self._choose(record, partition)
+        await self._make_room(part, self._weigh(record))
+        future: asyncio.Future[S] = asyncio.get_running_loop().create_future()
+        part.send(record, future)
+        return future
+
+    async def flush(self) -> None:
+        """Send what waits in batches and wait until everything is confirmed; raises the first failure since then."""
+        for part in self._parts:
+            part.flush()
+        while not all(part.machine.idle for part in self._parts):
+            await self._change()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _of(self, partition: int) -> P:
+        if not 0 <= partition < len(self._parts):
+            raise ProduceError(f"{self._name} has no partition {partition}: there are {len(self._parts)}")
+        return self._parts[partition]
+
+    def _choose(self, record: R, partition: int | None) -> P:
+        if partition is not None:
+            return self._of(partition)
+        if not self._parts:
+            raise ProduceError(f"{self._name}: the producer is not open")
+        chooser = self._chooser()
+        key = self._key(record)
+        if key is not None:
+            return self._parts[chooser.of_key(key)]
+        part = self._parts[chooser.current]
+        if part.machine.batches != self._batches:
+            chooser.turn()
+            part = self._parts[chooser.current]
+            self._batches = part.machine.batches
+        return part
+
+    async def _make_room(self, part: P, size: int) -> None:
+        while not part.broken:
+            used = sum(each.machine.weight for each in self._parts)
+            if not self._crowded(part) and (not used or used + size <= self._most_pending_bytes):
+                break
+            for each in self._parts:
+                each.flush()
+            await self._change()
+        self._since_turn += size
+        if self._since_turn >= TURN_BYTES:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # --- what parts tell
+
+    def _confirmed(self, placed: Iterable[tuple[object, S]], *, records: int, size: int) -> None:
+        """An entry of ``records`` is stored: each of its tickets learns where."""
+        self._changed.set()
+        self.produced.records += records
+        self.produced.entries += 1
+        self.produced.bytes += size
+        for ticket, sent in placed:
+            if isinstance(ticket, asyncio.Future) and not ticket.done():
+                ticket.set_result(sent)
+
+    def _given_up(self, tickets: Iterable[object], error: ProduceError) -> None:
+        """These records will never be stored."""
+        self._changed.set()
+        self._error = self._error or error
+        for ticket in tickets:
+            if isinstance(ticket, asyncio.Future) and not ticket.done():
+                ticket.set_exception(error)
+                ticket.exception()  # who does not look at the future is told by ``flush``
+
+
+def failed(what: str, exc: FastwireError) -> ProduceError:
+    """Why nothing more can be written to ``what``."""
+    error = ProduceError(f"{what}: {exc}")
+    error.__cause__ = exc
+    return error
