@@ -687,7 +687,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"fastwire.sinks": ["stdout", "postgres"], "fastwire.encoders": ["parquet", "orc"]}
         return [EntryPoint(name, "x:y", group) for name in names[group]]
 
-    monkeypatch.setattr(fields_module, "entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
 
 
 @pytest.mark.usefixtures("plugins")

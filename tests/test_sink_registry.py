@@ -10,7 +10,6 @@ import pytest
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
-from fastwire_daemon.sinks import registry
 from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.dataset import DatasetSink, file_extension
 from fastwire_daemon.sinks.discard import DiscardSink
@@ -87,8 +86,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(*, group: str) -> list[EntryPoint]:
         return [EntryPoint(name, f"{__name__}:{target}", group) for name, target in PLUGINS.get(group, {}).items()]
 
-    monkeypatch.setattr("fastwire_daemon.config.fields.entry_points", found)
-    monkeypatch.setattr(registry, "entry_points", found)
+    monkeypatch.setattr("importlib.metadata.entry_points", found)
 
 
 @pytest.mark.usefixtures("plugins")

@@ -19,7 +19,8 @@ from .model import (
     TlsConfig,
 )
 from .problem import ConfigError, Problem
-from .reading import json_schema, load_config, parse_config, parse_source
+from .reading import load_config, parse_config, parse_source
+from .schema import json_schema
 from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
 from .text import format_duration, format_size, parse_duration, parse_size
 

@@ -143,11 +143,11 @@ class SourceConfig(Table):
     """How the subscription is shared with other consumers."""
     start: StartField
     """Where to begin on a topic of which nothing has landed yet; what is added later is read from its beginning."""
-    auth: AuthConfig = AuthConfig()
-    tls: TlsConfig = TlsConfig()
+    auth: AuthConfig = AuthConfig.model_construct()
+    tls: TlsConfig = TlsConfig.model_construct()
     listener: Text | None = None
     """The name of the broker's advertised listener whose addresses we can reach."""
-    encryption: EncryptionConfig = EncryptionConfig()
+    encryption: EncryptionConfig = EncryptionConfig.model_construct()
     cluster: Text | None = None
     """The name of the cluster in the log of the dataset; by default the hosts of the URL at its creation."""
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -205,7 +205,7 @@ class SinkConfig(Table):
     """Whether topics or partitions go into folders of their own."""
     partition_by: Literal["none", "day", "hour"] = "none"
     """Whether days or hours (of the records, UTC) go into folders of their own."""
-    roll: RollConfig = RollConfig()
+    roll: RollConfig = RollConfig.model_construct()
     writers: Count = 1
     """Files written at the same time; by default one a core and two at most, and one below 256MiB of memory."""
     create: Switch = False

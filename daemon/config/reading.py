@@ -36,9 +36,9 @@ from .model import (
 from .problem import ConfigError, Problem
 from .spark import SPARK_REQUIRED, SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource, check_spark
 from .systems import PULSAR, System, system_of
-from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest
+from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest, parse_size
 
-__all__ = ["json_schema", "load_config", "parse_config", "parse_source"]
+__all__ = ["load_config", "parse_config", "parse_source"]
 
 
 def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
@@ -77,25 +77,6 @@ def parse_source(keys: Mapping[str, Any]) -> SourceConfig:
     except ConfigError as exc:
         found = [Problem("", key.removeprefix("pipelines.it.source."), message) for _, key, message in exc.problems]
     raise ConfigError(found)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a configuration file, for editors and generators."""
-    schema = Config.model_json_schema()
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fastwire configuration"}
-    source, sink = schema["$defs"]["SourceConfig"], schema["$defs"]["SinkConfig"]
-    source["properties"]["group"] = {**source["properties"]["subscription"], "description": "Alias of subscription."}
-    schema["anyOf"] = [{"required": ["pipelines"]}, {"required": ["spark"]}]
-    source["required"].remove("subscription")
-    source["allOf"] = [
-        {"oneOf": [{"required": [key]} for key in keys]}
-        for keys in (("subscription", "group"), ("topics", "topics_pattern"))
-    ]
-    # A plug-in has keys of its own, so only the built-in sinks can be held to ours.
-    sink["additionalProperties"] = True
-    sink["if"] = {"properties": {"type": {"enum": [*DATASET_TYPES, *PLAIN_TYPES]}}}
-    sink["then"] = {"propertyNames": {"enum": list(sink["properties"])}}
-    return schema
 
 
 # -- from a tree to models -------------------------------------------------------------------------------------------
@@ -325,11 +306,10 @@ class _Reading:
             sink.setdefault("writers", self._default_writers())
 
     def _default_writers(self) -> int:
-        memory = DaemonConfig.model_fields["memory"]
         try:
-            given = DaemonConfig.model_validate({key: self._tree["daemon"][key] for key in ("memory",)}).memory
-        except (KeyError, TypeError, ValidationError):
-            given = memory.get_default(call_default_factory=True)
+            given = parse_size(self._tree["daemon"]["memory"])
+        except (KeyError, TypeError, ValueError):
+            given = DaemonConfig.model_construct().memory
         return 1 if given < SMALL_MEMORY else min(2, cores())
 
     def _check_shared_paths(self) -> None:

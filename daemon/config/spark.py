@@ -121,7 +121,7 @@ class SparkConfig(Table):
     """One job on Spark: decode, quarantine, dedupe, write."""
 
     source: SparkSource
-    decode: SparkDecode = SparkDecode()
+    decode: SparkDecode = SparkDecode.model_construct()
     dedupe: SparkDedupe | None = None
     output: SparkOutput
     trigger: Trigger = None

@@ -6,6 +6,10 @@ __all__ = ["Table"]
 
 
 class Table(BaseModel):
-    """Frozen, with no keys but its own; a mistake never shows the value, which may be a secret."""
+    """Frozen, with no keys but its own; a mistake never shows the value, which may be a secret.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    What checks a table is made when the first one is read, as part of the whole and not for each table by itself: so
+    defaults are made by ``model_construct``, which checks nothing.
+    """
+
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fastwire.position import Log
 
@@ -132,6 +131,9 @@ class Gatherer:
 
 
 def _time_runs(times: pa.Array, unit: str) -> list[_TimeRun]:
+    # Making its functions takes as long as the rest of pyarrow, and 8 MiB, so only who needs them waits for it.
+    import pyarrow.compute as pc
+
     if not times.null_count:
         ends = pc.min_max(times.view(pa.int64()))
         first, last = (ends[key].as_py() // _MICROS[unit] * _MICROS[unit] for key in ("min", "max"))

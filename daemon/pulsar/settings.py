@@ -1,15 +1,17 @@
 """What every connection to a Pulsar cluster has to be told, whoever uses it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastwire.pulsar.completion import OnFailure
-from fastwire.pulsar.encryption import Decryptor
 from fastwire.pulsar.topic import ServiceUrl
 
 from ..auth import Credentials, NoCredentials, credentials
 from ..config import ConfigError, EncryptionConfig, Problem, SourceConfig
 from ..tls import ClientTls
+
+if TYPE_CHECKING:
+    from fastwire.pulsar.encryption import Decryptor
 
 __all__ = ["ClientSettings", "client_fields", "decryptor"]
 
@@ -25,7 +27,7 @@ class ClientSettings:
     listener: str = ""  # name of the broker's advertised listener
     columns: frozenset[str] | None = None
     on_corrupt: Literal["divert", "stop"] = "divert"
-    decryptor: Decryptor | None = None
+    decryptor: "Decryptor | None" = None
     on_undecryptable: OnFailure = "fail"
     keep_alive_s: float = 30.0
     operation_timeout_s: float = 30.0
@@ -46,8 +48,12 @@ def client_fields(source: SourceConfig) -> dict[str, Any]:
     }
 
 
-def decryptor(encryption: EncryptionConfig) -> Decryptor | None:
+def decryptor(encryption: EncryptionConfig) -> "Decryptor | None":
     """What opens encrypted entries; None without a key. Raises ConfigError for files that hold none."""
+    if not encryption.private_keys:
+        return None
+    from fastwire.pulsar.encryption import Decryptor
+
     found: dict[str, bytes] = {}
     problems = []
     for name, path in encryption.private_keys.items():
@@ -60,4 +66,4 @@ def decryptor(encryption: EncryptionConfig) -> Decryptor | None:
             problems.append(Problem("", f"encryption.private_keys.{name}", f"{path}: {exc}"))
     if problems:
         raise ConfigError(problems)
-    return Decryptor(found) if found else None
+    return Decryptor(found)

@@ -1,8 +1,6 @@
 """From a configuration to a sink: built in, a dataset with somebody else's encoder, or a whole sink of theirs."""
 
-import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from fastwire.columns.schema import column_names
@@ -94,6 +92,8 @@ def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
 
 
 def _plugin_sink(config: SinkConfig) -> Sink:
+    import inspect
+
     factory: Callable[..., Any] = _load("fastwire.sinks", config.type)
     options = dict(config.options)
     signature = inspect.signature(factory)
@@ -111,6 +111,8 @@ def _plugin_sink(config: SinkConfig) -> Sink:
 
 
 def _load(group: str, name: str) -> Any:
+    from importlib.metadata import entry_points
+
     found = [point for point in entry_points(group=group) if point.name == name]
     if not found:
         raise _error("type", f'nothing installed is called "{name}" ({group})')

@@ -7,7 +7,7 @@ order is kept. The order is decrypt, join, decompress, split (pulsar 9).
 import base64
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -15,9 +15,11 @@ from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Assembly, Part, Torn
 from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.encryption import Decryptor, text_of
 from fastwire.pulsar.event import EntryRejected
-from fastwire.pulsar.payload import split_payload
+from fastwire.pulsar.payload import split_payload, text_of
+
+if TYPE_CHECKING:
+    from fastwire.pulsar.encryption import Decryptor
 
 __all__ = ["Completion", "Finisher", "OnFailure"]
 
@@ -55,13 +57,13 @@ class Completion:
         assembly: Assembly,
         *,
         divert: bool = True,
-        decryptor: Decryptor | None = None,
+        decryptor: "Decryptor | None" = None,
         on_failure: OnFailure = "fail",
     ) -> None:
         self.assembly = assembly
         self.discarded = 0  # entries that could not be decrypted
         self._divert = divert
-        self._decryptor = decryptor or Decryptor({})
+        self._decryptor = decryptor
         self._on_failure = on_failure
 
     def take(self, entry: ColdEntry, to: Finisher, hand_on: Callable[[], None]) -> Sequence[EntryRejected]:
@@ -82,6 +84,11 @@ class Completion:
         metadata, stored = split_payload(entry.payload)
         data: bytes | memoryview = stored
         if metadata.encryption_keys:
+            if self._decryptor is None:
+                # With it comes a package of 5 MiB, which those who never meet an encrypted entry need not have.
+                from fastwire.pulsar.encryption import Decryptor
+
+                self._decryptor = Decryptor({})
             try:
                 data = self._decryptor.decrypt(metadata, stored)
             except CorruptEntryError as exc:

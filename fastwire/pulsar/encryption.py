@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import text_of
 
-__all__ = ["DATA_KEY_BYTES", "IV_BYTES", "Decryptor", "Encryptor", "text_of"]
+__all__ = ["DATA_KEY_BYTES", "IV_BYTES", "Decryptor", "Encryptor"]
 
 DATA_KEY_BYTES = 32
 IV_BYTES = 12
@@ -124,11 +125,6 @@ class Decryptor:
         if len(self._opened) > MOST_DATA_KEYS:
             self._opened.popitem(last=False)
         return cipher
-
-
-def text_of(value: str | bytes) -> str:
-    """A text out of metadata: what is not UTF-8 comes out of the generated code as bytes, whatever its type says."""
-    return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _failed(detail: str) -> CorruptEntryError:

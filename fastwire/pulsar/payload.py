@@ -40,6 +40,7 @@ __all__ = [
     "encode_values",
     "encode_varint",
     "split_payload",
+    "text_of",
 ]
 
 MAGIC_CHECKSUM = b"\x0e\x01"
@@ -381,6 +382,11 @@ def split_payload(body: bytes) -> tuple[pb.MessageMetadata, memoryview]:
     except DecodeError as exc:
         raise CorruptEntryError("BatchDeSerializeError", f"metadata: {exc}") from None
     return metadata, view[4 + size :]
+
+
+def text_of(value: str | bytes) -> str:
+    """A text out of metadata: what is not UTF-8 comes out of the generated code as bytes, whatever its type says."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _metadata(
