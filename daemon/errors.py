@@ -7,6 +7,7 @@ __all__ = [
     "DatasetDamagedError",
     "DatasetError",
     "DatasetMismatchError",
+    "Diverged",
     "FatalDiskError",
     "FencedError",
     "SinkDoneError",
@@ -23,6 +24,10 @@ class ConfigurationRefused(FastwireError):  # noqa: N818 - what the peer did, na
 
 class Superseded(FastwireError):  # noqa: N818 - a fact about the roll, named as the contract names it
     """Another writer has landed some of what this roll holds: the roll is gone, call ``open`` again."""
+
+
+class Diverged(FastwireError):  # noqa: N818 - a fact about the roll, too
+    """The broker has lost some of what this roll holds: it is dropped, and what there is instead is read."""
 
 
 class SinkFailedError(FastwireError):

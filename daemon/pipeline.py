@@ -7,9 +7,9 @@ everything else happens on the event loop.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import process_time
-from typing import Any, TypeVar
+from typing import Any
 
 from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.errors import FastwireError
@@ -21,6 +21,7 @@ from .budget import Budget
 from .errors import (
     DatasetError,
     DatasetMismatchError,
+    Diverged,
     FencedError,
     SinkDoneError,
     SinkFailedError,
@@ -33,18 +34,13 @@ from .sinks.base import LoggedSink, Sink
 from .sinks.thread import SinkThread
 from .sources.base import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .stages import stage_figures
+from .until_end import watch_end
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
-END_POLL_S = 0.25
-PEER_POLL_S = 1.0  # how often the broker is asked about logs that a peer reads
-CONFIRM_LIMIT_S = 10.0  # --until-end: for acks that a broker does not, or cannot, tell us about
-UNREACHABLE_LIMIT_S = 30.0  # --until-end gives up after this long without a broker
 
 log = get_logger("pipeline")
-_T = TypeVar("_T")
-
 SourceFactory = Callable[[SourceEvents, str | None], Source]
 """Makes the source of a pipeline from its events and the cluster's name (None: the sink has no log that fixes one)."""
 
@@ -110,6 +106,7 @@ class Pipeline:
         self._settled: dict[int, Position] = {}
         self._uncommitted: list[Span] = []
         self._commit_reason: str | None = None
+        self._diverged = ""  # why the roll must not land
         self._failure: BaseException | None = None
         self._stopped_logs: dict[int, str] = {}
         self._draining = False
@@ -145,6 +142,10 @@ class Pipeline:
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
         if not self._roll.empty or self._chunks:
             self._ask_commit(f"revoked: {reason}")
+
+    def on_diverged(self, index: int, reason: str) -> None:
+        self._diverged = self._diverged or reason
+        self._wake.set()
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         self._roll.limit_unacked(unacked)
@@ -240,7 +241,7 @@ class Pipeline:
             starting.add_done_callback(self._background_ended)
             try:
                 if self._until_end:
-                    watch = asyncio.create_task(self._watch_end(starting))
+                    watch = asyncio.create_task(watch_end(self, self._source, starting))
                     watch.add_done_callback(self._background_ended)
                 await self._work()
             finally:
@@ -272,6 +273,27 @@ class Pipeline:
         """Let go of the sink's thread without waiting for it; the process is about to end."""
         self._sink.shutdown()
 
+    # --- for whoever waits for the end
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._draining
+
+    @property
+    def queued(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._chunks)
+
+    def has_stopped(self, index: int) -> bool:
+        """Whether this log was given up."""
+        return index in self._stopped_logs
+
+    def commit_soon(self, reason: str) -> None:
+        """Commit what there is, if there is anything."""
+        if not self._roll.empty:
+            self._ask_commit(reason)
+
     # --- the worker: everything that touches the sink, one thing after the other
 
     async def _work(self) -> None:
@@ -281,7 +303,7 @@ class Pipeline:
                 raise self._failure
             try:
                 await self._step()
-            except (Superseded, SinkFailedError) as exc:
+            except (Superseded, SinkFailedError, Diverged) as exc:
                 if isinstance(exc, SinkDoneError):
                     self.drain(str(exc))
                 else:
@@ -295,14 +317,15 @@ class Pipeline:
                     return
                 await self._start_over()
                 continue
-            if self._draining and not self._chunks:
+            if self._draining and not self._chunks and not self._diverged:
                 return
             if not self._pending():
                 self._wake.clear()
                 await self._sleep(self._roll.next_look(self._clock()))
 
     def _pending(self) -> bool:
-        return bool(self._chunks or self._assigned or self._settled or self._commit_reason or self._failure)
+        asked = self._assigned or self._settled or self._commit_reason or self._diverged
+        return bool(self._chunks or asked or self._failure)
 
     async def _sleep(self, timeout: float | None) -> None:
         if timeout is None:
@@ -315,6 +338,8 @@ class Pipeline:
             pass
 
     async def _step(self) -> None:
+        if self._diverged:
+            await self._drop_diverged()
         if self._chunks:
             await self._write(self._chunks.popleft())
         if self._settled:
@@ -324,10 +349,23 @@ class Pipeline:
         if not self._chunks:
             reason = self._commit_reason or reason
             self._commit_reason = None
+        if self._diverged:
+            return
         if reason and not self._roll.empty:
             await self._commit(reason)
         if self._assigned and not self._chunks and not self._draining:
             await self._assign()
+
+    async def _drop_diverged(self) -> None:
+        """Some of what was received is not the broker's any more: it must not land. Raises Diverged."""
+        reason, self._diverged = self._diverged, ""
+        if self._logged is not None:
+            raise Diverged(reason)
+        # What a sink without a log was given cannot be taken back.
+        if not self._roll.empty:
+            await self._commit("diverged")
+        self._source.void()
+        self._drop_chunks()
 
     async def _write(self, chunk: Chunk) -> None:
         rows, diverted = chunk.rows, len(chunk.diverted)
@@ -384,6 +422,9 @@ class Pipeline:
                 if not sink.exists:
                     await self._sink.run(sink.create_dataset)
         firsts = await self._source.resolve(assignments, self.coverage)
+        if self._diverged:
+            self._assigned = assignments + self._assigned  # the roll must not land with what is fixed here
+            return
         if firsts:
             tell_first_positions(firsts, self.name)
             await self._write(marker_chunk([first.span for first in firsts]))
@@ -425,7 +466,7 @@ class Pipeline:
 
         Later it is tried for ever, because what has worked may work again. Other writers are no failure at any time.
         """
-        return self.state == "starting" and not isinstance(exc, Superseded | FencedError)
+        return self.state == "starting" and not isinstance(exc, Superseded | FencedError | Diverged)
 
     async def _start_over(self) -> None:
         """The roll is void: forget it, learn what is durable, and let the broker send the rest again."""
@@ -434,13 +475,16 @@ class Pipeline:
         self._drop_chunks()
         self._roll.restart()
         self._commit_reason = None
+        self._diverged = ""  # whatever it was about is dropped
         self.count()
         await self._open()
         self._source.landed(self.coverage)
         self._source.resume()
 
     async def _save_what_can_be(self) -> None:
-        """The source is lost; what it has given is not."""
+        """The source is lost; what it has given is not, unless the broker has lost that, too."""
+        if self._diverged:
+            return
         try:
             while self._chunks:
                 await self._write(self._chunks.popleft())
@@ -471,59 +515,6 @@ class Pipeline:
             self._sink.shutdown()
             self.count()
 
-    async def _watch_end(self, starting: "asyncio.Future[None]") -> None:
-        """``--until-end``: drain when everything up to the heads seen at the start has landed."""
-        loop = asyncio.get_running_loop()
-        heads = await self._patiently(self._find_heads(starting))
-        asked, seen, landed_at = 0.0, -1, 0.0
-        while not self._draining:
-            self._give_up_without_broker(loop.time())
-            behind = [index for index, head in heads.items() if self._is_behind(index, head)]
-            # What has been received is still on its way here for a moment.
-            settled, seen = seen == self.rows_received and not self._chunks, self.rows_received
-            if not behind and settled and not self._roll.empty:
-                self._ask_commit("end")
-            # What a peer reads never arrives here; only the broker can tell when it is done.
-            if (not behind and settled) or loop.time() - asked >= PEER_POLL_S:
-                asked = loop.time()
-                if not await self._source.unfinished(heads, self.coverage):
-                    landed_at = landed_at or loop.time()
-                    # What has landed before we came wants its ack as well: wait until the broker's cursor says so.
-                    confirmed = not await self._source.unfinished(heads, Coverage())
-                    if confirmed or loop.time() - landed_at > CONFIRM_LIMIT_S:
-                        self.drain("end")
-                        return
-                if behind and not self._chunks and not self._roll.empty:
-                    self._ask_commit("end")
-            await asyncio.sleep(END_POLL_S)
-
-    async def _find_heads(self, starting: "asyncio.Future[None]") -> Mapping[int, Position]:
-        await asyncio.wait([starting])
-        return await self._source.heads()
-
-    async def _patiently(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """What ``work`` returns, unless the broker stays away for too long."""
-        task = asyncio.ensure_future(work)
-        try:
-            while not task.done():
-                self._give_up_without_broker(asyncio.get_running_loop().time())
-                await asyncio.wait([task], timeout=END_POLL_S)
-            return task.result()
-        finally:
-            task.cancel()
-
-    def _is_behind(self, index: int, head: Position) -> bool:
-        if index in self._stopped_logs:
-            return False
-        position = self._source.position(index)
-        return position is None or position < head
-
-    def _give_up_without_broker(self, now: float) -> None:
-        since = self._source.unreachable_since
-        if since is not None and now - since > UNREACHABLE_LIMIT_S:
-            why = self._source.unreachable_because
-            raise SourceFailed(f"no broker could be reached for {UNREACHABLE_LIMIT_S:.0f} s{why and f': {why}'}")
-
     # --- small change
 
     def count(self) -> None:
@@ -539,8 +530,14 @@ class Pipeline:
         if not task.cancelled() and (exc := task.exception()) is not None:
             self._fail(exc)
 
-    def _tell_void(self, exc: Superseded | SinkFailedError) -> None:
-        if isinstance(exc, Superseded):
+    def _tell_void(self, exc: Superseded | SinkFailedError | Diverged) -> None:
+        if isinstance(exc, Diverged):
+            log.error(
+                "the broker has lost records that had not landed: the roll is dropped, and read again",
+                pipeline=self.name,
+                why=str(exc),
+            )
+        elif isinstance(exc, Superseded):
             self._metrics.superseded()
             log.warning("another writer was faster; its rows stand, ours are dropped", pipeline=self.name, why=str(exc))
         else:

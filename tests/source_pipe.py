@@ -63,6 +63,7 @@ class AnyPipe:
         self.eager = False
         self.room = True
         self.values: Counter[tuple[str, str, bytes]] = Counter()  # (topic, partition, value) of all rows that came
+        self.landed: Counter[tuple[str, str, bytes]] = Counter()  # what of it was committed
         self.rows = 0
         self.letters: list[DeadLetter] = []
         self.firsts: list[First] = []
@@ -70,6 +71,7 @@ class AnyPipe:
         self.told: list[tuple[Any, ...]] = []  # everything else, in order
         self.failure: SourceFailed | None = None
         self._spans = SpanAccumulator()
+        self._staged: Counter[tuple[str, str, bytes]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self.pool = pool or Pool(1 << 28)
 
@@ -79,7 +81,9 @@ class AnyPipe:
         if chunk.rows:  # there may be dead letters only
             rows = pa.record_batch(chunk)
             columns = (rows[name].cast(pa.string()).to_pylist() for name in ("topic", "partition"))
-            self.values.update(zip(*columns, rows["value"].to_pylist(), strict=True))
+            came = list(zip(*columns, rows["value"].to_pylist(), strict=True))
+            self.values.update(came)
+            self._staged.update(came)
             self.rows += chunk.rows
             del rows
         self.letters += chunk.diverted
@@ -97,6 +101,11 @@ class AnyPipe:
         self.told.append(("revoked", *indexes))
         if self.eager:
             self.commit()
+
+    def on_diverged(self, index: int, reason: str) -> None:
+        self.told.append(("diverged", index, reason))
+        self.drop_roll()
+        self.source.void()
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         self.told.append(("stalled", index, reason))
@@ -133,9 +142,12 @@ class AnyPipe:
     def commit(self) -> None:
         for span in self._spans.take():
             self.coverage.add(span)
+        self.landed += self._staged
+        self._staged.clear()
         self.source.landed(self.coverage)
 
     def drop_roll(self) -> None:
+        self._staged.clear()
         self._spans.take()
 
     async def start(self) -> Self:

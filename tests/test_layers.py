@@ -41,7 +41,7 @@ DAEMON = (
     {"feed", "writing"},  # what is written, and to what
     {"service", "checks", "produce", "tail"},
     {"pipeline"},
-    {"roll", "load", "input", "beginning", "stages"},
+    {"roll", "load", "input", "beginning", "until_end", "stages"},
     {"sources", "sinks"},
     {"pulsar", "kafka"},
     {"linkbook"},

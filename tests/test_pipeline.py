@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -185,12 +186,20 @@ class NotingSink:
         self.notes.append("sink closed")
 
 
+class UnloggedNotes:
+    """The same without a log."""
+
+    def __init__(self, notes: list[str]) -> None:
+        inner = NotingSink(notes)
+        self.open, self.write, self.commit, self.close = inner.open, inner.write, inner.commit, inner.close
+
+
 class Bed:
     """A pipeline under test, running."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, sink: Callable[[list[str]], Any] = NotingSink, **options: Any) -> None:
         self.notes: list[str] = []
-        self.sink = NotingSink(self.notes)
+        self.sink = sink(self.notes)
         self.pool = Pool(64 << 20)
         self.chunks = Chunks(self.pool)
         self.now = 100.0
@@ -358,6 +367,82 @@ def test_a_void_roll_is_read_again(error: Exception, method: str) -> None:
         assert bed.pipeline.rows_committed == 0
         await bed.end()
         assert bed.sink.rows == 0
+
+    run(go())
+
+
+def test_what_the_broker_has_lost_never_lands() -> None:
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        await bed.give(3)
+        del bed.notes[:]
+        bed.pipeline.on_diverged(0, "an unclean election")
+        bed.pipeline.on_revoked([0], "at the same time")
+        await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
+        assert bed.notes == ["void", "open", "landed", "refresh", "resolve", "grant 1"]
+        assert bed.source.landed_at == PULSAR_EARLIEST
+        await bed.give(1)
+        await bed.end()
+        assert bed.sink.rows == 10
+
+    run(go())
+
+
+def test_what_the_broker_has_lost_does_not_land_with_the_first_position_of_another_log() -> None:
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        await bed.give(3)
+        del bed.notes[:]
+        resolve = bed.source.resolve
+
+        async def resolving(assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+            bed.source.resolve = resolve  # type: ignore[method-assign]
+            bed.pipeline.on_diverged(0, "an unclean election")
+            await resolve(assignments, coverage)
+            return [First(0, Span(replace(LOG, partition="1"), PULSAR_EARLIEST, PULSAR_EARLIEST, 0))]
+
+        bed.source.resolve = resolving  # type: ignore[method-assign]
+        bed.pipeline.on_assigned([bed.source.assignment()])
+        await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
+        assert "commit" not in bed.notes[: bed.notes.index("void")]
+        await bed.end()
+        assert bed.sink.rows == 0
+
+    run(go())
+
+
+@pytest.mark.parametrize("ending", ["drain", "failure"])
+def test_what_the_broker_has_lost_does_not_land_at_the_end(ending: str) -> None:
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        await bed.give(3)
+        bed.pipeline.on_diverged(0, "an unclean election")
+        if ending == "drain":
+            await bed.end()
+        else:
+            bed.pipeline.on_failed(SourceFailed("no more"))
+            assert bed.task is not None
+            with pytest.raises(PipelineFailed, match="no more"):
+                await bed.task
+        assert bed.sink.rows == 0
+
+    run(go())
+
+
+def test_what_a_sink_without_a_log_was_given_stays_given() -> None:
+    async def go() -> None:
+        bed = Bed(sink=UnloggedNotes)
+        await bed.running()
+        await bed.give(3)
+        del bed.notes[:]
+        bed.pipeline.on_diverged(0, "an unclean election")
+        await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
+        assert bed.notes == ["commit", "landed", "void", "resolve", "grant 1"]
+        assert bed.source.landed_at == Position(1, 2)
+        await bed.end()
 
     run(go())
 

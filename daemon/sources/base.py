@@ -108,6 +108,9 @@ class SourceEvents(Protocol):
         Told of logs that were granted; an assignment that ends before simply is not in force any more.
         """
 
+    def on_diverged(self, index: int, reason: str) -> None:
+        """The broker has lost records of this log that came and have not landed: drop the roll; ``Source.void``."""
+
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
         """The broker delivers no more because ``unacked`` records wait for their ack: commit now and roll earlier.
 

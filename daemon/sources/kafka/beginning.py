@@ -1,13 +1,17 @@
 """Where a log begins for us, or goes on: offsets of the cluster, and whether they still mean the same records."""
 
-from fastwire.position import Coverage, Position, Span
+from fastwire.kafka.question import LATEST
+from fastwire.position import Coverage, Position, Span, format_position
 
 from ...kafka.cluster import Cluster
+from ...logs import get_logger
 from ..base import Assignment, First, LogStopped
 from .partition import Partition
 from .settings import KafkaSettings
 
 __all__ = ["Beginnings"]
+
+log = get_logger("source")
 
 
 class Beginnings:
@@ -24,28 +28,59 @@ class Beginnings:
         """
         if coverage.start(partition.log) is None:
             return await self._first(partition, assignment)
-        first = partition.resolve_known(coverage)
-        await self._check_epoch(partition, partition.position(coverage))
-        return first
+        at = partition.position(coverage)
+        if partition.end < at.a:
+            await self._check_end(partition, at)
+        end = await self.parting(partition, at)
+        if end is not None:
+            raise partition.broken(at, end)
+        return partition.gap(at)
 
-    async def _check_epoch(self, partition: Partition, at: Position) -> None:
-        """Ask the leader whether its log has what has landed (kafka 13.3)."""
+    async def _check_end(self, partition: Partition, at: Position) -> None:
+        """Look again: others may have landed more meanwhile, and an open transaction hides what is stored."""
+        stored = await self.stored(partition)
+        if stored < at.a:
+            raise partition.broken(at, stored)
+
+    async def stored(self, partition: Partition) -> int:
+        """Where the leader's log ends, whoever may read that far."""
+        found = await self._cluster.list_offsets({partition.place: LATEST}, read_committed=False)
+        return found[partition.place][0]
+
+    async def parting(self, partition: Partition, at: Position) -> int | None:
+        """Ask the leader where its log parts from one that was read up to ``at``; None: nowhere (kafka 13.3)."""
         if at.b < 0:
-            return
+            return None
         found = await self._cluster.epoch_end(partition.place, at.b)
-        if found is not None and 0 <= found[1] < at.a:
-            partition.refuse_truncated(at, found[1])
+        if found is None:
+            return None
+        epoch, end = found
+        if 0 <= end < at.a:
+            return end
+        if epoch != at.b:
+            # All of that epoch was compacted away before this leader had it; or it was elected twice without being in
+            # sync, and what it holds instead can be told from that by nobody.
+            log.warning(
+                "the leader does not know the epoch of what was read last: fine in a topic that is compacted",
+                topic=str(partition.log),
+                position=format_position("kafka", at),
+                leader_knows=epoch,
+            )
+        return None
 
     async def _first(self, partition: Partition, assignment: Assignment) -> First | None:
         began = assignment.cursor
-        if began is None:
+        if partition.resumes_at is not None:
+            began = Position(partition.resumes_at, -1)
+        elif began is None:
             began = Position(await self._start_offset(partition), -1)
         else:
             _check_within(partition, "the group's offset", began.a)
         if partition.assignment is not assignment:
             return None
         partition.began = began
-        return First(partition.index, Span(partition.log, began, began, 0), assignment.progress)
+        progress = assignment.progress and partition.resumes_at is None
+        return First(partition.index, Span(partition.log, began, began, 0), progress)
 
     async def _start_offset(self, partition: Partition) -> int:
         """Where a log begins for us that neither Coverage nor the group knows."""

@@ -17,7 +17,7 @@ from ...kafka.cluster import Cluster
 from ...kafka.link import Link
 from ...kafka.refusal import is_for_good
 from ...logs import get_logger
-from .partition import Partition
+from .partition import Partition, Stage
 from .settings import KafkaSettings
 
 __all__ = ["Alone", "Group", "Reader"]
@@ -102,7 +102,7 @@ class Group:
     def landed(self, coverage: Coverage) -> None:
         """All of this is durable."""
         for partition in self._reader.partitions:
-            if not partition.was_granted or not self._commits(partition):
+            if not partition.was_granted or partition.stage is Stage.REPLACED or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
             if at is not None and self._told.get(partition.place, partition.committed) != at:

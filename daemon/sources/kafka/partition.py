@@ -8,7 +8,15 @@ from fastwire.position import Coverage, Gap, Log, Position, Span, format_positio
 from ...kafka.link import Link
 from ..base import Assignment, First, LogStopped
 
-__all__ = ["Partition", "Stage"]
+__all__ = ["LogBroken", "Partition", "Stage"]
+
+
+class LogBroken(LogStopped):
+    """The cluster has lost some of what has landed; its log has other records from ``offset`` on, if any."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        self.offset = offset
+        super().__init__(message)
 
 
 class Stage(Enum):
@@ -18,6 +26,7 @@ class Stage(Enum):
     ASSIGNED = "assigned"
     READING = "reading"
     STOPPED = "stopped"
+    REPLACED = "replaced"  # by another log of the same place
 
 
 @dataclass(slots=True, eq=False)
@@ -37,10 +46,17 @@ class Partition:
     log_start: int = -1
     end: int = -1  # of the log, as it was last asked for
     committed: Position | None = None  # what the group has
+    resumes_at: int | None = None  # behind a break
     began: Position | None = None
     link: Link | None = None  # by which it is read
     checked_epoch: int = -1  # of the leader that has confirmed our position
+    refusals: int = 0  # by leaders, one after the other
     error: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it will never be read again."""
+        return self.stage in (Stage.STOPPED, Stage.REPLACED)
 
     @property
     def head(self) -> Position | None:
@@ -54,22 +70,19 @@ class Partition:
         self.assignment = Assignment(self.index, self.log, self.head, self.committed, self.committed is not None)
         return self.assignment
 
-    def resolve_known(self, coverage: Coverage) -> First | None:
-        """What has to be committed before a known log is read on: a declared gap, if any. Raises LogStopped."""
-        at = coverage.end(self.log) or coverage.start(self.log)
-        assert at is not None
-        if 0 <= self.end < at.a:
-            self.refuse_truncated(at, self.end)
-        if self.log_start > at.a:
-            gap = Gap(Position(self.log_start, -1), "the log begins here: what lay before was deleted by retention")
-            return First(self.index, Span(self.log, at, at, 0, gap))
-        return None
+    def gap(self, at: Position) -> First | None:
+        """What has to be committed before a log is read on from ``at``: a declared gap, if it begins later by now."""
+        if self.log_start <= at.a:
+            return None
+        gap = Gap(Position(self.log_start, -1), "the log begins here: what lay before was deleted by retention")
+        return First(self.index, Span(self.log, at, at, 0, gap))
 
-    def refuse_truncated(self, at: Position, end: int) -> None:
-        """Raise LogStopped: the broker holds less than what has landed."""
-        raise LogStopped(
+    def broken(self, at: Position, end: int) -> LogBroken:
+        """What is to be raised where the leader's log ends, or parts from ours, before what has landed."""
+        return LogBroken(
             f"{self.log}: {format_position('kafka', at)} has landed, but the leader's log ends at {end}: records were "
-            "lost by an unclean election, or the log was truncated"
+            "lost by an unclean election, or the log was truncated",
+            end,
         )
 
     def position(self, coverage: Coverage) -> Position:

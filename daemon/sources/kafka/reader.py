@@ -38,10 +38,7 @@ class Reader:
 
     async def describe(self) -> list[tuple[str, int]]:
         """Each topic with the number of its partitions; reads nothing."""
-        await self._source.cluster.refresh(self._settings.topics)
-        self._source.check_topics(patient=False)
-        topics = self._source.cluster.metadata.topics
-        return [(name, len(topics[name].leaders)) for name in self._settings.topics]
+        return await self._source.describe()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         """Yield chunks as they come."""
@@ -118,6 +115,10 @@ class Reader:
 
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
         """They come back, from where they begin: looking is not worth more care."""
+        self._fail(FastwireError(reason))
+
+    def on_diverged(self, index: int, reason: str) -> None:
+        """What was shown is not there any more: say so, and end."""
         self._fail(FastwireError(reason))
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
-from fastwire.kafka.error import REFRESH, BrokerError, Code
-from fastwire.kafka.fetch import Target
-from fastwire.kafka.metadata import NO_ID, Leader, Node, topic_id_text
+from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.question import EARLIEST, LATEST
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
@@ -30,16 +28,17 @@ from ..offers import Offers
 from ..tasks import Tasks
 from .beginning import Beginnings
 from .group import Alone
+from .leaders import AGAIN_S, Leaders
 from .member import group_of
-from .partition import Partition, Stage
+from .partition import LogBroken, Partition, Stage
 from .settings import KafkaSettings
+from .topics import Topics
 
 __all__ = ["KafkaSource"]
 
 TICK_S = 0.05
 CHUNK_AGE_S = 0.1
 MISSING_S = 5.0  # a topic that was just created is not known everywhere at once
-AGAIN_S = 0.1  # before a partition without a leader is tried again, at first
 COMMIT_S = 1.0  # between two commits of offsets to the group
 
 log = get_logger("source")
@@ -71,10 +70,13 @@ class KafkaSource:
         self.level = Level.FREE
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._by_place: dict[tuple[str, int], Partition] = {}
+        self._topics = Topics(settings, self.cluster, self.slots, self.logs, self.partitions)
+        self._coverage = Coverage()  # as we know it
         self._offers = Offers(events, self.logs)
         self._beginnings = Beginnings(settings, self.cluster)
         self._tasks = Tasks(lambda fault: self._refuse(SourceFailed(fault)))
+        self._leaders = Leaders(self, self.cluster, settings.topics, self._beginnings, self._tasks)
+        self._touched: set[int] = set()  # partitions that unfinished answers speak of
         self._group = group_of(self, settings, self.cluster) if grouped else Alone(self)
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
@@ -85,11 +87,8 @@ class KafkaSource:
         self._failed = False
         self._unreachable_since: float | None = self._loop.time()
         self._unreachable_because = ""
-        self._unplaced: set[int] = set()  # granted, and not read by any link
-        self._placing: asyncio.Task[None] | None = None
-        self._stale = False  # the metadata is known to be old
-        self._asked_at = 0.0
-        self._heads: asyncio.Future[dict[int, Position]] = self._loop.create_future()
+        self._heads: dict[int, Position] = {}
+        self._found_heads = asyncio.Event()
         self._assigned = asyncio.Event()  # the group has given us something, or nothing
         self._reconnects: Counter[str] = Counter()
 
@@ -97,14 +96,15 @@ class KafkaSource:
 
     async def start(self, coverage: Coverage) -> None:
         """See ``Source.start``."""
+        self._coverage = coverage
         self._tick()
         backoff = Backoff()
         began = self._loop.time()
         while True:
             try:
                 await self.cluster.refresh(self.settings.topics)
-                self.check_topics(patient=self._loop.time() - began < MISSING_S)
-                self._add_partitions(late=False)
+                self._topics.check(patient=self._loop.time() - began < MISSING_S)
+                self._topics.add(coverage, late=False)
                 await self._ask_offsets(self.partitions)
                 break
             except SourceFailed:
@@ -118,8 +118,9 @@ class KafkaSource:
                 delay = backoff.next()
                 log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
-        self._asked_at = self._loop.time()
-        self._heads.set_result({one.index: one.head for one in self.partitions if one.head is not None})
+        self._leaders.asked_at = self._loop.time()
+        self._heads.update({one.index: one.head for one in self.partitions if one.head is not None})
+        self._found_heads.set()
         for topic in self.settings.topics:
             log.info("topic found", topic=topic, partitions=len(self.cluster.metadata.topics[topic].leaders))
         self._tasks.run(self._group.run(), f"group {self.settings.group}")
@@ -137,6 +138,7 @@ class KafkaSource:
 
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
         """See ``Source.grant``."""
+        self._coverage = coverage
         granted = []
         for assignment in assignments:
             partition = self.partitions[assignment.index]
@@ -147,12 +149,12 @@ class KafkaSource:
             partition.stage = Stage.READING
             partition.session += 1
             self.slots.attach(partition.index, partition.position(coverage), partition.session)
-            self._unplaced.add(partition.index)
+            self._leaders.place(partition)
         self._group.granted(granted, coverage)
-        self._place_soon()
 
     def landed(self, coverage: Coverage) -> None:
         """See ``Source.landed``."""
+        self._coverage = coverage
         self._group.landed(coverage)
 
     def void(self) -> None:
@@ -185,7 +187,8 @@ class KafkaSource:
         """See ``Source.heads``."""
         # What others have confirmed is told from what nobody has by our first assignment.
         await self._assigned.wait()
-        return await asyncio.shield(self._heads)
+        await self._found_heads.wait()
+        return self._heads
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``."""
@@ -197,8 +200,12 @@ class KafkaSource:
         except FastwireError as exc:
             log.debug("cannot ask for the group's offsets", error=str(exc))
             return open_
-        nowhere = (-1, -1)
-        return [index for index in open_ if committed.get(self.partitions[index].place, nowhere)[0] < heads[index].a]
+        return [
+            index
+            for index, one in ((index, self.partitions[index]) for index in open_)
+            # What was committed before a break says nothing of the log behind it.
+            if one.resumes_at is not None or committed.get(one.place, (-1, -1))[0] < heads[index].a
+        ]
 
     @property
     def unreachable_since(self) -> float | None:
@@ -268,15 +275,12 @@ class KafkaSource:
             if partition.assignment is not None and not self._offers.withdraw(partition.assignment):
                 self._offers.revoke(partition.index, reason)
             partition.assignment = None
-            partition.stage = Stage.STOPPED if partition.stage is Stage.STOPPED else Stage.IDLE
+            if not partition.over:
+                partition.stage = Stage.IDLE
 
     def refuse(self, error: FastwireError) -> None:
         """The group does not take us, and never will."""
         self._refuse(SourceFailed(f"{self.settings.url}: {error}"))
-
-    def partition_at(self, place: tuple[str, int]) -> Partition | None:
-        """The partition of a topic and number, in the topic's latest incarnation."""
-        return self._by_place.get(place)
 
     # --- what links tell
 
@@ -311,13 +315,7 @@ class KafkaSource:
         if self._metrics is not None:
             self._metrics.reconnected(word)
             self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
-        self._stale = True
-        for partition in self.partitions:
-            if partition.link is link:
-                partition.link = None
-                if partition.granted:
-                    self._unplaced.add(partition.index)
-        self._place_soon()
+        self._leaders.lost(link)
 
     def on_corrupt(self, batch: CorruptBatch) -> None:
         """A batch cannot be decoded, and is not to be put aside, or has no end that could be believed."""
@@ -327,11 +325,16 @@ class KafkaSource:
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
         """A Fetch answer is through."""
+        if self._closing:
+            return
         link.fetcher.done(fetched.correlation_id)
-        for index in self.slots.take_dirty():
+        touched, self._touched = self._touched.union(self.slots.take_dirty()), set()
+        for index in touched:
             partition = self.partitions[index]
             if partition.granted and partition.link is link:
                 self._told(partition, self.slots.told(index), fetched)
+            elif partition.granted and partition.link is not None:
+                self._touched.add(index)  # by an answer that is not through
         if not self.holding:
             link.pump()
 
@@ -339,92 +342,66 @@ class KafkaSource:
         """Look at what an answer says of one partition (kafka 9.5)."""
         partition.log_start = max(partition.log_start, told.log_start)
         if told.error == Code.NONE:
+            partition.refusals = 0
             if told.diverging >= 0:
-                self._reconsider(partition, "the leader's log has parted from what was read")
+                self.part(partition, told.diverging)
             return
         partition.error = str(BrokerError(told.error, str(partition.log)))
         if told.error == Code.OFFSET_OUT_OF_RANGE:
-            self._reconsider(partition, "the position lies outside of the log")
+            self._leaders.forget(partition)
+            self._tasks.run(self._look_outside(partition, partition.session), "position")
         elif told.error in (Code.TOPIC_AUTHORIZATION_FAILED, Code.UNSUPPORTED_COMPRESSION_TYPE):
             self._stop(partition, partition.error)
         else:
-            if told.error in REFRESH:
-                leader = Leader(told.leader, told.leader_epoch)
-                nodes = [Node(*node) for node in fetched.nodes]
-                self._stale |= told.leader < 0 or not self.cluster.metadata.lead(*partition.place, leader, nodes)
-            self._unlink(partition)
-            self._unplaced.add(partition.index)
-            self._place_soon()
+            self._leaders.refused(partition, told, fetched)
 
     # --- leaders
 
-    def _place_soon(self) -> None:
-        if self._unplaced and not self._closing and (self._placing is None or self._placing.done()):
-            self._placing = self._tasks.run(self._place(), "leaders")
-
-    async def _place(self) -> None:
-        """Give each partition that is read to its leader's connection, however long that takes."""
-        backoff = Backoff(first_s=AGAIN_S)
-        while self._unplaced:
-            try:
-                if self._stale:
-                    await self.cluster.refresh(self.settings.topics)
-                    self._stale = False
-                    self._asked_at = self._loop.time()
-                    self.follow_topics()
-            except FastwireError as exc:
-                self._unreachable_because = str(exc)
-                log.debug("cannot ask for leaders", error=str(exc))
-            failed = False
-            for index in tuple(self._unplaced):
-                partition = self.partitions[index]
-                self._unplaced.discard(index)
-                if not partition.granted:
-                    continue
-                try:
-                    await self._place_one(partition)
-                except LogStopped as exc:
-                    self._stop(partition, str(exc))
-                except FastwireError as exc:
-                    partition.error = str(exc)
-                    self._unplaced.add(index)
-                    failed = self._stale = True
-            if failed:
-                delay = backoff.next()
-                log.debug("partitions without a leader", partitions=len(self._unplaced), retry_s=round(delay, 3))
-                await asyncio.sleep(delay)
-
-    async def _place_one(self, partition: Partition) -> None:
-        place = partition.place
-        link = await self.cluster.leader("fetch", place)
-        epoch = self.cluster.metadata.topics[place[0]].leaders[place[1]].epoch
-        position = self.slots.position(partition.index)
-        if epoch > partition.checked_epoch and position.b >= 0:
-            found = await self.cluster.epoch_end(place, position.b)
-            if found is not None and 0 <= found[1] < position.a:
-                self._reconsider(partition, "the new leader's log has parted from what was read")
-                return
-        if not partition.granted:
-            return
-        partition.checked_epoch = max(epoch, partition.checked_epoch)
-        partition.link = link
-        partition.error = ""
-        link.fetcher.add(Target(partition.index, place[0], partition.topic_id, place[1], epoch, partition.session))
+    def placed(self, link: Link) -> None:
+        """A connection has one more partition to read."""
         if not self.holding:
             link.pump()
 
-    def _unlink(self, partition: Partition) -> None:
-        if partition.link is not None:
-            partition.link.fetcher.drop(partition.index)
-            partition.link = None
+    def cannot_ask(self, error: FastwireError) -> None:
+        """No broker says who leads."""
+        self._unreachable_because = str(error)
+        log.debug("cannot ask for leaders", error=str(error))
 
     def _detach(self, partition: Partition) -> None:
         """Nothing that still comes of this partition counts."""
         if partition.granted:
             self.slots.detach(partition.index)
-        self._unlink(partition)
-        self._unplaced.discard(partition.index)
+        self._leaders.forget(partition)
         partition.granted = False
+
+    async def _look_outside(self, partition: Partition, session: int) -> None:
+        """The leader has not got what comes next for us: not yet deleted by retention, or lost."""
+        try:
+            stored = await self._beginnings.stored(partition)
+        except FastwireError as exc:
+            log.debug("cannot ask where a log ends", topic=str(partition.log), error=str(exc))
+            await asyncio.sleep(AGAIN_S)
+            stored = -1
+        if not partition.granted or partition.session != session:
+            return
+        if stored < 0:
+            self._leaders.old = True
+            self._leaders.place(partition)
+        elif stored < self.slots.position(partition.index).a:
+            self.part(partition, stored)
+        else:
+            self._reconsider(partition, "the position lies before the log")
+
+    def part(self, partition: Partition, end: int) -> None:
+        """The leader's log ends at ``end``, or parts there from what was read: that must not land."""
+        at = self.slots.position(partition.index)
+        reason = f"{partition.log} was read up to {format_position('kafka', at)}, the leader's log parts at {end}"
+        if partition.position(self._coverage).a >= at.a:
+            self._reconsider(partition, reason)  # nothing of it waits for a commit
+            return
+        self.slots.detach(partition.index)
+        self._leaders.forget(partition)
+        self.events.on_diverged(partition.index, reason)
 
     def _reconsider(self, partition: Partition, reason: str) -> None:
         """Give the log back, and take it again with a look at where it begins and ends."""
@@ -434,7 +411,7 @@ class KafkaSource:
 
     def _stop(self, partition: Partition, why: str) -> None:
         """Give this log up; the others go on."""
-        if partition.stage is Stage.STOPPED:
+        if partition.over:
             return
         partition.stage = Stage.STOPPED
         partition.error = why
@@ -445,52 +422,35 @@ class KafkaSource:
 
     # --- topics
 
-    def check_topics(self, *, patient: bool) -> None:
-        """Raise BrokerError for a topic with an error; SourceFailed for a missing one, unless ``patient``."""
-        for name in self.settings.topics:
-            topic = self.cluster.metadata.topics.get(name)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
-            if code == Code.UNKNOWN_TOPIC_OR_PARTITION and not patient:
-                raise SourceFailed(
-                    f"{self.settings.url}: {name} does not exist; fastwire reads topics and creates none"
-                )
-            if code:
-                raise BrokerError(code, name)
-
-    def _add_partitions(self, *, late: bool) -> list[Partition]:
-        added = []
-        for name in self.settings.topics:
-            topic = self.cluster.metadata.topics[name]
-            for number in sorted(topic.leaders):
-                known = self._by_place.get((name, number))
-                if known is not None and known.topic_id == topic.topic_id:
-                    continue
-                incarnation = "0" if topic.topic_id == NO_ID else topic_id_text(topic.topic_id)
-                log_ = Log("kafka", self.settings.cluster, name, str(number), incarnation)
-                index = self.slots.add(log_)
-                partition = Partition(index, log_, (name, number), topic.topic_id, late=late)
-                self.logs.append(log_)
-                self.partitions.append(partition)
-                self._by_place[name, number] = partition
-                added.append(partition)
-        return added
+    async def describe(self) -> list[tuple[str, int]]:
+        """Ask for each topic with the number of its partitions; reads nothing."""
+        await self.cluster.refresh(self.settings.topics)
+        self._topics.check(patient=False)
+        return [(name, len(self.cluster.metadata.topics[name].leaders)) for name in self.settings.topics]
 
     def follow_topics(self) -> None:
         """Metadata are new: there may be more partitions, or a topic may have been made again."""
-        before = dict(self._by_place)
         try:
-            self.check_topics(patient=True)
+            self._topics.check(patient=True)
         except FastwireError as exc:
             log.debug("topics are not whole at the moment", error=str(exc))
             return
-        added = self._add_partitions(late=True)
-        replaced = [before[one.place] for one in added if one.place in before]
+        added, replaced = self._topics.add(self._coverage, late=True)
         for partition in replaced:
             log.warning("topic was deleted and made again", topic=str(partition.log))
             self._stop(partition, "the topic was deleted and made again; its new incarnation is read as a new log")
+            partition.stage = Stage.REPLACED
         if added:
             log.info("new partitions", partitions=len(added), first=str(added[0].log))
             self._group.topics_changed(added)
+
+    def _replace(self, old: Partition, new: Partition) -> None:
+        """``new`` goes on for ``old`` behind a break: same place, same owner, another log."""
+        self.give_up([old], "the log goes on behind a break")
+        old.stage = Stage.REPLACED
+        if self._heads.pop(old.index, None) is not None and new.resumes_at is not None and old.end > new.resumes_at:
+            self._heads[new.index] = Position(old.end, -1)
+        self.assign([new])
 
     # --- offsets
 
@@ -507,17 +467,15 @@ class KafkaSource:
     async def _offer(self, partitions: Sequence[Partition]) -> None:
         """Find out where these logs stand, and offer them."""
         backoff = Backoff()
-        wanted = [one for one in partitions if one.stage is not Stage.STOPPED]
+        wanted = [one for one in partitions if not one.over]
         while wanted and not self._closing:
             try:
-                if self._stale:
-                    await self.cluster.refresh(self.settings.topics)
-                    self._stale = False
+                await self._leaders.refresh()
                 await self._ask_offsets(wanted)
                 committed = await self._group.committed([one.place for one in wanted])
                 break
             except FastwireError as exc:
-                self._stale = True
+                self._leaders.old = True
                 delay = backoff.next()
                 log.warning("cannot ask for offsets, trying again", error=str(exc), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
@@ -533,8 +491,18 @@ class KafkaSource:
         partition = self.partitions[assignment.index]
         if partition.assignment is not assignment or partition.granted:
             return None
+        newest = self._topics.newest(partition, coverage)
+        if newest is not partition:
+            self._replace(partition, newest)
+            return None
         try:
             return await self._beginnings.resolve(partition, assignment, coverage)
+        except LogBroken as exc:
+            if self.settings.on_truncation == "continue":
+                log.error("reading goes on behind a break", error=str(exc), offset=exc.offset)
+                self._replace(partition, self._topics.go_on(partition, exc.offset))
+            else:
+                self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
         except LogStopped as exc:
             self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
         except FastwireError as exc:
@@ -546,7 +514,7 @@ class KafkaSource:
 
     def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
         partition = self.partitions[index]
-        if partition.stage is Stage.STOPPED:
+        if partition.over:
             return True
         end = coverage.end(partition.log) or coverage.start(partition.log)
         return end is not None and end.a >= head.a
@@ -581,8 +549,8 @@ class KafkaSource:
             # A pipeline without room gets nothing that is merely old.
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
         self._offers.tell()
-        if now - self._asked_at >= self.settings.metadata_age_s and self._heads.done():
-            self._asked_at = now
+        if now - self._leaders.asked_at >= self.settings.metadata_age_s and self._found_heads.is_set():
+            self._leaders.asked_at = now
             self._tasks.run(self._refresh(), "metadata")
 
     async def _refresh(self) -> None:
