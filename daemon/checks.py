@@ -7,7 +7,17 @@ from pathlib import Path
 from shutil import which
 
 from .auth import AuthError, credentials
-from .config import AuthConfig, Config, ConfigError, EncryptionConfig, SinkConfig, SparkConfig, TlsConfig
+from .config import (
+    AuthConfig,
+    Config,
+    ConfigError,
+    EncryptionConfig,
+    SinkConfig,
+    SourceConfig,
+    SparkConfig,
+    SparkSource,
+    TlsConfig,
+)
 from .pulsar.settings import decryptor
 from .tls import client_context
 
@@ -42,15 +52,21 @@ def static_checks(config: Config) -> list[CheckResult]:
     results = []
     for name, pipeline in config.pipelines.items():
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
-        auth, tls = pipeline.source.auth, pipeline.source.tls
-        if auth.given:
-            results.append(_auth(name, auth))
-        if pipeline.source.url.tls:
-            results.append(_tls(name, tls))
-        if pipeline.source.encryption.private_keys:
-            results.append(_encryption(name, pipeline.source.encryption))
+        results += _source(name, pipeline.source)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
+    return results
+
+
+def _source(name: str, source: SourceConfig | SparkSource) -> list[CheckResult]:
+    """Who we are to the brokers, and what files are needed for it."""
+    results = []
+    if source.auth.given:
+        results.append(_auth(name, source.auth))
+    if source.url is not None and source.url.tls:
+        results.append(_tls(name, source.tls))
+    if source.encryption.private_keys:
+        results.append(_encryption(name, source.encryption))
     return results
 
 
@@ -61,7 +77,7 @@ def _job(name: str, job: SparkConfig) -> list[CheckResult]:
         if job.output.format == "dataset"
         else "exactly once in the end: a listing may see part of a batch while it is written"
     )
-    results = [CheckResult(name, "promise", True, promise)]
+    results = [CheckResult(name, "promise", True, promise), *_source(name, job.source)]
     if job.decode.definition is not None:
         path = job.decode.definition
         try:

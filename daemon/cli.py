@@ -19,7 +19,7 @@ from .options import BrokerOptions, refuse, with_broker_options
 
 if TYPE_CHECKING:
     from .checks import CheckResult
-    from .config import Config, ConfigError, PipelineConfig, SparkConfig
+    from .config import Config, ConfigError, PipelineConfig, SourceConfig, SparkConfig, SparkSource
     from .dataset.verify import VerifyReport
 
 __all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "app", "main"]
@@ -176,10 +176,7 @@ def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Che
 
     source, sink = pipeline.source, pipeline.sink
     typer.echo(f"{name}")
-    for topic in source.topics:
-        typer.echo(f"  from     {topic}")
-    if source.topics_pattern is not None:
-        typer.echo(f"  from     all topics that match {source.topics_pattern}, also those that come later")
+    _show_topics(source)
     typer.echo(f"           at {source.url}, subscription {source.subscription} ({source.subscription_type})")
     typer.echo(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
@@ -194,6 +191,13 @@ def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Che
         typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 
 
+def _show_topics(source: "SourceConfig | SparkSource") -> None:
+    for topic in source.topics:
+        typer.echo(f"  from     {topic}")
+    if source.topics_pattern is not None:
+        typer.echo(f"  from     all topics that match {source.topics_pattern}, also those that come later")
+
+
 @app.command()
 def spark(
     config: ConfigPath,
@@ -202,7 +206,7 @@ def spark(
     ] = None,
     dry_run: Annotated[
         int | None,
-        typer.Option("--dry-run", metavar="ROWS", min=1, help="Try this many landed rows, and write nothing."),
+        typer.Option("--dry-run", metavar="ROWS", min=1, help="Try this many rows, and write nothing."),
     ] = None,
     master: Annotated[str | None, typer.Option("--master", help="Where Spark runs; local[*] by default.")] = None,
     conf: Annotated[
@@ -210,7 +214,7 @@ def spark(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Let Spark say what it does.")] = False,
 ) -> None:
-    """Run the jobs on Spark: landed records decoded, bad ones put aside, duplicates dropped, into a table."""
+    """Run the jobs on Spark: records decoded, bad ones put aside, duplicates dropped, into a table."""
     from .config import load_config
     from .logs import configure
     from .spark.job import chosen_jobs, open_session, run_jobs
@@ -240,18 +244,31 @@ def _try_jobs(session: object, jobs: "Mapping[str, SparkConfig]", rows: int) -> 
     for name, job in jobs.items():
         trial = try_job(session, name, job, rows)
         typer.echo(f"{name}")
-        typer.echo(f"  tried    {trial.rows:,} rows of {job.source.dataset}: {trial.bad:,} are bad")
+        typer.echo(f"  tried    {trial.rows:,} rows of {_origin(job.source)}: {trial.bad:,} are bad")
         for reason, count in trial.reasons:
             typer.echo(f"           {count:,} times: {reason}")
         typer.echo(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")
     typer.echo("nothing was written")
 
 
+def _origin(source: "SparkSource") -> str:
+    return str(source.dataset or source.topics_pattern or ", ".join(source.topics))
+
+
 def _show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") -> None:
     from .config import format_duration
 
     typer.echo(f"spark.{name}")
-    typer.echo(f"  from     {job.source.dataset}, {job.decode.format} values")
+    source, values = job.source, f"{job.decode.format} values"
+    if source.dataset is not None:
+        typer.echo(f"  from     {source.dataset}, {values}")
+    else:
+        kept = "no subscription" if source.subscription is None else f"subscription {source.subscription}"
+        _show_topics(source)
+        typer.echo(f"           at {source.url}, {kept}, {values}")
+        typer.echo(f"           start {source.start}, where the checkpoint is new")
+        if source.subscription is None:
+            typer.echo("           the brokers do not know what is still to be read: retention alone keeps it")
     if job.dedupe is not None:
         keys = ", ".join(job.dedupe.key)
         typer.echo(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")

@@ -7,7 +7,7 @@ from fastwire.pulsar.topic import parse_topic
 from fastwire.wire.pool import Pool
 
 from .checks import CheckResult
-from .config import Config, PipelineConfig, SourceConfig
+from .config import Config, SourceConfig
 from .pulsar.quiet import QuietCluster
 from .pulsar.settings import ClientSettings, client_fields
 from .pulsar.topics import Topics
@@ -19,17 +19,16 @@ MEMORY = 16 << 20
 
 
 def check_connections(config: Config) -> list[CheckResult]:
-    """One result for the broker of each pipeline, and one for each of its topics if the broker answers."""
+    """One result for the broker of each pipeline and job, and one for each of its topics if the broker answers."""
     return asyncio.run(_check_all(config))
 
 
 async def _check_all(config: Config) -> list[CheckResult]:
-    found = await asyncio.gather(*(_check(name, pipeline) for name, pipeline in config.pipelines.items()))
+    found = await asyncio.gather(*(_check(name, source) for name, source in config.sources.items()))
     return [result for results in found for result in results]
 
 
-async def _check(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
-    source = pipeline.source
+async def _check(name: str, source: SourceConfig) -> list[CheckResult]:
     describe = _describe_kafka if source.system == "kafka" else _describe_pulsar
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -55,6 +55,41 @@ the configuration is good (--connect asks the brokers, too)
     assert not (tmp_path / "table").exists()
 
 
+def test_check_says_what_a_job_over_brokers_does(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    config, token = tmp_path / "job.toml", tmp_path / "token"
+    config.write_text(
+        f"""\
+[spark.orders]
+source = {{ url = "pulsar://127.0.0.1:1", topics = ["orders"], auth = {{ token_file = "{token}" }} }}
+output = {{ path = "{tmp_path}/table", quarantine = "{tmp_path}/bad", checkpoint = "{tmp_path}/c" }}
+"""
+    )
+    code, out, _ = run("check", config)
+    assert code == 1
+    assert f"  auth     FAILED: cannot read the token file {token}: No such file or directory" in out
+    token.write_text("abc")
+    code, out, _ = run("check", config)
+    assert code == 0
+    assert (
+        out
+        == f"""\
+spark.orders
+  from     persistent://public/default/orders
+           at pulsar://127.0.0.1:1, no subscription, none values
+           start earliest, where the checkpoint is new
+           the brokers do not know what is still to be read: retention alone keeps it
+  into     {tmp_path}/table (dataset), bad rows into {tmp_path}/bad
+  runs     when started, until all is read
+  promise  exactly once: rows and the number of the batch are one commit
+  auth     token found
+the configuration is good (--connect asks the brokers, too)
+"""
+    )
+    code, out, _ = run("check", config, "--connect")
+    assert code == 1
+    assert "  broker   FAILED: " in out
+
+
 @pytest.mark.parametrize(("content", "said"), [(None, "No such file or directory"), (b"", "is empty")])
 def test_check_looks_at_the_schema(
     run: Run,  # noqa: F811

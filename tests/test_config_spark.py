@@ -76,7 +76,10 @@ output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_c
     assert problems(text) == [
         'f.toml:1: spark."a b": a name holds letters, digits and _ . - only',
         'f.toml:1: spark."a b".output: is required: { path = "…", quarantine = "…", checkpoint = "…" }',
-        'f.toml:2: spark."a b".source.dataset: is required: the folder of a dataset that the daemon lands',
+        (
+            'f.toml:2: spark."a b".source: holds neither dataset, the folder of a dataset that the daemon lands, nor '
+            "url, the brokers"
+        ),
         'f.toml:2: spark."a b".source.max_files: must be at least 1, not 0',
         'f.toml:2: spark."a b".source.dataste: unknown key, did you mean "dataset"?',
         (
@@ -111,6 +114,112 @@ output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_c
         'f.toml:23: spark.c.dedupe.watermark: is required: how late the second copy may come, such as "1 hour"',
         'f.toml:24: spark.c.output.compression: parquet has no compression "zip", did you mean "gzip"?',
         "f.toml:24: spark.c.output.path: is the folder of output.path of job b, too",
+    ]
+
+
+DIRECT = """\
+[spark.orders.source]
+url = "pulsar+ssl://broker"
+topics = ["orders"]
+group = "spark"
+start = "2026-01-02T03:00:00Z"
+auth = { token_file = "token" }
+tls = { verify = false }
+encryption = { private_keys = { a = "/keys/a.pem" } }
+
+[spark.orders.output]
+path = "/lake/orders"
+quarantine = "/lake/bad"
+checkpoint = "/lake/_chk"
+"""
+
+
+def test_brokers_as_a_source() -> None:
+    config = parsed(DIRECT)
+    source = config.spark["orders"].source
+    assert (source.dataset, source.subscription, source.max_records) == (None, "spark", 5_000_000)
+    assert (source.topics, source.on_data_loss) == (("persistent://public/default/orders",), "stop")
+    assert source.access == {
+        "auth.token_file": str(Path("token").absolute()),
+        "tls.verify": "false",
+        "encryption.private_keys": '{"a": "/keys/a.pem"}',
+    }
+    assert (
+        parsed(DIRECT.replace('start = "2026-01-02T03:00:00Z"\n', "")).spark["orders"].source.start.kind == "earliest"
+    )
+    # `check --connect` asks its brokers as it asks those of a pipeline.
+    assert config.sources.keys() == {"spark.orders"}
+    assert config.sources["spark.orders"].topics == source.topics
+
+
+@pytest.mark.parametrize(
+    ("auth", "problem"),
+    [
+        ('{ token = "abc" }', "auth.token: would travel to all executors in clear text: use token_file"),
+        ('{ token = "env:TOKEN" }', None),
+        (
+            '{ user = "u", password = "abc" }',
+            "auth.password: would travel to all executors in clear text: use password_file",
+        ),
+        (
+            '{ oauth2 = { issuer_url = "https://i", client_id = "c", client_secret = "abc" } }',
+            "auth.oauth2.client_secret: would travel to all executors in clear text: use client_secret_file",
+        ),
+    ],
+)
+def test_secrets_are_files(auth: str, problem: str | None) -> None:
+    text = DIRECT.replace('{ token_file = "token" }', auth)
+    if problem is None:
+        assert parsed(text).spark["orders"].source.access["auth.token"] == "env:TOKEN"
+    else:
+        assert problems(text) == [f"f.toml:6: spark.orders.source.{problem}"]
+
+
+def test_all_mistakes_of_sources() -> None:
+    text = """\
+[spark.a]
+source = { dataset = "/data/a", topics = ["t"], group = "g" }
+[spark.b]
+source = { url = "kafka://h", dataset = "/data/b", topics = ["a b"], subscription = "s", group = "s", listner = "x" }
+[spark.c]
+source = { url = "pulsar://h", start = { "t-partition-0" = "1:2" }, columns = ["key", "nokey"], isolation = "x" }
+decode = { format = "json", schema = "s" }
+[spark.d]
+source = { url = "kafka://h", topics = ["t"], auth = { user = "u" }, tls = {}, columns = ["ledger"] }
+[spark.e]
+source = {}
+"""
+    text = "".join(
+        line
+        + (
+            f'output = {{ path = "/{line[7]}1", quarantine = "/{line[7]}2", checkpoint = "/{line[7]}3" }}\n'
+            if line[0] == "["
+            else ""
+        )
+        for line in text.splitlines(keepends=True)
+    )
+    assert [each.removeprefix("f.toml:") for each in problems(text)] == [
+        "3: spark.a.source.group: is about brokers: url is missing",
+        "3: spark.a.source.topics: is about brokers: url is missing",
+        "6: spark.b.source.dataset: is about what has landed, and url stands here: the brokers are read directly",
+        "6: spark.b.source.group: is an alias of subscription, which stands here too",
+        "6: spark.b.source.topics[0]: topic 'a b': a name has up to 249 letters, digits and . _ - only",
+        "6: spark.b.source.listner: unknown key",
+        '9: spark.c.source.columns: lacks "value", which is decoded',
+        (
+            "9: spark.c.source.topics: is required: the names of the topics, such as "
+            '["persistent://public/default/orders"], or topics_pattern'
+        ),
+        "9: spark.c.source.isolation: is of no use with pulsar: it is a key for kafka",
+        '9: spark.c.source.start: must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job',
+        '9: spark.c.source.columns[1]: "nokey" is not a column, did you mean "key"?',
+        "13: spark.d.source.tls: needs an encrypted connection: kafka+ssl:// in url",
+        "13: spark.d.source.auth.user: needs password or password_file",
+        '13: spark.d.source.columns[0]: records of kafka have no "ledger"',
+        (
+            "16: spark.e.source: holds neither dataset, the folder of a dataset that the daemon lands, nor url, "
+            "the brokers"
+        ),
     ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.position import PULSAR_EARLIEST, Position
-from fastwire_daemon.spark.offsets import OffsetError, Offsets, read_offsets
+from fastwire_daemon.spark.offsets import OffsetError, Offsets, behind, read_offsets
 from fastwire_daemon.spark.planning import pieces, share
 from fastwire_daemon.spark.ranges import Partition
 
@@ -32,6 +32,18 @@ def test_golden() -> None:
     )
     assert json.dumps(found.document()) == GOLDEN
     assert read_offsets(json.loads(GOLDEN), "pulsar") == found
+
+
+def test_how_many_partitions_are_behind() -> None:
+    def text(**positions: int) -> str:
+        return json.dumps(
+            Offsets("pulsar", {Partition(t, -1): Position(1, b) for t, b in positions.items()}).document()
+        )
+
+    assert behind(text(a=1, b=2, c=3), text(a=1, b=5, c=3, d=0)) == 2
+    assert behind(text(a=1), text(a=1)) == 0
+    assert behind(text(a=1), None) is None
+    assert behind('{"logOffset":0}', '{"logOffset":1}') is None
 
 
 @given(offsets)

@@ -3,21 +3,11 @@
 :func:`load_config` reads a file, :func:`parse_config` a text; both raise :class:`ConfigError`, which exits with 78.
 """
 
+from .access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
 from .address import HttpAddress, parse_url
 from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
-from .model import (
-    AuthConfig,
-    Config,
-    DaemonConfig,
-    EncryptionConfig,
-    OAuth2Config,
-    PipelineConfig,
-    RollConfig,
-    SinkConfig,
-    SourceConfig,
-    TlsConfig,
-)
+from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig
 from .problem import ConfigError, Problem
 from .reading import load_config, parse_config, parse_source
 from .schema import json_schema

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fastwire.columns.schema import COLUMNS
 
+from .access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
 from .fields import (
     DATASET_TYPES,
     PLAIN_TYPES,
@@ -21,18 +22,7 @@ from .fields import (
     sink_kind,
 )
 from .machine import cores
-from .model import (
-    AuthConfig,
-    Config,
-    DaemonConfig,
-    EncryptionConfig,
-    OAuth2Config,
-    PipelineConfig,
-    RollConfig,
-    SinkConfig,
-    SourceConfig,
-    TlsConfig,
-)
+from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig
 from .problem import ConfigError, Problem
 from .spark import SPARK_REQUIRED, SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource, check_spark
 from .systems import PULSAR, System, system_of
@@ -122,17 +112,21 @@ class _Reading:
             self._problem(path, message)
 
     def config(self) -> Config:
-        self._rename_group()
         for name, source, sink in self._pipelines():
             self._check_name("pipelines", name)
-            self._check_source(("pipelines", name, "source"), source)
+            self._rename_group(("pipelines", name, "source"), source)
+            self._check_source(("pipelines", name, "source"), source, sink)
             self._check_sink(("pipelines", name, "sink"), sink)
         self._check_shared_paths()
         jobs = self._tree.get("spark")
         if isinstance(jobs, dict):
-            for name in jobs:
-                self._check_name("spark", name)
             check_spark(jobs, self._problem)
+            for name, job in jobs.items():
+                self._check_name("spark", name)
+                brokers = job.get("source") if isinstance(job, dict) else None
+                if isinstance(brokers, dict) and "url" in brokers:
+                    self._rename_group(("spark", name, "source"), brokers)
+                    self._check_source(("spark", name, "source"), brokers, brokers)
         config = self._validated()
         if config is not None:
             self._check_memory(config)
@@ -156,18 +150,17 @@ class _Reading:
         if not name or not all(letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in name):
             self._problem((what, name), "a name holds letters, digits and _ . - only")
 
-    def _rename_group(self) -> None:
-        for name, source, _ in self._pipelines():
-            if "group" not in source:
-                continue
-            path: KeyPath = ("pipelines", name, "source")
-            if "subscription" in source:
-                self._problem((*path, "group"), "is an alias of subscription, which stands here too")
-            source.setdefault("subscription", source["group"])
-            del source["group"]
-            self._lines = {(*path, "subscription"): self._line((*path, "group")), **self._lines}
+    def _rename_group(self, path: KeyPath, source: dict[str, Any]) -> None:
+        if "group" not in source:
+            return
+        if "subscription" in source:
+            self._problem((*path, "group"), "is an alias of subscription, which stands here too")
+        source.setdefault("subscription", source["group"])
+        del source["group"]
+        self._lines = {(*path, "subscription"): self._line((*path, "group")), **self._lines}
 
-    def _check_source(self, path: KeyPath, source: dict[str, Any]) -> None:
+    def _check_source(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
+        """``chooser`` is the table that may hold ``columns``."""
         url, auth, tls = str(source.get("url", "")), source.get("auth"), source.get("tls")
         if isinstance(tls, dict):
             plain, encrypted = system_of(url).schemes
@@ -184,20 +177,20 @@ class _Reading:
                 self._problem((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
         self._check_topics(path, source)
         self._check_system(path, source)
+        self._check_columns((*path[:-1], "source" if chooser is source else "sink", "columns"), source, chooser)
 
     def _check_system(self, path: KeyPath, source: dict[str, Any]) -> None:
         system = system_of(source.get("url", ""))
         for other, keys in _ONLY_OF.items():
             for key in sorted(keys & source.keys()) if other != system.name else ():
                 self._problem((*path, key), f"is of no use with {system.name}: it is a key for {other}")
-        sink = self._tree["pipelines"][path[1]].get("sink")
-        columns = sink.get("columns") if isinstance(sink, dict) else None
+
+    def _check_columns(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
+        system, columns = system_of(source.get("url", "")), chooser.get("columns")
         own = {column.name for column in COLUMNS[system.name]}
         for index, name in enumerate(columns if isinstance(columns, list) else ()):
             if isinstance(name, str) and name not in own and name in _ALL_COLUMNS:
-                self._problem(
-                    ("pipelines", path[1], "sink", "columns", index), f'records of {system.name} have no "{name}"'
-                )
+                self._problem((*path, index), f'records of {system.name} have no "{name}"')
 
     def _check_auth(self, path: KeyPath, auth: dict[str, Any]) -> None:
         if not auth:
@@ -233,7 +226,7 @@ class _Reading:
 
     def _check_topics(self, path: KeyPath, source: dict[str, Any]) -> None:
         topics = source.get("topics")
-        given = isinstance(self._tree["pipelines"][path[1]].get("source"), dict)
+        given = isinstance(self._tree[str(path[0])][path[1]].get("source"), dict)
         if given and "topics" not in source and "topics_pattern" not in source:
             self._problem((*path, "topics"), _REQUIRED["topics"])
         if "topics" in source and "topics_pattern" in source:
@@ -428,6 +421,10 @@ def _table_of(path: KeyPath) -> type[BaseModel] | None:
         ("pipelines", "*", "sink", "roll"): RollConfig,
         ("spark", "*"): SparkConfig,
         ("spark", "*", "source"): SparkSource,
+        ("spark", "*", "source", "auth"): AuthConfig,
+        ("spark", "*", "source", "auth", "oauth2"): OAuth2Config,
+        ("spark", "*", "source", "tls"): TlsConfig,
+        ("spark", "*", "source", "encryption"): EncryptionConfig,
         ("spark", "*", "decode"): SparkDecode,
         ("spark", "*", "dedupe"): SparkDedupe,
         ("spark", "*", "output"): SparkOutput,
@@ -440,7 +437,7 @@ def _table_of(path: KeyPath) -> type[BaseModel] | None:
 def _known_keys(path: KeyPath) -> list[str]:
     table = _table_of(path)
     keys = [field.alias or name for name, field in table.model_fields.items()] if table else []
-    if table is SourceConfig:
+    if table in (SourceConfig, SparkSource):
         keys.append("group")
     return [key for key in keys if key != "options"]
 

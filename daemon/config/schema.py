@@ -25,7 +25,11 @@ def json_schema() -> dict[str, Any]:
                 properties[key]["description"] = text
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fastwire configuration"}
     source, sink = schema["$defs"]["SourceConfig"], schema["$defs"]["SinkConfig"]
-    source["properties"]["group"] = {**source["properties"]["subscription"], "description": "Alias of subscription."}
+    of_job = schema["$defs"]["SparkSource"]
+    for table_schema in (source, of_job):
+        properties = table_schema["properties"]
+        properties["group"] = {**properties["subscription"], "description": "Alias of subscription."}
+    of_job["oneOf"] = [{"required": ["dataset"]}, {"required": ["url"]}]
     schema["anyOf"] = [{"required": ["pipelines"]}, {"required": ["spark"]}]
     source["required"].remove("subscription")
     source["allOf"] = [

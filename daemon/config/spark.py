@@ -1,13 +1,29 @@
-"""``[spark.NAME]``: a job on Spark from a landed dataset into a table, and what must hold between its keys."""
+"""``[spark.NAME]``: a job on Spark from a landed dataset or from brokers into a table; what must hold between keys."""
 
+import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
-from .fields import Count, FolderPath, Natural, Switch, Text, check_compression
+from .access import AuthConfig, EncryptionConfig, TlsConfig
+from .fields import (
+    Column,
+    Count,
+    FolderPath,
+    Natural,
+    Pattern,
+    Start,
+    Switch,
+    Text,
+    Topic,
+    Url,
+    check_compression,
+    parse_start,
+)
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -50,6 +66,12 @@ def _level(value: object) -> str:
     return value
 
 
+def _start(value: object) -> Start:
+    if isinstance(value, Mapping):
+        raise ValueError('must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job')
+    return parse_start(value)
+
+
 Trigger = Annotated[
     float | None,
     PlainValidator(_trigger),
@@ -62,16 +84,62 @@ Lateness = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["1 hour", "1h"]}),
 ]
+JobStart = Annotated[
+    Start, PlainValidator(_start), PlainSerializer(str, when_used="json"), WithJsonSchema({"type": "string"})
+]
 Level = Annotated[str, PlainValidator(_level), WithJsonSchema({"type": "string", "pattern": f"^{_COLUMN.pattern}$"})]
 
 
 class SparkSource(Table):
-    """Where the job reads."""
+    """Where the job reads: a dataset that has landed, or the brokers themselves."""
 
-    dataset: FolderPath
+    dataset: FolderPath | None = None
     """The folder of a Parquet dataset that the daemon lands."""
     max_files: Count = 100
-    """Most files that one batch reads."""
+    """Most files of the dataset that one batch reads."""
+    url: Url | None = None
+    """Instead of a dataset: the brokers, which Spark's executors read in parallel."""
+    topics: tuple[Topic, ...] = ()
+    """Topics by name; a partitioned topic stands for all its partitions."""
+    topics_pattern: Pattern | None = None
+    """Instead of topics: those of one namespace whose names match, also those that come later."""
+    subscription: Text | None = None
+    """By its cursor the brokers keep what the job has not read; without it retention decides. `group` is an alias."""
+    start: JobStart = Start("earliest")
+    """Where the first batch of a new checkpoint begins."""
+    max_records: Count = 5_000_000
+    """About how many records one batch reads at most."""
+    min_partitions: Count | None = None
+    """Ranges of topics are split until a batch has about so many tasks."""
+    columns: tuple[Column, ...] | None = None
+    """Columns to read; what says where a record is comes in any case. By default all but headers and rare ones."""
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """Whether records of aborted transactions are left out (Kafka only)."""
+    on_data_loss: Literal["stop", "continue"] = "stop"
+    """What to do when the brokers have deleted what the job has not read: end, or log it and go on."""
+    auth: AuthConfig = AuthConfig()
+    tls: TlsConfig = TlsConfig()
+    encryption: EncryptionConfig = EncryptionConfig()
+
+    @property
+    def access(self) -> dict[str, str]:
+        """What stands in auth, tls and encryption, by dotted names, as texts; paths are absolute."""
+        tables = {"auth": self.auth, "tls": self.tls, "encryption": self.encryption}
+        return dict(pair for name, table in tables.items() for pair in _texts(name, table))
+
+
+def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, BaseModel):
+        for name in sorted(value.model_fields_set):
+            yield from _texts(f"{path}.{name}", getattr(value, name))
+    elif isinstance(value, dict):
+        yield path, json.dumps({name: os.path.abspath(file) for name, file in value.items()})
+    elif isinstance(value, Path):
+        yield path, os.path.abspath(value)
+    elif isinstance(value, SecretStr):
+        yield path, value.get_secret_value()
+    else:
+        yield path, str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class SparkDecode(Table):
@@ -125,12 +193,11 @@ class SparkConfig(Table):
     dedupe: SparkDedupe | None = None
     output: SparkOutput
     trigger: Trigger = None
-    """available-now ends when everything landed is read; a time is the pause between two batches."""
+    """available-now ends when everything that is there is read; a time is the pause between two batches."""
 
 
 SPARK_REQUIRED: Mapping[str, str] = {
-    "source": 'is required: the landed dataset, such as { dataset = "/data/orders" }',
-    "dataset": "is required: the folder of a dataset that the daemon lands",
+    "source": 'is required: { dataset = "/data/orders" } of the daemon, or { url = "pulsar://…", topics = ["…"] }',
     "output": 'is required: { path = "…", quarantine = "…", checkpoint = "…" }',
     "path": "is required: the folder of the table",
     "quarantine": "is required: the folder of the table of bad rows",
@@ -155,6 +222,8 @@ def check_spark(jobs: Mapping[str, Any], tell: Tell) -> None:
             continue
         path: KeyPath = ("spark", name)
         source, decode, output = (_table(job, key) for key in ("source", "decode", "output"))
+        if isinstance(job.get("source"), dict):
+            _check_source((*path, "source"), source, decode, tell)
         _check_decode((*path, "decode"), decode, tell)
         _check_output((*path, "output"), output, tell)
         _check_folders(path, source, output, taken, tell)
@@ -166,6 +235,35 @@ def check_spark(jobs: Mapping[str, Any], tell: Tell) -> None:
 def _table(job: Mapping[str, Any], key: str) -> dict[str, Any]:
     table = job.get(key)
     return table if isinstance(table, dict) else {}
+
+
+# Of a source: what is about brokers. The rest of it is looked at as in a pipeline.
+_OF_BROKERS = SparkSource.model_fields.keys() - {"dataset", "max_files", "url"} | {"group"}
+_BY_FILE = {
+    ("token",): "token_file",
+    ("password",): "password_file",
+    ("oauth2", "client_secret"): "client_secret_file",
+}
+
+
+def _check_source(path: KeyPath, source: Mapping[str, Any], decode: Mapping[str, Any], tell: Tell) -> None:
+    if "url" not in source:
+        if "dataset" not in source and not _OF_BROKERS & source.keys():
+            tell(path, "holds neither dataset, the folder of a dataset that the daemon lands, nor url, the brokers")
+        for key in sorted(_OF_BROKERS & source.keys()):
+            tell((*path, key), "is about brokers: url is missing")
+        return
+    for key in sorted({"dataset", "max_files"} & source.keys()):
+        tell((*path, key), "is about what has landed, and url stands here: the brokers are read directly")
+    for names, instead in _BY_FILE.items():
+        value: Any = source.get("auth")
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, str) and not value.startswith(("file:", "env:")):
+            tell((*path, "auth", *names), f"would travel to all executors in clear text: use {instead}")
+    columns = source.get("columns")
+    if isinstance(columns, list) and "value" not in columns and decode.get("format", "none") != "none":
+        tell((*path, "columns"), 'lacks "value", which is decoded')
 
 
 def _check_decode(path: KeyPath, decode: Mapping[str, Any], tell: Tell) -> None:

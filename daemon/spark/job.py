@@ -12,9 +12,11 @@ from typing import Any
 from ..config import Config, ConfigError, Problem, SparkConfig
 from ..errors import ConfigurationRefused
 from ..logs import get_logger
+from .failure import cause
+from .offsets import behind
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
-from .source import stream_landed
+from .source import stream_rows
 
 __all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
 
@@ -89,7 +91,7 @@ class RunningJob:
     """One query. ``finished`` counts the batches that are in their tables."""
 
     def __init__(self, session: Any, name: str, job: SparkConfig) -> None:
-        plan = plan_job(session, stream_landed(session, job.source), name, job)
+        plan = plan_job(session, stream_rows(session, name, job.source), name, job)
         self.name = name
         self.finished = 0
         self._job = job
@@ -155,12 +157,18 @@ class RunningJob:
 
 
 def figures(progress: Any, counts: BatchCounts, now: float) -> dict[str, Any]:
-    """What a batch did: rows in, out, bad, duplicates and late; ``lag_seconds`` is the age of its newest record."""
+    """What a batch did: rows in, out, bad, duplicates and late.
+
+    ``lag_seconds`` is the age of its newest record, ``behind`` the number of partitions that go on after it.
+    """
     fields: dict[str, Any] = {"batch": progress["batchId"], "rows_in": progress["numInputRows"]}
     fields |= {"rows_out": counts.rows_out, "bad": counts.bad, "files": counts.files, "bytes": counts.nbytes}
     operators = progress["stateOperators"]
     fields["late"] = sum(each["numRowsDroppedByWatermark"] for each in operators)
     fields["duplicates"] = sum(dict(each["customMetrics"]).get("numDroppedDuplicateRows", 0) for each in operators)
+    for source in progress["sources"]:
+        if (count := behind(source["endOffset"], source["latestOffset"])) is not None:
+            fields["behind"] = count
     if counts.newest_us is not None:
         fields["lag_seconds"] = round(now - counts.newest_us / 1e6, 1)
     fields["seconds"] = dict(progress["durationMs"])["triggerExecution"] / 1000
@@ -193,7 +201,8 @@ def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
         exc = job.failure()
         if isinstance(exc, ConfigurationRefused):
             raise exc
-        _log.error("query failed", job=job.name, error=f"{type(exc).__name__}: {str(exc)[:2000]}")
+        assert exc is not None
+        _log.error("query failed", job=job.name, error=cause(exc))
     return 1 if failed else 0
 
 

@@ -6,6 +6,7 @@ says where that batch began: the checkpoint itself holds only ends, and whoever 
 crash gets another answer. ``new`` says the same of partitions that appeared later.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from fastwire.position import Position, format_position, parse_position
 
 from .ranges import Partition
 
-__all__ = ["OffsetError", "Offsets", "Positions", "read_offsets"]
+__all__ = ["OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
 
 VERSION = 1
 
@@ -75,6 +76,15 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
         )
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise OffsetError(f"the offset in the checkpoint cannot be understood: {exc}") from None
+
+
+def behind(end: str | None, latest: str | None) -> int | None:
+    """How many partitions go on after ``end``, where ``latest`` says; None for texts that are not of ours."""
+    documents = [json.loads(text) for text in (end, latest) if text]
+    if len(documents) < 2 or any("sys" not in each for each in documents):
+        return None
+    ended, known = (read_offsets(each, each["sys"]).positions for each in documents)
+    return sum(partition not in ended or ended[partition] < position for partition, position in known.items())
 
 
 def _table(system: str, positions: Positions) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""From landed rows to the rows of a table: the frame of one job, the same for a stream and for a trial run."""
+"""From records to the rows of a table: the frame of one job, the same for a stream and for a trial run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ..config import ConfigError, Problem, SparkConfig
 from ..config.text import nearest
 from .decode import REASON, RECORD, decoded
-from .source import PLACE
+from .rows import PLACE
 from .task import BAD
 
 __all__ = ["Plan", "plan_job"]
@@ -23,13 +23,13 @@ class Plan(NamedTuple):
     stateful: bool
 
 
-def plan_job(session: Any, landed: Any, name: str, job: SparkConfig) -> Plan:
-    """Plan the job ``name`` over ``landed`` rows, with deduplication where they are a stream.
+def plan_job(session: Any, rows: Any, name: str, job: SparkConfig) -> Plan:
+    """Plan the job ``name`` over ``rows``, with deduplication where they are a stream.
 
     Raises ConfigError, with every column that does not exist.
     """
     key = f"spark.{name}"
-    source = list(landed.columns)
+    source = list(rows.columns)
     needed = {"value"} if job.decode.format != "none" else set[str]()
     if job.dedupe is not None or set(job.output.partition_by) & set(_MADE):
         needed.add("timestamp")
@@ -38,7 +38,7 @@ def plan_job(session: Any, landed: Any, name: str, job: SparkConfig) -> Plan:
         raise ConfigError([Problem("", f"{key}.source.dataset", message)])
     from pyspark.sql import functions as fn
 
-    frame, fields = decoded(session, landed, job.decode, f"{key}.decode")
+    frame, fields = decoded(session, rows, job.decode, f"{key}.decode")
     columns = _columns(frame, source, fields, job)
     _check_names(key, job, list(columns))
     _check_levels(key, job, dict(frame.select(*(column.alias(each) for each, column in columns.items())).dtypes))

@@ -1,4 +1,4 @@
-"""The row as Spark is told of it and as it is handed over: one frozen schema, Arrow batches, no object a record.
+"""The row as Spark is told of it, landed or from brokers, and as it is handed over: one frozen schema, Arrow batches.
 
 From 4.2 on Spark compares the schema of the first batch with the declared one: plain strings, UTC microseconds, nothing
 marked as non-null, columns in order.
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fastwire.columns.schema import column_names
 
-__all__ = ["DEFAULT_COLUMNS", "Rows", "ddl"]
+__all__ = ["DEFAULT_COLUMNS", "PLACE", "Rows", "ddl", "is_row"]
 
 # Names and types as in Spark's own Kafka source, where it has them.
 _TYPES: dict[str, tuple[str, pa.DataType]] = {
@@ -35,13 +35,20 @@ _TYPES: dict[str, tuple[str, pa.DataType]] = {
     "redeliveryCount": ("int", pa.int32()),
 }
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "ledger", "batchIndex")
+# Where a row comes from: with those of them that its system has it can be found again.
+PLACE = ("topic", "partition", "ledger", "offset", "batchIndex", "timestamp")
 # What tells where a row stands in its range; a connection builds them in any case.
-_PLACE = {"pulsar": frozenset({"ledger", "offset"})}
+_IN_RANGE = {"pulsar": frozenset({"ledger", "offset"})}
 
 
 def ddl(columns: Iterable[str]) -> str:
     """The schema in Spark's words."""
     return ", ".join(f"{name} {_TYPES[name][0]}" for name in columns)
+
+
+def is_row(columns: Iterable[str]) -> bool:
+    """Whether all of ``columns`` are those of records."""
+    return _TYPES.keys() >= set(columns)
 
 
 class Rows:
@@ -57,7 +64,7 @@ class Rows:
     @staticmethod
     def built(system: str, columns: Iterable[str]) -> frozenset[str]:
         """What a connection has to build so that ``columns`` can be made of it."""
-        return (frozenset(columns) & frozenset(column_names(system)) | _PLACE[system]) - {"topic"}
+        return (frozenset(columns) & frozenset(column_names(system)) | _IN_RANGE[system]) - {"topic"}
 
     def batches(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The rows of ``batch`` in pieces of at most so many rows and about so many bytes; the memory is shared."""

@@ -1,4 +1,4 @@
-"""A trial run of a job: some landed rows through all of it, and nothing written anywhere."""
+"""A trial run of a job: some rows through all of it, and nothing written anywhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config import SparkConfig
 from .plan import plan_job
-from .source import read_landed
+from .source import read_rows
 from .task import BAD
 
 __all__ = ["Trial", "try_job"]
@@ -25,13 +25,13 @@ class Trial:
 
 
 def try_job(session: Any, name: str, job: SparkConfig, rows: int) -> Trial:
-    """Decode ``rows`` landed rows, in no particular order. Duplicates are not looked for.
+    """Decode ``rows`` rows, in no particular order. Duplicates are not looked for.
 
     Raises ConfigError and DatasetError as the job itself would.
     """
     from pyspark.sql import functions as fn
 
-    plan = plan_job(session, read_landed(session, job.source).limit(rows), name, job)
+    plan = plan_job(session, read_rows(session, name, job.source).limit(rows), name, job)
     reason = fn.col(BAD)["reason"].alias("reason")
     counted = plan.frame.groupBy(reason).count().orderBy(fn.desc("count")).collect()
     bad = [(row["reason"], row["count"]) for row in counted if row["reason"] is not None]

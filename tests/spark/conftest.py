@@ -1,13 +1,18 @@
 """A Spark session for the tests that read, and the daemon of the crash tests to read beside."""
 
 import importlib.util
+import io
+import json
+import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from fastwire_daemon.logs import configure
 
 # pytest finds fixtures by their names here.
 from tests.crash.conftest import dev_broker, dev_scene, nursery  # noqa: F401
@@ -38,3 +43,13 @@ def spark() -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What the log says, line by line."""
+    root = logging.getLogger()
+    before, level, stream = root.handlers[:], root.level, io.StringIO()
+    configure(stream=stream, human=False)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers[:], root.level = before, level

@@ -57,7 +57,7 @@ class Job:
         output = {"path": self.table, "quarantine": self.bad, "checkpoint": self.checkpoint, **self.output}
         lines = [
             "[spark.orders]",
-            f"source = {_toml({'dataset': self.landed, **self.source})}",
+            f"source = {_toml(self.source if 'url' in self.source else {'dataset': self.landed, **self.source})}",
             f"decode = {_toml(self.decode)}",
             f"output = {_toml(output)}",
             f"trigger = {_toml(self.trigger)}",

@@ -1,11 +1,9 @@
 """The job in one process: what decodes, what is put aside, what is dropped, and what a replayed batch does."""
 
-import io
 import json
-import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.errors import ConfigurationRefused, DatasetError, DatasetMismatchError
-from fastwire_daemon.logs import configure
 from fastwire_daemon.spark.job import RunningJob, run_jobs
 from fastwire_daemon.spark.trial import try_job
 from tests.spark import schemas
@@ -86,16 +83,6 @@ def test_a_second_run_goes_on(spark: Any, tmp_path: Path) -> None:
     assert run_jobs(spark, job.config()) == 0
     assert sorted(row["order_id"] for row in job.rows()) == [1, 2]
     assert job.verify().entries == 2
-
-
-@pytest.fixture
-def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What the log says, line by line."""
-    root = logging.getLogger()
-    before, level, stream = root.handlers[:], root.level, io.StringIO()
-    configure(stream=stream, human=False)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    root.handlers[:], root.level = before, level
 
 
 def test_duplicates_and_late_rows(spark: Any, tmp_path: Path, lines: Callable[[], list[dict[str, Any]]]) -> None:

@@ -1,0 +1,42 @@
+"""What is said of a query that has failed."""
+
+import pytest
+
+from fastwire_daemon.spark.failure import cause
+
+IN_DRIVER = """\
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform initialOffset: \
+Traceback (most recent call last):
+  File "runner.py", line 267, in main
+    work()
+    ^^^^^^
+fastwire.errors.FastwireError: orders: there is no such topic
+ SQLSTATE: 38000
+=== Streaming Query ===
+"""
+CHAINED = """\
+Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "a.py", line 1, in read
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+ValueError: second
+
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (IN_DRIVER, "FastwireError: orders: there is no such topic"),
+        (CHAINED, "KeyError: 'x'"),
+        ("[CANNOT] do: that\n\tat java", "RuntimeError: [CANNOT] do: that\n\tat java"),
+        ("x: Traceback (most recent call last):\nKeyboardInterrupt\n", None),
+        ("Traceback (most recent call last):\n  File", None),
+    ],
+)
+def test_the_first_cause_is_said(text: str, said: str | None) -> None:
+    assert cause(RuntimeError(text)) == (said or f"RuntimeError: {text}")
