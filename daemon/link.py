@@ -51,12 +51,14 @@ C = TypeVar("C", bound=LinkMachine[Any])
 class BrokerLink(ABC, Generic[C, E, A]):
     """A connection ``C`` with events ``E``; an answer to a request is an ``A``.
 
-    ``lost`` is done when the connection is gone, whoever ended it. Messages name the link by ``str``.
+    ``lost`` is done when the connection is gone, whoever ended it. Messages name the link by ``str``; ``server`` is
+    what the broker calls itself, where it does.
     """
 
     def __init__(
         self, connection: C, on_chunk: Callable[[Chunk], None], after_read: Callable[[], None] | None = None
     ) -> None:
+        self.server = ""
         self.connection = connection
         self.transport: Transport[E] = Transport(
             connection, on_events=self._on_events, on_lost=self._on_lost, after_read=after_read
@@ -81,6 +83,10 @@ class BrokerLink(ABC, Generic[C, E, A]):
     @abstractmethod
     def _left(self, text: str, reason: Exception | None) -> None:
         """The connection is gone, and whoever waited for an answer knows it: tell all others."""
+
+    def status(self) -> dict[str, Any]:
+        """What the status page shows of this system's links alone."""
+        return {}
 
     # --- opening
 

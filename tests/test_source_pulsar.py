@@ -797,7 +797,7 @@ def test_a_thousand_partitions_need_no_task_each() -> None:
             async with reading(broker) as pipe:
                 await pipe.granted()
                 assert len(asyncio.all_tasks()) < 20
-                assert all(one.window == 50 for one in broker.consumers("t", "s"))
+                await until(lambda: all(one.window == 50 for one in broker.consumers("t", "s")), "all permits")
                 for partition in range(0, 1000, 10):
                     broker.append(f"t-partition-{partition}", entries(0, 2))
                 await pipe.got(2000)

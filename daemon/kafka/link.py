@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fastwire import __version__
 from fastwire.columns.chunk import Chunk
@@ -84,6 +84,10 @@ class Link(BrokerLink[Connection, Event, Body]):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def status(self) -> dict[str, Any]:
+        """What the status page shows of Kafka's links alone."""
+        return {"partitions": len(self.fetcher)}
 
     async def open(self) -> None:
         """Connect, ask for versions, log in.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from fastwire import __version__
 from fastwire.columns.chunk import Chunk
@@ -108,7 +108,6 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         self.tenants: dict[int, Tenant] = {}
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerTenant] = {}
-        self.server = ""
         self.timed = (0, 0, 0, 0)  # ``scanner.times`` that the stages have
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self._completion = completion
@@ -139,6 +138,10 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
 
     def __str__(self) -> str:
         return str(self.address)
+
+    def status(self) -> dict[str, Any]:
+        """What the status page shows of Pulsar's links alone."""
+        return {"server": self.server, "consumers": len(self.tenants)}
 
     async def open(self) -> None:
         """Connect and shake hands.

@@ -34,7 +34,6 @@ class _Reader(Protocol):
     def follow_topics(self) -> None: ...
     def part(self, partition: Partition, end: int) -> None: ...
     def placed(self, link: Link) -> None: ...
-    def cannot_ask(self, error: FastwireError) -> None: ...
 
 
 class Leaders:
@@ -108,7 +107,7 @@ class Leaders:
                     await self.refresh()
                     self._reader.follow_topics()
             except FastwireError as exc:
-                self._reader.cannot_ask(exc)
+                log.debug("cannot ask for leaders", error=str(exc))
             failed = False
             for index in tuple(self._unplaced):
                 partition = partitions[index]

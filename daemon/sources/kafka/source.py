@@ -1,18 +1,16 @@
 """Reads Kafka topics for one pipeline: partitions, leaders, offsets, and memory."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.question import EARLIEST, LATEST
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable, Told
-from fastwire.position import Coverage, Log, Position, format_position
+from fastwire.position import Coverage, Position, format_position
 from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
@@ -22,10 +20,8 @@ from ...kafka.link import Link
 from ...kafka.refusal import is_for_good
 from ...logs import get_logger
 from ...metrics import PipelineMetrics
-from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
-from ..offers import Offers
-from ..tasks import Tasks
+from ..clustered import ClusteredSource
 from .beginning import Beginnings
 from .group import Alone
 from .leaders import AGAIN_S, Leaders
@@ -36,15 +32,13 @@ from .topics import Topics
 
 __all__ = ["KafkaSource"]
 
-TICK_S = 0.05
-CHUNK_AGE_S = 0.1
 MISSING_S = 5.0  # a topic that was just created is not known everywhere at once
 COMMIT_S = 1.0  # between two commits of offsets to the group
 
 log = get_logger("source")
 
 
-class KafkaSource:
+class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``sources.base``). ``events`` is the pipeline.
 
     Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours.
@@ -61,36 +55,19 @@ class KafkaSource:
         metrics: PipelineMetrics | None = None,
         grouped: bool = True,
     ) -> None:
+        super().__init__(events, metrics)
         self.settings = settings
-        self.events = events
-        self.logs: list[Log] = []
-        self.partitions: list[Partition] = []
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self, settings.limits)
-        self.level = Level.FREE
-        self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
         self._topics = Topics(settings, self.cluster, self.slots, self.logs, self.partitions)
         self._coverage = Coverage()  # as we know it
-        self._offers = Offers(events, self.logs)
         self._beginnings = Beginnings(settings, self.cluster)
-        self._tasks = Tasks(lambda fault: self._refuse(SourceFailed(fault)))
         self._leaders = Leaders(self, self.cluster, settings.topics, self._beginnings, self._tasks)
         self._touched: set[int] = set()  # partitions that unfinished answers speak of
         self._group = group_of(self, settings, self.cluster) if grouped else Alone(self)
-        self._timer: asyncio.TimerHandle | None = None
-        self._full = False  # the pipeline has no room for chunks
-        self._full_since = 0.0
-        self._room_ns = 0
-        self._resolving = 0
-        self._closing = False
-        self._failed = False
-        self._unreachable_since: float | None = self._loop.time()
-        self._unreachable_because = ""
         self._heads: dict[int, Position] = {}
         self._found_heads = asyncio.Event()
         self._assigned = asyncio.Event()  # the group has given us something, or nothing
-        self._reconnects: Counter[str] = Counter()
 
     # --- the contract
 
@@ -114,7 +91,6 @@ class KafkaSource:
                     raise SourceFailed(
                         f"{self.settings.url}: {exc}", configuration=getattr(exc, "configuration", False)
                     ) from None
-                self._unreachable_because = str(exc)
                 delay = backoff.next()
                 log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
@@ -124,17 +100,6 @@ class KafkaSource:
         for topic in self.settings.topics:
             log.info("topic found", topic=topic, partitions=len(self.cluster.metadata.topics[topic].leaders))
         self._tasks.run(self._group.run(), f"group {self.settings.group}")
-
-    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
-        """See ``Source.resolve``."""
-        self._resolving += 1
-        self._steer()
-        try:
-            found = await asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
-        finally:
-            self._resolving -= 1
-            self._steer()
-        return [first for first in found if first is not None]
 
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
         """See ``Source.grant``."""
@@ -167,18 +132,6 @@ class KafkaSource:
                 self._detach(partition)
                 self._offers.add(partition.offer())
 
-    def resume(self) -> None:
-        """See ``Source.resume``."""
-        if self._full:
-            self._full = False
-            self._room_ns += int((self._loop.time() - self._full_since) * 1e9)
-            self._steer()
-
-    def on_budget(self, level: Level) -> None:
-        """See ``Source.on_budget``."""
-        self.level = level
-        self._steer()
-
     def position(self, index: int) -> Position | None:
         """See ``Source.position``."""
         return self.slots.position(index) if self.partitions[index].was_granted else None
@@ -207,58 +160,17 @@ class KafkaSource:
             if one.resumes_at is not None or committed.get(one.place, (-1, -1))[0] < heads[index].a
         ]
 
-    @property
-    def unreachable_since(self) -> float | None:
-        """See ``Source.unreachable_since``."""
-        return self._unreachable_since
-
-    @property
-    def stage_ns(self) -> Mapping[str, int]:
-        """See ``Source.stage_ns``; how long reading had to wait for the pipeline is all that is measured so far."""
-        return {"room": self._room_ns}
-
-    @property
-    def unreachable_because(self) -> str:
-        """See ``Source.unreachable_because``."""
-        return self._unreachable_because
-
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
         return {
             "url": str(self.settings.url),
             "group": self.settings.group,
             "membership": self._group.status(),
-            "partitions": dict(Counter(partition.stage.value for partition in self.partitions)),
-            "errors": {str(one.log): one.error for one in self.partitions if one.error},
-            "connections": [
-                {
-                    "broker": str(link),
-                    "ready": link.ready,
-                    "partitions": len(link.fetcher),
-                    "bytes_read": link.transport.bytes_read,
-                    "paused": [why.name for why in Pause if why and link.transport.paused & why],
-                }
-                for link in self.cluster.links.values()
-            ],
-            "reconnects": dict(self._reconnects),
+            **super().status(),
         }
 
-    async def close(self, timeout: float) -> None:
-        """See ``Source.close``."""
-        if self._closing:
-            return
-        self._closing = True
-        self._offers.close()
-        await self._tasks.close()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._group.leave()
-        except TimeoutError:
-            log.warning("the broker did not confirm our leaving in time", timeout_s=timeout)
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            await self.cluster.close()
+    async def _say_goodbye(self) -> None:
+        await self._group.leave()
 
     # --- what the group tells
 
@@ -280,42 +192,12 @@ class KafkaSource:
 
     def refuse(self, error: FastwireError) -> None:
         """The group does not take us, and never will."""
-        self._refuse(SourceFailed(f"{self.settings.url}: {error}"))
+        self.refused(SourceFailed(f"{self.settings.url}: {error}"))
 
     # --- what links tell
 
-    def on_chunk(self, chunk: Chunk) -> None:
-        """A chunk goes to the pipeline."""
-        if self._closing:
-            chunk.release()
-        elif not self.events.on_chunk(chunk) and not self._full:
-            self._full = True
-            self._full_since = self._loop.time()
-            self._steer()
-
-    def on_connected(self, link: Link) -> None:
-        """A handshake is done."""
-        self._unreachable_since = None
-        log.info("connected", broker=str(link))
-        self._steer()
-        if self._metrics is not None:
-            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
-
-    def on_lost(self, link: Link, reason: Exception | None) -> None:
-        """A connection is gone; offsets are ours, so nothing but the connection is lost."""
-        self.cluster.forget(link)
-        if self._closing:
-            return
-        if not self.cluster.ready and self._unreachable_since is None:
-            self._unreachable_since = self._loop.time()
-            self._unreachable_because = str(reason or "closed by the broker")
-        log.warning("connection lost", broker=str(link), reason=str(reason or "closed by the broker"))
-        word = link.why(reason)
-        self._reconnects[word] += 1
-        if self._metrics is not None:
-            self._metrics.reconnected(word)
-            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
-        self._leaders.lost(link)
+    def _left(self, link: Link) -> None:
+        self._leaders.lost(link)  # offsets are ours, so nothing but the connection is lost
 
     def on_corrupt(self, batch: CorruptBatch) -> None:
         """A batch cannot be decoded, and is not to be put aside, or has no end that could be believed."""
@@ -361,11 +243,6 @@ class KafkaSource:
         """A connection has one more partition to read."""
         if not self.holding:
             link.pump()
-
-    def cannot_ask(self, error: FastwireError) -> None:
-        """No broker says who leads."""
-        self._unreachable_because = str(error)
-        log.debug("cannot ask for leaders", error=str(error))
 
     def _detach(self, partition: Partition) -> None:
         """Nothing that still comes of this partition counts."""
@@ -526,28 +403,15 @@ class KafkaSource:
         """Whether nothing more may be asked for."""
         return self.level is not Level.FREE or self._full
 
-    def _steer(self) -> None:
-        """Read and ask for as much as the pipeline and the memory have room for."""
-        # While the pipeline waits for an answer of the broker it takes no chunks; answers come on other connections
-        # than records, so those may rest.
-        reasons = ((Pause.QUEUE, self._full), (Pause.MEMORY, self.level is Level.STOP))
-        for link in tuple(self.cluster.links.values()):
-            if not link.ready or not len(link.fetcher):
-                continue
-            for why, wanted in reasons:
-                if wanted:
-                    link.transport.pause(why)
-                elif link.transport.paused & why:
-                    link.transport.go_on(why)
-            if not self.holding:
-                link.pump()
+    def _carries_records(self, link: Link) -> bool:
+        # Answers that the pipeline waits for come on other connections, so these may rest.
+        return bool(len(link.fetcher))
 
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
-        now = self._loop.time()
-        for link in tuple(self.cluster.links.values()):
-            # A pipeline without room gets nothing that is merely old.
-            link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
+    def _ask_on(self) -> None:
+        for link in () if self.holding else tuple(self.cluster.links.values()):
+            link.pump()
+
+    def _look(self, now: float) -> None:
         self._offers.tell()
         if now - self._leaders.asked_at >= self.settings.metadata_age_s and self._found_heads.is_set():
             self._leaders.asked_at = now
@@ -560,8 +424,3 @@ class KafkaSource:
             log.debug("cannot ask for the topics", error=str(exc))
         else:
             self.follow_topics()
-
-    def _refuse(self, error: SourceFailed) -> None:
-        if not self._failed and not self._closing:
-            self._failed = True
-            self.events.on_failed(error)

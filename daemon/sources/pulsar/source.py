@@ -1,8 +1,7 @@
 """Reads Pulsar topics for one pipeline: the partitions, one clock for all of them, permits, acks and memory."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from fastwire.columns.chunk import Chunk
@@ -26,8 +25,7 @@ from ...pulsar.refusal import is_for_good
 from ...pulsar.topics import News, Topics
 from ...transport import Pause
 from ..base import Assignment, First, LogStopped, SourceEvents, SourceFailed
-from ..offers import Offers
-from ..tasks import Tasks
+from ..clustered import ClusteredSource
 from .beginning import Beginnings, StartAt
 from .host import Stage
 from .partition import Partition
@@ -37,15 +35,12 @@ from .watch import Watch
 
 __all__ = ["PulsarSource"]
 
-TICK_S = 0.05
-CHUNK_AGE_S = 0.1
-_NO_ROOM = int(Pause.MEMORY | Pause.QUEUE)
 SETUPS_AT_ONCE = 64  # lookups and subscribes under way; a thousand at once only wait for each other
 
 log = get_logger("source")
 
 
-class PulsarSource:
+class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``sources.base``). ``events`` is the pipeline."""
 
     system = "pulsar"
@@ -58,35 +53,21 @@ class PulsarSource:
         *,
         metrics: PipelineMetrics | None = None,
     ) -> None:
+        super().__init__(events, metrics)
         self.settings = settings
-        self.events = events
-        self.logs: list[Log] = []
-        self.partitions: list[Partition] = []
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self)
         self.gate = asyncio.Semaphore(SETUPS_AT_ONCE)
-        self.level = Level.FREE
         self._pool = pool
-        self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
         self._by_log: dict[Log, Partition] = {}
         self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
         self._beginnings = Beginnings(settings)
         self._watch = Watch(self)
         self._stats = Stats(self, metrics)
-        self._offers = Offers(events, self.logs)
-        self._tasks = Tasks(lambda fault: self.refused(SourceFailed(fault)))
-        self._timer: asyncio.TimerHandle | None = None
-        self._full = False  # the pipeline has no room for chunks
         self._held = False
-        self._resolving = 0
-        self._closing = False
-        self._failed = False
-        self._unreachable_since: float | None = self._loop.time()
         self._touched: set[int] = set()  # consumers that got something since the last tick
         self._unsettled: set[int] = set()  # those whose permits are below the window
         self._acking: set[int] = set()  # those with acks waiting
-        self._reconnects: Counter[str] = Counter()
 
     # --- the contract
 
@@ -115,17 +96,6 @@ class PulsarSource:
         for partition in self.partitions:
             partition.start()
         self.run(self._follow(), "topics")
-
-    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
-        """See ``Source.resolve``."""
-        self._resolving += 1
-        self._steer()
-        try:
-            found = await asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
-        finally:
-            self._resolving -= 1
-            self._steer()
-        return [first for first in found if first is not None]
 
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
         """See ``Source.grant``."""
@@ -165,17 +135,6 @@ class PulsarSource:
         for partition in self.partitions:
             partition.void()
 
-    def resume(self) -> None:
-        """See ``Source.resume``."""
-        if self._full:
-            self._full = False
-            self._steer()
-
-    def on_budget(self, level: Level) -> None:
-        """See ``Source.on_budget``."""
-        self.level = level
-        self._steer()
-
     def position(self, index: int) -> Position | None:
         """See ``Source.position``."""
         position = self.slots.last_position(self.partitions[index].consumer.consumer_id)
@@ -193,71 +152,34 @@ class PulsarSource:
         return [index for index, open_ in zip(heads, await asyncio.gather(*asked), strict=True) if open_]
 
     @property
-    def unreachable_since(self) -> float | None:
-        """See ``Source.unreachable_since``."""
-        return self._unreachable_since
-
-    @property
-    def unreachable_because(self) -> str:
-        """See ``Source.unreachable_because``."""
-        return self.cluster.failure
-
-    @property
     def stage_ns(self) -> Mapping[str, int]:
         """See ``Source.stage_ns``."""
         self._stats.count(self.cluster.links.values())
-        return self._stats.stage_ns
+        return self._stats.scanned_ns + self._waited_ns
 
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
-        stages = Counter(partition.stage.value for partition in self.partitions)
-        errors = {str(one.log): one.error for one in self.partitions if one.error}
-        links = tuple(self.cluster.links.values())
         return {
             "url": str(self.settings.url),
             "subscription": self.settings.subscription,
             "subscription_type": self.settings.subscription_type,
             "consumer": self.settings.consumer_name,
             "topics": len(self.topics),
-            "partitions": dict(stages),
-            "errors": errors,
-            "connections": [
-                {
-                    "broker": str(link.address),
-                    "server": link.server,
-                    "ready": link.ready,
-                    "consumers": len(link.tenants),
-                    "bytes_read": link.transport.bytes_read,
-                    "paused": [why.name for why in Pause if why and link.transport.paused & why],
-                }
-                for link in links
-            ],
-            "reconnects": dict(self._reconnects),
+            **super().status(),
             "discarded_entries": self.cluster.completion.discarded,
             "lag": self._stats.status(self._loop.time()),
         }
 
     async def close(self, timeout: float) -> None:
         """See ``Source.close``."""
-        if self._closing:
-            return
-        self._closing = True
-        self._offers.close()
         for partition in self.partitions:
             partition.leaving = True
-        await self._tasks.close()
         links = tuple(self.cluster.links.values())
         try:
-            async with asyncio.timeout(timeout):
-                await self._say_goodbye()
-        except TimeoutError:
-            log.warning("the broker did not confirm our leaving in time", timeout_s=timeout)
+            await super().close(timeout)
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
             self._stats.count(links)
             self._stats.close()
-            await self.cluster.close()
 
     # --- what partitions ask for
 
@@ -293,13 +215,10 @@ class PulsarSource:
 
     def refused(self, error: SourceFailed) -> None:
         """The broker does not let us, and never will."""
-        if self._failed or self._closing:
-            return
-        self._failed = True
-        for partition in self.partitions:
+        for partition in () if self._closing else self.partitions:
             if not partition.informed.done():
                 partition.informed.set_result(None)
-        self.events.on_failed(error)
+        super().refused(error)
 
     def moved(self, partition: Partition, service: ServiceUrl) -> None:
         """A topic lives in another cluster from here: a new log, read from its beginning."""
@@ -313,9 +232,7 @@ class PulsarSource:
 
     def reconnecting(self, partition: Partition, reason: str) -> None:
         """A consumer has to come back."""
-        self._reconnects[reason] += 1
-        if self._metrics is not None:
-            self._metrics.reconnected(reason)
+        self._reconnected(reason)
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do ``work`` in the background until it ends or the source is closed."""
@@ -327,48 +244,18 @@ class PulsarSource:
         """A chunk goes to the pipeline."""
         if chunk.diverted:
             self._watch.diverted(chunk)
-        if self._closing:
-            chunk.release()
-            return
-        if not self.events.on_chunk(chunk) and not self._full:
-            self._full = True
-            self._steer()
+        super().on_chunk(chunk)
 
-    def on_connected(self, link: Link) -> None:
-        """A handshake is done."""
-        self._unreachable_since = None
-        log.info("connected", broker=str(link.address), server=link.server)
-        self._steer()
-        if self._metrics is not None:
-            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
+    def _left(self, link: Link) -> None:
+        self._stats.count((link,))  # its partitions were told by the link
 
-    def on_lost(self, link: Link, reason: Exception | None) -> None:
-        """A connection is gone."""
-        self.cluster.forget(link)
-        if self._closing:
-            return
-        if not self.cluster.ready and self._unreachable_since is None:
-            self._unreachable_since = self._loop.time()
-        self._stats.count((link,))
-        log.warning("connection lost", broker=str(link.address), reason=str(reason or "closed by the broker"))
-        word = link.why(reason)
-        self._reconnects[word] += 1
-        if self._metrics is not None:
-            self._metrics.reconnected(word)
-            self._metrics.connected(sum(one.ready for one in self.cluster.links.values()))
-
-    def _steer(self) -> None:
-        """Read and ask for as much as the pipeline and the memory have room for."""
+    @property
+    def _listening(self) -> bool:
         # While the pipeline waits for an answer of the broker it takes no chunks, but the answer must be read. Then
         # only what was granted already may come, which is a part of the budget at most.
-        waiting = self._resolving > 0
-        reasons = ((Pause.QUEUE, self._full and not waiting), (Pause.MEMORY, self.level is Level.STOP and not waiting))
-        for link in tuple(self.cluster.links.values()):
-            for why, wanted in reasons if link.ready else ():
-                if wanted:
-                    link.transport.pause(why)
-                elif link.transport.paused & why:
-                    link.transport.go_on(why)
+        return self._resolving > 0
+
+    def _ask_on(self) -> None:
         if self.holding != self._held:
             self._held = self.holding
             for partition in self.partitions:
@@ -387,16 +274,9 @@ class PulsarSource:
 
     # --- the clock
 
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
-        now = self._loop.time()
-        for link in tuple(self.cluster.links.values()):
-            # A pipeline without room gets nothing that is merely old.
-            link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
+    def _look(self, now: float) -> None:
         self._tell_offers()
         self._look_after_consumers(now)
-        paused = any(link.transport.paused & _NO_ROOM for link in self.cluster.links.values())
-        self._stats.sample(paused, self.holding, TICK_S)
         if self._watch.due(now):
             self._watch.look(now)
             self._stats.count(self.cluster.links.values())

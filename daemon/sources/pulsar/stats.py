@@ -50,7 +50,7 @@ class Stats:
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._discarded = 0  # that the metrics have
-        self.stage_ns: Counter[str] = Counter()
+        self.scanned_ns: Counter[str] = Counter()
 
     # --- what connections count
 
@@ -60,7 +60,7 @@ class Stats:
         for link in links:
             times = link.scanner.times()
             for stage, new_ns, old_ns in zip(SCANNED, times, link.timed, strict=True):
-                self.stage_ns[stage] += new_ns - old_ns
+                self.scanned_ns[stage] += new_ns - old_ns
             link.timed = times
             if metrics is None:
                 continue
@@ -79,13 +79,6 @@ class Stats:
             discarded = self._source.cluster.completion.discarded
             metrics.discarded(discarded - self._discarded)
             self._discarded = discarded
-
-    def sample(self, nothing_read: bool, nothing_asked: bool, seconds: float) -> None:
-        """A look of the steady clock at what we wait for: room behind us, or memory before more may be asked for."""
-        if nothing_read:
-            self.stage_ns["room"] += int(seconds * 1e9)
-        elif nothing_asked:
-            self.stage_ns["permits"] += int(seconds * 1e9)
 
     # --- what brokers say
 

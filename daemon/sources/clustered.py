@@ -1,0 +1,255 @@
+"""What all sources do that read from a cluster: room and memory, connections that come and go, the clock, the end."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from fastwire.columns.chunk import Chunk
+from fastwire.position import Coverage, Log
+
+from ..budget import Level
+from ..link import BrokerLink
+from ..linkbook import LinkBook
+from ..logs import get_logger
+from ..metrics import PipelineMetrics
+from ..transport import Pause
+from .base import Assignment, First, SourceEvents, SourceFailed
+from .offers import Offers
+from .tasks import Tasks
+
+__all__ = ["ClusteredSource"]
+
+TICK_S = 0.05
+CHUNK_AGE_S = 0.1
+_NO_ROOM = int(Pause.MEMORY | Pause.QUEUE)
+
+log = get_logger("source")
+
+
+class PartitionLike(Protocol):
+    """What of a partition is the same for all systems."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def stage(self) -> Enum: ...
+    @property
+    def error(self) -> str: ...
+
+
+C = TypeVar("C", bound=LinkBook[Any, Any])
+L = TypeVar("L", bound=BrokerLink[Any, Any, Any])
+P = TypeVar("P", bound=PartitionLike)
+
+
+class ClusteredSource(ABC, Generic[C, L, P]):
+    """Reads partitions ``P`` of cluster ``C`` by links ``L``: the half of ``base.Source`` that is no system's own.
+
+    Links tell of themselves by ``on_connected``, ``on_lost`` and ``on_chunk``.
+    """
+
+    cluster: C
+
+    def __init__(self, events: SourceEvents, metrics: PipelineMetrics | None) -> None:
+        self.events = events
+        self.logs: list[Log] = []
+        self.partitions: list[P] = []
+        self.level = Level.FREE
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._offers = Offers(events, self.logs)
+        self._tasks = Tasks(lambda fault: self.refused(SourceFailed(fault)))
+        self._timer: asyncio.TimerHandle | None = None
+        self._full = False  # the pipeline has no room for chunks
+        self._resolving = 0
+        self._closing = False
+        self._failed = False
+        self._unreachable_since: float | None = self._loop.time()
+        self._reconnects: Counter[str] = Counter()
+        self._waited_ns: Counter[str] = Counter()  # by what was waited for, as the clock has seen it
+
+    # --- the contract
+
+    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        """See ``Source.resolve``."""
+        self._resolving += 1
+        self._steer()
+        try:
+            found = await asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
+        finally:
+            self._resolving -= 1
+            self._steer()
+        return [first for first in found if first is not None]
+
+    @abstractmethod
+    async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        """The same for one assignment."""
+
+    def resume(self) -> None:
+        """See ``Source.resume``."""
+        if self._full:
+            self._full = False
+            self._steer()
+
+    def on_budget(self, level: Level) -> None:
+        """See ``Source.on_budget``."""
+        self.level = level
+        self._steer()
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """See ``Source.unreachable_since``."""
+        return self._unreachable_since
+
+    @property
+    def unreachable_because(self) -> str:
+        """See ``Source.unreachable_because``."""
+        return self.cluster.failure
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """See ``Source.stage_ns``."""
+        return self._waited_ns
+
+    def status(self) -> dict[str, Any]:
+        """See ``Source.status``."""
+        return {
+            "partitions": dict(Counter(partition.stage.value for partition in self.partitions)),
+            "errors": {str(one.log): one.error for one in self.partitions if one.error},
+            "connections": [
+                {
+                    "broker": str(link),
+                    "ready": link.ready,
+                    "bytes_read": link.transport.bytes_read,
+                    "paused": [why.name for why in Pause if why and link.transport.paused & why],
+                    **link.status(),
+                }
+                for link in self.cluster.links.values()
+            ],
+            "reconnects": dict(self._reconnects),
+        }
+
+    async def close(self, timeout: float) -> None:
+        """See ``Source.close``."""
+        if self._closing:
+            return
+        self._closing = True
+        self._offers.close()
+        await self._tasks.close()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._say_goodbye()
+        except TimeoutError:
+            log.warning("the broker did not confirm our leaving in time", timeout_s=timeout)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self.cluster.close()
+
+    @abstractmethod
+    async def _say_goodbye(self) -> None:
+        """Send what waits, and leave."""
+
+    def refused(self, error: SourceFailed) -> None:
+        """The broker does not let us, and never will."""
+        if not self._failed and not self._closing:
+            self._failed = True
+            self.events.on_failed(error)
+
+    # --- what links tell
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """A chunk goes to the pipeline."""
+        if self._closing:
+            chunk.release()
+        elif not self.events.on_chunk(chunk) and not self._full:
+            self._full = True
+            self._steer()
+
+    def on_connected(self, link: L) -> None:
+        """A handshake is done."""
+        self._unreachable_since = None
+        server = {"server": link.server} if link.server else {}
+        log.info("connected", broker=str(link), **server)
+        self._steer()
+        self._count_connections()
+
+    def on_lost(self, link: L, reason: Exception | None) -> None:
+        """A connection is gone."""
+        self.cluster.forget(link)
+        if self._closing:
+            return
+        if not self.cluster.ready and self._unreachable_since is None:
+            self._unreachable_since = self._loop.time()
+        log.warning("connection lost", broker=str(link), reason=str(reason or "closed by the broker"))
+        self._reconnected(link.why(reason))
+        self._count_connections()
+        self._left(link)
+
+    @abstractmethod
+    def _left(self, link: L) -> None:
+        """What was read by this link has to be read by another."""
+
+    def _reconnected(self, reason: str) -> None:
+        self._reconnects[reason] += 1
+        if self._metrics is not None:
+            self._metrics.reconnected(reason)
+
+    def _count_connections(self) -> None:
+        if self._metrics is not None:
+            self._metrics.connected(sum(link.ready for link in self.cluster.links.values()))
+
+    # --- room and memory
+
+    @property
+    @abstractmethod
+    def holding(self) -> bool:
+        """Whether nothing more may be asked for."""
+
+    @property
+    def _listening(self) -> bool:
+        """Whether an answer is waited for that comes behind records: then they must be read, whatever they take."""
+        return False
+
+    def _carries_records(self, link: L) -> bool:
+        return True
+
+    @abstractmethod
+    def _ask_on(self) -> None:
+        """Ask for records, or for nothing more while ``holding``."""
+
+    def _steer(self) -> None:
+        """Read and ask for as much as the pipeline and the memory have room for."""
+        may = not self._listening
+        reasons = ((Pause.QUEUE, may and self._full), (Pause.MEMORY, may and self.level is Level.STOP))
+        for link in tuple(self.cluster.links.values()):
+            if not link.ready or not self._carries_records(link):
+                continue
+            for why, wanted in reasons:
+                if wanted:
+                    link.transport.pause(why)
+                elif link.transport.paused & why:
+                    link.transport.go_on(why)
+        self._ask_on()
+
+    # --- the clock
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        now = self._loop.time()
+        links = tuple(self.cluster.links.values())
+        for link in links:
+            # A pipeline without room gets nothing that is merely old.
+            link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
+        if any(link.transport.paused & _NO_ROOM for link in links):
+            self._waited_ns["room"] += int(TICK_S * 1e9)
+        elif self.holding:
+            self._waited_ns["permits"] += int(TICK_S * 1e9)
+        self._look(now)
+
+    @abstractmethod
+    def _look(self, now: float) -> None:
+        """Do what time asks for."""
