@@ -1,7 +1,7 @@
 """What tests of the Spark source share: a broker with numbered entries, options, a range's values."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,15 +9,16 @@ import pyarrow as pa
 
 from fastwire.position import PULSAR_EARLIEST, Position
 from fastwire.pulsar.topic import parse_service_url
-from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar.settings import ClientSettings
 from fastwire_daemon.spark.options import Options, parse_options
 from fastwire_daemon.spark.pulsar.client import Client
 from fastwire_daemon.spark.pulsar.driver import PulsarBroker
-from fastwire_daemon.spark.pulsar.reading import RangeReader, ReadingRules
+from fastwire_daemon.spark.pulsar.reading import PulsarRangeReader
 from fastwire_daemon.spark.ranges import Partition, Range
+from fastwire_daemon.spark.reading import RangeReader, ReadingRules
 from fastwire_daemon.spark.rows import Rows
-from tests.source_pipe import entries
+from tests.spark_scene import ROWS, PulsarScene, numbers, serve
 
 __all__ = [
     "ROWS",
@@ -34,7 +35,6 @@ __all__ = [
     "serving",
 ]
 
-ROWS = 10  # of an entry
 TOPIC = "persistent://public/default/t"
 T = Partition(TOPIC, -1)
 ALL = frozenset({"key", "value", "partition", "timestamp"})
@@ -42,13 +42,10 @@ ALL = frozenset({"key", "value", "partition", "timestamp"})
 
 @contextmanager
 def serving(count: int = 0, broker: PulsarDevBroker | None = None, **settings: Any) -> Iterator[PulsarDevBroker]:
-    """A broker in a thread whose topic ``t`` holds ``count`` entries; nobody may have broken a rule in the end."""
-    broker = PulsarDevBroker(PulsarOptions(**({"ledger_entries": 20} | settings))) if broker is None else broker
-    with running(broker):
-        broker.create_topic("t")
-        broker.append("t", entries(0, count, ROWS))
-        yield broker
-    assert broker.violations == []
+    """Pulsar's broker in a thread whose topic ``t`` holds ``count`` entries."""
+    scene = PulsarScene(broker, **settings)
+    with serve(scene, count):
+        yield scene.broker
 
 
 def eventually(condition: Callable[[], bool], patience_s: float = 30.0) -> None:
@@ -75,21 +72,11 @@ def part(end: Position, start: Position = PULSAR_EARLIEST, **flags: Any) -> Rang
 
 def reader(one: Client, wanted: Range, *, patience_s: float = 20.0, fail: bool = True, window: int = 50) -> RangeReader:
     rules = ReadingRules(window=window, patience_s=patience_s, fail_on_data_loss=fail, name="test")
-    return RangeReader(one, wanted, rules, lambda: False)
+    return PulsarRangeReader(one, wanted, rules, lambda: False)
 
 
 def read(one: Client, wanted: Range, **rules: Any) -> list[pa.RecordBatch]:
     return list(reader(one, wanted, **rules).batches())
-
-
-def numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
-    """The entries that rows are of, in order, each of them whole."""
-    values = [value for batch in batches for value in batch.column("value").to_pylist()]
-    found = [int(value.partition(b":")[0]) for value in values]
-    whole = found[::ROWS]
-    assert [number for number in whole for _ in range(ROWS)] == found
-    assert [int(value.partition(b":")[2]) for value in values] == list(range(ROWS)) * len(whole)
-    return whole
 
 
 def options(url: str, **given: str) -> Options:

@@ -61,7 +61,19 @@ BESIDE = {
     "devbroker": set[str](),
     # Tasks write files as the sinks do, and the job tells of its batches as the daemon does. Of the connections to
     # brokers Spark's processes share what is not bound to an event loop.
-    "spark": {"dataset", "encoders", "pulsar", "endpoint", "auth", "backoff", "tls", "config", "errors", "logs"},
+    "spark": {
+        "dataset",
+        "encoders",
+        "pulsar",
+        "kafka",
+        "endpoint",
+        "auth",
+        "backoff",
+        "tls",
+        "config",
+        "errors",
+        "logs",
+    },
     "testing": {"sinks", "dataset", "encoders", "errors"},
 }
 

@@ -9,8 +9,9 @@ from fastwire.errors import FastwireError
 from fastwire.position import PULSAR_EARLIEST, Position
 from fastwire.pulsar.payload import Entry, Record, encode_chunks
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from fastwire_daemon.spark.pulsar.reading import RangeReader, ReadingRules
+from fastwire_daemon.spark.pulsar.reading import PulsarRangeReader
 from fastwire_daemon.spark.ranges import DataLossError
+from fastwire_daemon.spark.reading import ReadingRules
 from tests.hostile import pulsar as hostile
 from tests.proxy import Proxy
 from tests.source_pipe import entries, entry
@@ -263,7 +264,7 @@ def test_reading_ends_when_it_is_stopped() -> None:
         one = client(broker.url)
         stop = threading.Event()
         rules = ReadingRules(window=50, patience_s=20, fail_on_data_loss=True, name="test")
-        batches = RangeReader(one, part(at(broker, 2999)), rules, stop.is_set).batches()
+        batches = PulsarRangeReader(one, part(at(broker, 2999)), rules, stop.is_set).batches()
         next(batches)
         stop.set()
         assert len(list(batches)) <= 2

@@ -1,4 +1,4 @@
-"""What a system has to offer so that Spark can read it: the seam between the source and Pulsar (and what comes after).
+"""What a system has to offer so that Spark can read it: the seam between the source and its systems.
 
 The driver's process has one ``Broker``; each task has one ``read``. Both are made by ``systems``.
 """
@@ -21,8 +21,6 @@ class Broker(Protocol):
     Methods raise FastwireError when what they want cannot be had for longer than the query's patience.
     """
 
-    earliest: Position
-
     def partitions(self) -> list[Partition]:
         """What the query reads now; topics that do not exist have none."""
 
@@ -31,6 +29,12 @@ class Broker(Protocol):
 
     def heads(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
         """Where each ends now, never younger than the query's poll interval; those that do not exist are left out."""
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+        """From where all of each partition that exists is read."""
+
+    def incarnation(self, topic: str) -> str:
+        """Another text when a topic was deleted and made again, as of the last ``heads``; "" if there is no telling."""
 
     def at_time(self, partition: Partition, time_ms: int) -> Position | None:
         """The position whose next record is the first one of that time or later; None if there is no such record."""

@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from fastwire.errors import FastwireError
-from fastwire.position import Position
+from fastwire.position import Position, format_position, order
 
 from .broker import Broker
+from .dialects import dialect_of
 from .offsets import Offsets, read_offsets
 from .options import Options, Where, parse_options
 from .planning import pieces, share
@@ -46,6 +47,8 @@ except ImportError:  # 4.0 and 4.1 know no limits
 
 
 __all__ = ["BatchReader", "FilteringBatchReader", "RangePartition", "StreamReader", "batch_reader"]
+
+COMMIT_AGAIN_S = 10.0  # after one that failed, before the same is tried again
 
 logger = logging.getLogger("fastwire.spark")
 
@@ -110,7 +113,8 @@ class _Reader:
         """The positions that ``where`` means now, for partitions that exist."""
         broker = self._broker
         heads = broker.heads(partitions)
-        found = {}
+        found: dict[Partition, Position] = {}
+        first = []
         for partition in heads:
             at: Any = where.kind
             if where.positions is not None:
@@ -123,10 +127,11 @@ class _Reader:
                 if at is None:
                     at = self._no_record_that_young(where, partition, time_ms)
             if at == "earliest":
-                at = broker.earliest
-            elif at == "latest":
-                at = heads[partition]
-            found[partition] = at
+                first.append(partition)
+            else:
+                found[partition] = heads[partition] if at == "latest" else at
+        if first:
+            found |= broker.beginnings(first)
         named = {*(where.positions or ()), *(where.times or ())} - set(partitions)
         if named:
             raise FastwireError(f"{', '.join(map(str, sorted(named)))}: named by an option, and not read by this query")
@@ -146,16 +151,33 @@ class _Reader:
         found: list[RangePartition] = []
         wanted = {}
         for partition, end in ends.items():
-            start = starts.get(partition, broker.earliest)
-            if end < start:
-                self._lost(f"{partition}: the end {tuple(end)} lies before the start {tuple(start)}: it was made again")
-            elif start < end:
+            if partition not in starts:
+                continue
+            start = starts[partition]
+            if self._before(end, start):
+                self._lost(
+                    f"{partition}: the end {self._text(end)} lies before the start {self._text(start)}: "
+                    "it was made again, or cut"
+                )
+            elif self._before(start, end):
                 wanted[partition] = start, end
         rows = {partition: broker.rows(partition, start, end) for partition, (start, end) in wanted.items()}
         cut = pieces(rows, options.min_partitions, options.max_partition_rows)
         for partition, (start, end) in wanted.items():
             found += map(RangePartition, broker.ranges(partition, start, end, cut[partition]))
         return found
+
+    def _before(self, one: Position, other: Position) -> bool:
+        system = self._options.system
+        return order(system, one) < order(system, other)
+
+    def _text(self, position: Position) -> str:
+        return format_position(self._options.system, position)
+
+    def _incarnations(self, partitions: Iterable[Partition]) -> dict[str, str]:
+        """Of their topics, as far as the system can tell."""
+        found = {topic: self._broker.incarnation(topic) for topic in {partition.topic for partition in partitions}}
+        return {topic: text for topic, text in found.items() if text}
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
@@ -236,6 +258,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._heads: dict[Partition, Position] = {}
         self._until: dict[Partition, Position] | None = None  # where a query that reads what is there now ends
         self._delayed_since: float | None = None
+        self._untold: Mapping[Partition, Position] | None = None  # what brokers would not take
+        self._tell_at = 0.0
 
     # --- offsets
 
@@ -243,12 +267,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where a new query begins. Asked twice, and it must be the same answer."""
         if self._initial is None:
             positions = self._resolve(self._options.starting, self._existing())
-            if not self._options.subscription:
-                logger.warning(
-                    "without the option subscription the brokers do not know what this query has still to read: "
-                    "retention alone decides how long they keep it"
-                )
-            self._initial = Offsets(self._options.system, positions).document()
+            unheld = dialect_of(str(self._options.source.url)).unheld
+            if unheld and not self._options.subscription:
+                logger.warning(unheld)
+            made = self._incarnations(positions)
+            self._initial = Offsets(self._options.system, positions, incarnations=made).document()
         return self._initial
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
@@ -277,34 +300,60 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         system = self._options.system
         begun = read_offsets(start, system)
         self._commit(begun.positions)
-        heads = self._news(begun)
-        if not heads:
-            return start
-        starts = {partition: begun.positions.get(partition, self._broker.earliest) for partition in heads}
-        ends = self._limited(starts, heads, limit)
+        heads = self._now(begun.positions)
+        remade = self._remade(begun.incarnations)
+        known = {each: position for each, position in begun.positions.items() if each.topic not in remade}
+        starts = {**self._broker.beginnings(heads.keys() - known.keys()), **known}
+        news = self._news(starts, heads)
+        ends = self._limited(starts, news, limit) if news else {}
         if all(ends[partition] == starts[partition] for partition in ends):
             return start
-        positions = {**begun.positions, **ends}
+        topics = {partition.topic for partition in ends}
+        # A topic that was made again begins anew with all its partitions.
+        anew = {each: starts[each] for each in heads if each.topic in remade & topics and each in starts}
+        positions = {**begun.positions, **anew, **ends}
+        made = {**self._incarnations(positions), **{t: i for t, i in begun.incarnations.items() if t not in topics}}
         if start == self._initial:
-            return Offsets(system, positions, init={**starts, **begun.positions}).document()
-        new = {partition: starts[partition] for partition in ends.keys() - begun.positions.keys()}
-        return Offsets(system, positions, new=new).document()
+            init = {each: starts[each] if each in ends else position for each, position in positions.items()}
+            return Offsets(system, positions, init=init, incarnations=made).document()
+        new = {each: starts[each] for each in positions if each not in begun.positions or each in anew}
+        return Offsets(system, positions, new=new, incarnations=made).document()
 
-    def _news(self, begun: Offsets) -> dict[Partition, Position]:
+    def _now(self, begun: Mapping[Partition, Position]) -> dict[Partition, Position]:
+        """Where partitions end, as far as the query is to go."""
+        heads = self._broker.heads(sorted({*self._broker.partitions(), *begun}))
+        self._heads = {**begun, **heads}
+        self._gone([partition for partition in begun if partition not in heads])
+        if self._until is None:
+            return heads
+        until = self._until
+        return {
+            each: head if self._before(head, until[each]) else until[each]
+            for each, head in heads.items()
+            if each in until
+        }
+
+    def _remade(self, begun: Mapping[str, str]) -> set[str]:
+        """Topics that were deleted and made again since."""
+        now = {topic: self._broker.incarnation(topic) for topic in begun}
+        remade = {topic for topic, text in now.items() if text and text != begun[topic]}
+        if remade:
+            self._lost(f"{', '.join(sorted(remade))}: was deleted and made again")
+        return remade
+
+    def _news(
+        self, starts: Mapping[Partition, Position], heads: Mapping[Partition, Position]
+    ) -> dict[Partition, Position]:
         """Where the partitions end that have something new."""
-        broker = self._broker
-        partitions = broker.partitions()
-        heads = broker.heads(sorted({*partitions, *begun.positions}))
-        self._heads = {**begun.positions, **heads}
-        self._gone([partition for partition in begun.positions if partition not in heads])
-        if self._until is not None:
-            heads = {each: min(head, self._until[each]) for each, head in heads.items() if each in self._until}
         found = {}
         for partition, head in heads.items():
-            start = begun.positions.get(partition, broker.earliest)
-            if head < start and self._until is None:
-                self._lost(f"{partition} ends at {tuple(head)}, before {tuple(start)}, up to where it was read")
-            elif start < head:
+            start = starts.get(partition)
+            if start is None:
+                continue  # it went away between two questions
+            if self._before(head, start) and self._until is None:
+                end, before = self._text(head), self._text(start)
+                self._lost(f"{partition} ends at {end}, before {before}, up to where it was read")
+            elif self._before(start, head):
                 found[partition] = head
         return found
 
@@ -353,32 +402,38 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begun = read_offsets(start, system)
         if start == end:
             return []
-        if begun.positions.keys() - ended.positions.keys():
-            raise DataLossError("the end of a batch lacks partitions that its start has: the checkpoint was changed")
-        heads = self._broker.heads(sorted(ended.positions))
         starts = ended.begun(begun)
+        if starts.keys() != ended.positions.keys():
+            raise DataLossError("a batch has partitions at one of its ends only: the checkpoint was changed")
+        heads = self._broker.heads(sorted(ended.positions))
         gone = [
             partition
             for partition, position in ended.positions.items()
-            if partition not in heads and starts.get(partition) != position
+            if partition not in heads and starts[partition] != position
         ]
         self._gone(gone)
-        return self._ranges(
-            starts, {partition: position for partition, position in ended.positions.items() if partition in heads}
-        )
+        moved = {each.topic for each in heads if starts[each] != ended.positions[each]}
+        remade = self._remade({topic: text for topic, text in ended.incarnations.items() if topic in moved})
+        left = {each: ended.positions[each] for each in heads if each.topic not in remade}
+        return self._ranges(starts, left)
 
     def commit(self, end: Any) -> None:
         """Spark has committed everything up to ``end``."""
         self._commit(read_offsets(end, self._options.system).positions)
 
     def _commit(self, positions: Mapping[Partition, Position]) -> None:
+        now = time.monotonic()
+        if positions == self._untold and now < self._tell_at:
+            return
         try:
             self._broker.commit(positions)
+            self._untold = None
         except FastwireError as exc:
             if self._options.fail_on_commit_error:
                 raise
             # The next commit says it again, and more.
             logger.warning("the brokers were not told what is committed: %s", exc)
+            self._untold, self._tell_at = positions, time.monotonic() + COMMIT_AGAIN_S
 
     def stop(self) -> None:
         """Close the connections. Spark does not always call this, and nothing depends on it."""

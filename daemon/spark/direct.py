@@ -5,20 +5,17 @@ from typing import Any
 from fastwire.columns.schema import column_names
 
 from ..config import ConfigError, Problem, SparkSource
-from ..config.systems import system_of
+from .dialects import dialect_of
 from .options import parse_options
 from .register import FastwireSource
 from .rows import PLACE
 
 __all__ = ["read_brokers", "reader_options", "stream_brokers"]
 
-# What holds back what the broker keeps, and whose progress others see.
-_KEEPER = {"pulsar": "subscription", "kafka": "groupId"}
-
 
 def reader_options(source: SparkSource, *, streaming: bool) -> dict[str, str]:
     """The options that say the same as ``source``. A batch is a trial: without limits, and no cursor moves."""
-    system = system_of(source.url)
+    dialect = dialect_of(str(source.url))
     options = {
         "servers": str(source.url),
         "failOnDataLoss": str(source.on_data_loss == "stop").lower(),
@@ -30,7 +27,7 @@ def reader_options(source: SparkSource, *, streaming: bool) -> dict[str, str]:
         options["subscribe"] = ",".join(source.topics)
     if source.columns is not None:
         chosen = {*source.columns, *PLACE}
-        options["columns"] = ",".join(name for name in column_names(system.name) if name in chosen)
+        options["columns"] = ",".join(name for name in column_names(dialect.name) if name in chosen)
     if source.min_partitions is not None:
         options["minPartitions"] = str(source.min_partitions)
     if "isolation" in source.model_fields_set:
@@ -43,7 +40,7 @@ def reader_options(source: SparkSource, *, streaming: bool) -> dict[str, str]:
     if streaming:
         options["maxRecordsPerTrigger"] = str(source.max_records)
         if source.subscription is not None:
-            options[_KEEPER[system.name]] = source.subscription
+            options[dialect.group] = source.subscription
     return options
 
 

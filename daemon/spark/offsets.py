@@ -3,7 +3,8 @@
 Spark compares them as text, so the same content is always written in the same order of keys, and who has nothing new
 hands back the very object that it was given. ``p`` are the positions. ``init`` stands in the end of the first batch and
 says where that batch began: the checkpoint itself holds only ends, and whoever asks for the beginning again after a
-crash gets another answer. ``new`` says the same of partitions that appeared later.
+crash gets another answer. ``new`` says the same of partitions that appeared later. ``inc`` tells which topic of a name
+the positions belong to, where a system can tell: one that was deleted and made again is another one.
 """
 
 import json
@@ -35,6 +36,7 @@ class Offsets:
     positions: Positions
     init: Positions | None = None
     new: Positions = field(default_factory=dict)
+    incarnations: Mapping[str, str] = field(default_factory=dict)  # by topic
 
     def document(self) -> dict[str, Any]:
         """What Spark writes down."""
@@ -47,6 +49,8 @@ class Offsets:
             found["init"] = _table(self.system, self.init)
         if self.new:
             found["new"] = _table(self.system, self.new)
+        if self.incarnations:
+            found["inc"] = dict(sorted(self.incarnations.items()))
         return dict(sorted(found.items()))
 
     def begun(self, start: "Offsets | None") -> dict[Partition, Position]:
@@ -73,6 +77,7 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
             _positions(system, document["p"]),
             None if init is None else _positions(system, init),
             _positions(system, document.get("new", {})),
+            {str(topic): str(text) for topic, text in document.get("inc", {}).items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise OffsetError(f"the offset in the checkpoint cannot be understood: {exc}") from None

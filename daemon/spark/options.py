@@ -1,24 +1,21 @@
 """The options of ``format("fastwire")``: texts to checked values; every mistake is told at once, with its name."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from fastwire.columns.schema import column_names
-from fastwire.position import Position, parse_position
-from fastwire.pulsar.namespace import TopicPattern, parse_pattern
-from fastwire.pulsar.topic import parse_topic
+from fastwire.position import Position
 
-from ..config import ConfigError, Problem, SourceConfig, parse_duration, parse_size, parse_source
+from ..config import ConfigError, Problem, SourceConfig, parse_duration, parse_source
 from ..config.text import nearest
+from .dialects import EARLIEST, LATEST, Dialect, Pattern, dialect_of
 from .ranges import Partition
-from .rows import DEFAULT_COLUMNS
+from .rows import default_columns
+from .values import json_table, milliseconds, names, one_of, size, switch, text, whole
 
 __all__ = ["Options", "Where", "columns_of", "parse_options"]
-
-SYSTEMS = ("pulsar",)
-EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
 
 T = TypeVar("T")
 
@@ -43,7 +40,7 @@ class Options:
     source: SourceConfig  # the brokers, who we are to them, TLS; its other fields mean nothing here
     topics: tuple[str, ...]
     assigned: frozenset[Partition] | None
-    pattern: TopicPattern | None
+    pattern: Pattern | None
     starting: Where
     ending: Where
     no_record_that_young: Literal["error", "latest"]
@@ -55,7 +52,7 @@ class Options:
     min_partitions: int | None
     max_partition_rows: int | None
     fail_on_data_loss: bool
-    subscription: str
+    subscription: str  # or the group
     prefix: str
     commits: bool
     fail_on_commit_error: bool
@@ -67,7 +64,9 @@ class Options:
     batch_rows: int
     batch_bytes: int
     prefetch: int
-    window: int
+    window: int  # of Pulsar
+    fetch_bytes: int  # of Kafka
+    read_committed: bool
     pushes_filters: bool
 
     @property
@@ -86,156 +85,100 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     return _Reading(given, streaming=True).columns()
 
 
-def _whole(lowest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.strip().isdecimal() or int(text) < lowest:
-            raise ValueError(f"must be a whole number of at least {lowest}")
-        return int(text)
-
-    return parse
+def _topics(given: str, dialect: Dialect) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(dialect.topic(name) for name in names(given)))
 
 
-def _switch(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.strip().lower() == "true"
-
-
-def _milliseconds(text: str) -> float:
-    return _whole(0)(text) / 1000
-
-
-def _size(text: str) -> int:
-    return _whole(1)(text) if text.strip().isdecimal() else parse_size(text)
-
-
-def _one_of(*choices: str) -> Callable[[str], Any]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"must be {' or '.join(choices)}{nearest(text, choices)}")
-        return text
-
-    return parse
-
-
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty")
-    return text.strip()
-
-
-def _list(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise ValueError("is empty")
-    return names
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_topic(name) for name in _list(text)))
-
-
-def _topic(text: str) -> str:
-    topic = parse_topic(text)
-    if not topic.persistent:
-        raise ValueError(f'"{text}": a non-persistent topic keeps nothing that could be read by position')
-    return str(topic)
-
-
-def _json(text: str, example: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not found:
-        raise ValueError(f"must be JSON such as {example}")
-    return found
-
-
-def _assigned(text: str) -> frozenset[Partition]:
-    example = '{"topic":[0,1]}'
+def _assigned(given: str, dialect: Dialect) -> frozenset[Partition]:
+    example, least = '{"topic":[0,1]}', dialect.least_partition
     found = set()
-    for name, indexes in _json(text, example).items():
-        if not isinstance(indexes, list) or not all(isinstance(each, int) and each >= -1 for each in indexes):
+    for name, indexes in json_table(given, example).items():
+        if not isinstance(indexes, list) or not all(isinstance(each, int) and each >= least for each in indexes):
             raise ValueError(f"must be JSON such as {example}")
-        found |= {Partition(_topic(name), index) for index in indexes}
+        found |= {Partition(dialect.topic(name), index) for index in indexes}
     return frozenset(found)
 
 
-def _by_partition(text: str, example: str, parse: Callable[[Any], T]) -> dict[Partition, T]:
+def _by_partition(given: str, example: str, dialect: Dialect, parse: Callable[[Any], T]) -> dict[Partition, T]:
     found: dict[Partition, T] = {}
-    for name, table in _json(text, example).items():
+    for name, table in json_table(given, example).items():
         if not isinstance(table, dict) or not all(index.lstrip("-").isdecimal() for index in table):
             raise ValueError(f"must be JSON such as {example}")
-        found |= {Partition(_topic(name), int(index)): parse(each) for index, each in table.items()}
+        found |= {Partition(dialect.topic(name), int(index)): parse(each) for index, each in table.items()}
     return found
 
 
-def _position(value: Any) -> "Position | Literal['earliest', 'latest']":
-    if value in (EARLIEST, LATEST):
-        return "earliest" if value == EARLIEST else "latest"
-    if not isinstance(value, str):
-        raise ValueError(f'a position is text such as "12:34", {EARLIEST} (earliest) or {LATEST} (latest)')
-    return parse_position("pulsar", value)
+def _place(given: str, dialect: Dialect) -> Where:
+    def parse(value: Any) -> "Position | Literal['earliest', 'latest']":
+        if value in (EARLIEST, LATEST):
+            return "earliest" if value == EARLIEST else "latest"
+        return dialect.position(value)
+
+    if given.strip().lower() in ("earliest", "latest"):
+        return Where("earliest" if given.strip().lower() == "earliest" else "latest")
+    if not given.lstrip().startswith("{"):
+        raise ValueError(f"must be earliest, latest or JSON{nearest(given, ('earliest', 'latest'))}")
+    return Where("latest", positions=_by_partition(given, dialect.places_example, dialect, parse))
 
 
-def _place(text: str) -> Where:
-    if text.strip().lower() in ("earliest", "latest"):
-        return Where("earliest" if text.strip().lower() == "earliest" else "latest")
-    if not text.lstrip().startswith("{"):
-        raise ValueError(f"must be earliest, latest or JSON{nearest(text, ('earliest', 'latest'))}")
-    return Where("latest", positions=_by_partition(text, '{"topic":{"0":"12:34","1":-2}}', _position))
+def _time(given: str) -> Where:
+    return Where("time", time_ms=whole(0)(given))
 
 
-def _time(text: str) -> Where:
-    return Where("time", time_ms=_whole(0)(text))
-
-
-def _times(text: str) -> Where:
+def _times(given: str, dialect: Dialect) -> Where:
     def parse(value: Any) -> int:
-        return _whole(0)(str(value))
+        return whole(0)(str(value))
 
-    return Where("latest", times=_by_partition(text, '{"topic":{"0":1700000000000}}', parse))
+    return Where("latest", times=_by_partition(given, '{"topic":{"0":1700000000000}}', dialect, parse))
+
+
+def _known(dialect: Dialect) -> dict[str, Callable[[str], Any]]:
+    """How each option of a system is read."""
+
+    def spoken(parse: Callable[[str, Dialect], Any]) -> Callable[[str], Any]:
+        return lambda given: parse(given, dialect)
+
+    return {
+        **_KNOWN,
+        "subscribe": spoken(_topics),
+        "subscribePattern": dialect.pattern,
+        "assign": spoken(_assigned),
+        "startingOffsets": spoken(_place),
+        "startingOffsetsByTimestamp": spoken(_times),
+        "endingOffsets": spoken(_place),
+        "endingOffsetsByTimestamp": spoken(_times),
+        **dialect.only,
+    }
 
 
 _KNOWN: dict[str, Callable[[str], Any]] = {
-    "system": _text,
-    "servers": _text,
-    "subscribe": _topics,
-    "subscribePattern": parse_pattern,
-    "assign": _assigned,
-    "startingOffsets": _place,
+    "system": text,
+    "servers": text,
     "startingTimestamp": _time,
-    "startingOffsetsByTimestamp": _times,
-    "startingOffsetsByTimestampStrategy": _one_of("error", "latest"),
-    "endingOffsets": _place,
+    "startingOffsetsByTimestampStrategy": one_of("error", "latest"),
     "endingTimestamp": _time,
-    "endingOffsetsByTimestamp": _times,
-    "maxRecordsPerTrigger": _whole(1),
-    "maxOffsetsPerTrigger": _whole(1),
-    "maxBytesPerTrigger": _size,
-    "minOffsetsPerTrigger": _whole(1),
+    "maxRecordsPerTrigger": whole(1),
+    "maxOffsetsPerTrigger": whole(1),
+    "maxBytesPerTrigger": size,
+    "minOffsetsPerTrigger": whole(1),
     "maxTriggerDelay": parse_duration,
-    "minPartitions": _whole(1),
-    "maxRecordsPerPartition": _whole(1),
-    "failOnDataLoss": _switch,
-    "subscription": _text,
-    "subscriptionPrefix": _text,
-    "commitOffsets": _switch,
-    "failOnCommitError": _switch,
-    "includeHeaders": _switch,
-    "includeMetadata": _switch,
-    "columns": _list,
-    "pollTimeoutMs": _milliseconds,
-    "fetchOffset.numRetries": _whole(0),
-    "fetchOffset.retryIntervalMs": _milliseconds,
-    "offsetPollIntervalMs": _milliseconds,
-    "topicRefreshIntervalMs": _milliseconds,
-    "batchRows": _whole(1),
-    "batchBytes": _size,
-    "prefetchBatches": _whole(1),
-    "receiverQueueSize": _whole(1),
-    "filterPushdown": _switch,
+    "minPartitions": whole(1),
+    "maxRecordsPerPartition": whole(1),
+    "failOnDataLoss": switch,
+    "commitOffsets": switch,
+    "failOnCommitError": switch,
+    "includeHeaders": switch,
+    "includeMetadata": switch,
+    "columns": names,
+    "pollTimeoutMs": milliseconds,
+    "fetchOffset.numRetries": whole(0),
+    "fetchOffset.retryIntervalMs": milliseconds,
+    "offsetPollIntervalMs": milliseconds,
+    "topicRefreshIntervalMs": milliseconds,
+    "batchRows": whole(1),
+    "batchBytes": size,
+    "prefetchBatches": whole(1),
+    "filterPushdown": switch,
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "filterPushdown")
 _STREAM_ONLY = (
@@ -247,13 +190,6 @@ _STREAM_ONLY = (
 )
 _TOPICS = ("subscribe", "subscribePattern", "assign")
 _COLUMNS = ("columns", "includeHeaders", "includeMetadata")
-# What other systems call it.
-_ELSEWHERE = {
-    "groupId": "subscription",
-    "groupIdPrefix": "subscriptionPrefix",
-    "isolationLevel": "",
-    "fetchMaxBytes": "",
-}
 _TABLES = ("auth.", "tls.", "encryption.")
 
 
@@ -261,7 +197,8 @@ class _Reading:
     """One pass over the options of one query."""
 
     def __init__(self, given: Mapping[str, str], streaming: bool) -> None:
-        self._given = {name.lower(): text for name, text in given.items()}
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._dialect = dialect_of(self._given.get("servers", ""))
         self._streaming = streaming
         self._problems: list[Problem] = []
         self._values: dict[str, Any] = {}
@@ -274,7 +211,7 @@ class _Reading:
         if self._problems or source is None:
             raise ConfigError(self._problems)
         get = self._values.get
-        subscription = get("subscription", "")
+        subscription = get(self._dialect.group, "")
         return Options(
             source=source,
             topics=get("subscribe", ()),
@@ -292,7 +229,7 @@ class _Reading:
             max_partition_rows=get("maxRecordsPerPartition"),
             fail_on_data_loss=get("failOnDataLoss", True),
             subscription=subscription,
-            prefix=get("subscriptionPrefix", "fastwire-spark"),
+            prefix=get(self._dialect.prefix, "fastwire-spark"),
             commits=get("commitOffsets", bool(subscription)),
             fail_on_commit_error=get("failOnCommitError", False),
             patience_s=get("pollTimeoutMs", 120.0),
@@ -304,6 +241,8 @@ class _Reading:
             batch_bytes=get("batchBytes", 4 << 20),
             prefetch=get("prefetchBatches", 3),
             window=get("receiverQueueSize", 10_000),
+            fetch_bytes=get("fetchMaxBytes", 4 << 20),
+            read_committed=get("isolationLevel", "read_committed") == "read_committed",
             pushes_filters=get("filterPushdown", False),
         )
 
@@ -319,19 +258,21 @@ class _Reading:
         self._problems.append(Problem("", name, message))
 
     def _read(self) -> None:
-        known = {name.lower(): name for name in _KNOWN}
-        elsewhere = {name.lower(): name for name in _ELSEWHERE}
-        for lower, text in self._given.items():
+        dialect = self._dialect
+        parsers = _known(dialect)
+        known = {name.lower(): name for name in parsers}
+        elsewhere = {name.lower(): name for name in dialect.instead}
+        for lower, value in self._given.items():
             if lower in known:
                 name = known[lower]
                 try:
-                    self._values[name] = _KNOWN[name](text)
+                    self._values[name] = parsers[name](value)
                 except ValueError as exc:
                     self._wrong(name, str(exc))
             elif lower in elsewhere:
-                instead = _ELSEWHERE[elsewhere[lower]]
+                instead = dialect.instead[elsewhere[lower]]
                 hint = f", which has {instead} instead" if instead else ""
-                self._wrong(elsewhere[lower], f"is not an option of Pulsar{hint}")
+                self._wrong(elsewhere[lower], f"is not an option of {dialect.title}{hint}")
             elif not lower.startswith(_TABLES):
                 hint = nearest(lower, known)
                 for name in known:
@@ -343,12 +284,12 @@ class _Reading:
         url = self._values.get("servers")
         if url is None:
             if "servers" not in self._given:
-                self._wrong("servers", 'is missing: the brokers, such as "pulsar://127.0.0.1:6650"')
+                self._wrong("servers", 'is missing: the brokers, such as "kafka://127.0.0.1:9092"')
             url = "pulsar://127.0.0.1"
         keys: dict[str, Any] = {"url": url, "topics": ["-"], "subscription": "-", "start": "earliest"}
-        for name, text in self._given.items():
+        for name, value in self._given.items():
             if name.startswith(_TABLES):
-                _put(keys, name.split("."), text)
+                _put(keys, name.split("."), value)
         try:
             source = parse_source(keys)
         except ConfigError as exc:
@@ -358,25 +299,22 @@ class _Reading:
         system = self._values.get("system", source.system)
         if system != source.system:
             self._wrong("system", f'is "{system}", and servers says {source.system}')
-        elif system not in SYSTEMS:
-            self._wrong("servers", f"{system} is not read by this source yet: known are {', '.join(SYSTEMS)}")
         return source
 
     def _columns(self) -> tuple[str, ...]:
-        names = column_names("pulsar")
-        wanted = set(DEFAULT_COLUMNS)
+        known = column_names(self._dialect.name)
+        wanted = set(default_columns(self._dialect.name))
         if not self._values.get("includeMetadata", True):
             wanted = {"key", "value"}
         if "columns" in self._values:
-            lower = {name.lower(): name for name in names}
+            lower = {name.lower(): name for name in known}
             asked = self._values["columns"]
-            wanted = set(names) if asked == ("*",) else {lower.get(name.lower(), name) for name in asked}
-            for name in sorted(wanted - set(names)):
-                known = nearest(name, names) or ": known are " + ", ".join(names)
-                self._wrong("columns", f'"{name}" is not a column{known}')
+            wanted = set(known) if asked == ("*",) else {lower.get(name.lower(), name) for name in asked}
+            for name in sorted(wanted - set(known)):
+                self._wrong("columns", f'"{name}" is not a column{nearest(name, known) or _all(known)}')
         if self._values.get("includeHeaders"):
             wanted.add("headers")
-        return tuple(name for name in names if name in wanted)
+        return tuple(name for name in known if name in wanted)
 
     def _contradictions(self) -> None:
         values = self._values
@@ -392,8 +330,8 @@ class _Reading:
         most = values.get("maxRecordsPerTrigger", values.get("maxOffsetsPerTrigger"))
         if most is not None and values.get("minOffsetsPerTrigger", 0) > most:
             self._wrong("minOffsetsPerTrigger", "is more than one trigger may take")
-        if values.get("commitOffsets") and "subscription" not in values:
-            self._wrong("commitOffsets", "needs a subscription whose cursor is moved")
+        if values.get("commitOffsets") and self._dialect.group not in values:
+            self._wrong("commitOffsets", f"needs a {self._dialect.group}: whose progress is it?")
         if not self._streaming:
             self._check_batch(self._where("starting", "earliest"), "latest", "startingOffsets", "begin")
             self._check_batch(self._where("ending", "latest"), "earliest", "endingOffsets", "end")
@@ -411,6 +349,10 @@ class _Reading:
                     return Where(default, 0, found.positions, found.times)
                 return found
         return Where(default)
+
+
+def _all(known: Iterable[str]) -> str:
+    return ": known are " + ", ".join(known)
 
 
 def _put(keys: dict[str, Any], path: list[str], text: str) -> None:

@@ -28,7 +28,8 @@ class Range:
     """The records of ``partition`` after ``start`` up to and including ``end``, or whatever positions of a system mean.
 
     ``start_exists`` and ``end_exists``: if what stands there does not come, it was lost. False where the position is
-    the beginning, was made by arithmetic, or the broker is known to have held everything.
+    the beginning, was made by arithmetic, or the broker is known to have held everything. ``incarnation`` is that of
+    the topic when the range was planned, "" where there is no telling.
     """
 
     system: str
@@ -37,6 +38,7 @@ class Range:
     end: Position
     start_exists: bool = True
     end_exists: bool = True
+    incarnation: str = ""
 
     def __str__(self) -> str:
         start, end = (format_position(self.system, each) for each in (self.start, self.end))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fastwire.columns.schema import column_names
 
-__all__ = ["DEFAULT_COLUMNS", "PLACE", "Rows", "ddl", "is_row"]
+__all__ = ["PLACE", "Rows", "ddl", "default_columns", "is_row"]
 
 # Names and types as in Spark's own Kafka source, where it has them.
 _TYPES: dict[str, tuple[str, pa.DataType]] = {
@@ -34,11 +34,18 @@ _TYPES: dict[str, tuple[str, pa.DataType]] = {
     "schemaVersion": ("binary", pa.binary()),
     "redeliveryCount": ("int", pa.int32()),
 }
-DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "ledger", "batchIndex")
+_DEFAULT = frozenset(
+    ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "ledger", "batchIndex")
+)
 # Where a row comes from: with those of them that its system has it can be found again.
 PLACE = ("topic", "partition", "ledger", "offset", "batchIndex", "timestamp")
 # What tells where a row stands in its range; a connection builds them in any case.
-_IN_RANGE = {"pulsar": frozenset({"ledger", "offset"})}
+_IN_RANGE = {"pulsar": frozenset({"ledger", "offset"}), "kafka": frozenset({"offset"})}
+
+
+def default_columns(system: str) -> frozenset[str]:
+    """What is there unless options say otherwise."""
+    return _DEFAULT & frozenset(column_names(system))
 
 
 def ddl(columns: Iterable[str]) -> str:

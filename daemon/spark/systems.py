@@ -2,20 +2,57 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..pulsar.settings import ClientSettings, client_fields
 from .broker import Broker, RangeRows
+from .kafka.client import Client as KafkaClient
+from .kafka.client import fetch_limits
+from .kafka.client import settings_of as kafka_settings
+from .kafka.driver import KafkaBroker
+from .kafka.reading import KafkaRangeReader
 from .options import Options
 from .prefetch import prefetched
-from .pulsar.client import Client
+from .pulsar.client import Client as PulsarClient
+from .pulsar.client import settings_of as pulsar_settings
 from .pulsar.driver import PulsarBroker
-from .pulsar.reading import RangeReader, ReadingRules
+from .pulsar.reading import PulsarRangeReader
 from .ranges import Range
+from .reading import RangeReader, ReadingRules
 from .rows import Rows
 
 __all__ = ["open_broker", "read_range"]
+
+
+class Client(Protocol):
+    """The connections of a process to one cluster."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What makes the parts of one system; a client is for one thread, and for many ranges one after another."""
+
+    client: Callable[[Options], Any]
+    broker: Callable[[Any, Options], Broker]
+    reader: Callable[[Any, Range, ReadingRules, Callable[[], bool]], RangeReader]
+
+
+_SYSTEMS = {
+    "pulsar": System(
+        lambda options: PulsarClient(pulsar_settings(options)),
+        PulsarBroker,
+        PulsarRangeReader,
+    ),
+    "kafka": System(
+        lambda options: KafkaClient(kafka_settings(options), fetch_limits(options)),
+        KafkaBroker,
+        KafkaRangeReader,
+    ),
+}
 
 # Python workers are used again for later tasks: one client a process waits for the next one. Its key is everything
 # that was asked for, secrets included; it never leaves the process.
@@ -25,7 +62,8 @@ _frozen = False
 
 def open_broker(options: Options) -> Broker:
     """The driver's conversation with the brokers; connects when it is first asked something."""
-    return PulsarBroker(Client(_settings(options)), options)
+    system = _SYSTEMS[options.system]
+    return system.broker(system.client(options), options)
 
 
 def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBatch]:
@@ -34,25 +72,26 @@ def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBat
     rows = Rows(options.columns, part.partition.topic, options.batch_rows, options.batch_bytes)
 
     def open_rows(stopped: Callable[[], bool]) -> RangeRows:
-        return _Pulsar(options, part, key, stopped)
+        return _Reading(options, part, key, stopped)
 
     for batch in prefetched(open_rows, options.prefetch):
         yield from rows.batches(batch)
 
 
-class _Pulsar:
-    """A range of Pulsar's, over the client that the last task has left."""
+class _Reading:
+    """A range, over the client that the last task has left."""
 
     def __init__(self, options: Options, part: Range, key: str, stopped: Callable[[], bool]) -> None:
+        system = _SYSTEMS[options.system]
         self._key = key
-        self._client = _kept.pop(key) if key in _kept else Client(_settings(options))
+        self._client: Client = _kept.pop(key) if key in _kept else system.client(options)
         rules = ReadingRules(
             window=options.window,
             patience_s=options.patience_s,
             fail_on_data_loss=options.fail_on_data_loss,
             name=f"{options.prefix}-task",
         )
-        self._reader = RangeReader(self._client, part, rules, stopped)
+        self._reader = system.reader(self._client, part, rules, stopped)
         self._stopped = stopped
         self.rest = self._reader.rest
 
@@ -66,10 +105,6 @@ class _Pulsar:
                 _kept[self._key] = self._client
             else:
                 self._client.close()
-
-
-def _settings(options: Options) -> ClientSettings:
-    return ClientSettings(**client_fields(options.source), columns=Rows.built(options.system, options.columns))
 
 
 def _settle() -> None:

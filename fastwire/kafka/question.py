@@ -12,6 +12,7 @@ from fastwire.kafka.message import Body
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "NO_MEMBER",
     "Partition",
     "ask_committed",
     "ask_coordinator",
@@ -30,6 +31,9 @@ LATEST = -1
 
 Partition = tuple[str, int]
 """Topic and number."""
+
+NO_MEMBER: Body = {"generation_id_or_member_epoch": -1, "member_id": ""}
+"""Who commits for a group without being in it; brokers take that only while nobody else is."""
 
 
 def ask_offsets(wanted: Mapping[Partition, int], *, read_committed: bool) -> Body:

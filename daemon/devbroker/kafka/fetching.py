@@ -320,6 +320,7 @@ def epoch_ends(connection: KafkaConnection, request: Request) -> Body | None:
             try:
                 partition = _partition(broker, connection.node, broker.find(place[0]), place)
                 _check_leader(partition, connection.node, one.get("current_leader_epoch", -1))
+                partition.looked_up += 1
                 answer["leader_epoch"], answer["end_offset"] = partition.epoch_end(one["leader_epoch"])
             except RefusedError as exc:
                 answer["error_code"] = exc.code

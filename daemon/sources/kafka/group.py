@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fastwire.errors import FastwireError
 from fastwire.kafka.error import RETRY, BrokerError, Code
 from fastwire.kafka.message import Body
+from fastwire.kafka.question import NO_MEMBER
 from fastwire.position import Coverage, Position
 
 from ...backoff import Backoff
@@ -132,7 +133,7 @@ class Group:
         return True
 
     def _committing(self) -> Body:
-        return {"generation_id_or_member_epoch": -1, "member_id": ""}
+        return NO_MEMBER
 
     async def _coordinator(self) -> Link:
         return await self._cluster.coordinator(self._settings.group)

@@ -15,13 +15,20 @@ from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
 from ...pulsar.lookup import MOST_REDIRECTS, broker_address
-from ...pulsar.settings import ClientSettings
+from ...pulsar.settings import ClientSettings, client_fields
+from ..options import Options
 from ..ranges import Partition
+from ..rows import Rows
 from .link import Link, Request
 
-__all__ = ["Client"]
+__all__ = ["Client", "settings_of"]
 
 POOL_BYTES = 256 << 20  # a figure for the pool to count against: what limits memory is the queue of a task
+
+
+def settings_of(options: Options) -> ClientSettings:
+    """What the options ask of connections. Raises ConfigError for unusable files."""
+    return ClientSettings(**client_fields(options.source), columns=Rows.built(options.system, options.columns))
 
 
 class TellingCompletion(Completion):

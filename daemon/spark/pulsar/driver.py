@@ -4,15 +4,13 @@ Each partition has one consumer here that is never given a record: of the query'
 keeps the broker from deleting what Spark has not read, or of none. It is asked where the topic ends.
 """
 
-import logging
 import math
 import secrets
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -21,15 +19,15 @@ from fastwire.errors import FastwireError
 from fastwire.position import PULSAR_EARLIEST, Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.consumer import Consumer
-from fastwire.pulsar.namespace import list_topics
+from fastwire.pulsar.namespace import TopicPattern, list_topics
 from fastwire.pulsar.request import Kind, SubscribeRequest, position_of
 from fastwire.pulsar.topic import parse_topic
 
-from ...backoff import Backoff
 from ...endpoint import LinkLost
 from ...pulsar.refusal import is_for_good
+from ..asking import SMOOTHING, AskingBroker
 from ..options import Options
-from ..ranges import DataLossError, Partition, Range
+from ..ranges import Partition, Range
 from .client import Client
 from .link import Link, Request
 from .reading import Entries, is_missing, place_of, topic_of
@@ -37,15 +35,9 @@ from .reading import Entries, is_missing, place_of, topic_of
 __all__ = ["PulsarBroker"]
 
 LATEST = Position(0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
-MOST_BACKOFF_S = 1.0
 # What a ledger that cannot be counted from here is taken to hold.
 LEDGER_ENTRIES = 50_000
 CLOCK_SKEW_S = 5
-SMOOTHING = 0.2  # of a new figure in a running average
-
-logger = logging.getLogger("fastwire.spark")
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -71,48 +63,21 @@ class _First:
     time_ms: int
 
 
-class PulsarBroker:
+class PulsarBroker(AskingBroker):
     """Implements ``Broker``."""
 
-    earliest = PULSAR_EARLIEST
-
     def __init__(self, client: Client, options: Options) -> None:
+        super().__init__(options)
         self._client = client
-        self._options = options
         self._watches: dict[Partition, _Watch] = {}
-        self._topics: dict[str, int] = {}
-        self._topics_at = -math.inf
-        self._heads: dict[Partition, Position] = {}
-        self._heads_at = -math.inf
-        self._heads_of: set[Partition] = set()  # who was asked for, whether there or not
         self._entry_rows = 1.0
-        self._row_bytes = 100.0
-        self._sampled = False
 
     # --- topics
 
-    def partitions(self) -> list[Partition]:
-        """What the query reads now; looked for anew every ``topicRefreshIntervalMs``."""
-        options = self._options
-        if options.assigned is not None:
-            return sorted(options.assigned)
-        now = time.monotonic()
-        if now - self._topics_at >= options.refresh_s:
-            self._topics = self._patiently("finding the partitions", self._find_topics)
-            self._topics_at = now
-        found = []
-        for name, count in self._topics.items():
-            if count:
-                found += [Partition(name, index) for index in range(count)]
-            else:
-                topic = parse_topic(name)
-                found.append(Partition(str(topic.base), topic.partition))
-        return sorted(set(found))
-
-    def _find_topics(self) -> dict[str, int]:
+    def _find_topics(self) -> dict[str, list[Partition]]:
         names = list(self._options.topics)
         pattern = self._options.pattern
-        if pattern is not None:
+        if isinstance(pattern, TopicPattern):
             answer = self._client.ask(
                 lambda connection, now: connection.request(Kind.LIST_TOPICS, list_topics(pattern, ""), now)
             )
@@ -120,27 +85,20 @@ class PulsarBroker:
         found = {}
         for name in names:
             try:
-                found[name] = 0 if parse_topic(name).partition >= 0 else self._client.partitions(name)
+                found[name] = self._partitions_of(name)
             except FastwireError as exc:
                 if not is_missing(exc):
                     raise
         return found
 
-    def topics(self) -> set[str]:
-        """By the names that the options have."""
-        return set(self._topics) if self._options.assigned is None else set()
+    def _partitions_of(self, name: str) -> list[Partition]:
+        topic = parse_topic(name)
+        count = 0 if topic.partition >= 0 else self._client.partitions(name)
+        if not count:
+            return [Partition(str(topic.base), topic.partition)]
+        return [Partition(name, index) for index in range(count)]
 
     # --- heads
-
-    def heads(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
-        """Where each partition ends; asked of the brokers every ``offsetPollIntervalMs`` at most."""
-        wanted = list(partitions)
-        now = time.monotonic()
-        if now - self._heads_at >= self._options.poll_s or not self._heads_of.issuperset(wanted):
-            self._heads_of = set(wanted)
-            self._heads = self._patiently("asking where topics end", lambda: self._ask_heads(wanted))
-            self._heads_at = time.monotonic()
-        return {partition: self._heads[partition] for partition in wanted if partition in self._heads}
 
     def _ask_heads(self, partitions: list[Partition]) -> dict[Partition, Position]:
         asked = []
@@ -198,6 +156,14 @@ class PulsarBroker:
 
     # --- places
 
+    def incarnation(self, topic: str) -> str:
+        """Ledgers only grow, so a topic that was made again is told by its positions."""
+        return ""
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+        """The same for all, and resolved by nobody."""
+        return dict.fromkeys(partitions, PULSAR_EARLIEST)
+
     def at_time(self, partition: Partition, time_ms: int) -> Position | None:
         """Read from a little before the time on, until an entry is that young; the youngest is looked at first."""
         head = self.heads([partition]).get(partition)
@@ -219,7 +185,7 @@ class PulsarBroker:
             finally:
                 entries.close()
 
-        return self._patiently(f"finding a time in {partition}", find)
+        return self.patiently(f"finding a time in {partition}", find)
 
     def rows(self, partition: Partition, start: Position, end: Position) -> int:
         """By entries, where both are in one ledger, and the rows of recent entries."""
@@ -228,14 +194,9 @@ class PulsarBroker:
         entries = end.b - start.b if start.a == end.a else end.b + 1 + LEDGER_ENTRIES
         return max(1, round(entries * self._entry_rows))
 
-    def bytes_per_row(self) -> float:
-        """Of the entries that were looked at."""
-        if not self._sampled:
-            for partition, head in self._heads.items():
-                if head.b >= 0:
-                    self._first(partition, Position(head.a, head.b - 1))
-                    break
-        return self._row_bytes
+    def _sample(self, partition: Partition, head: Position) -> None:
+        if head.b >= 0:
+            self._first(partition, Position(head.a, head.b - 1))
 
     def limited(self, partition: Partition, start: Position, end: Position, rows: int) -> Position:
         """Count entries within one ledger; elsewhere ask the broker which entry stands where the limit would be."""
@@ -300,7 +261,7 @@ class PulsarBroker:
             finally:
                 entries.close()
 
-        return self._patiently(f"looking into {partition}", find)
+        return self.patiently(f"looking into {partition}", find)
 
     def _entries(self, partition: Partition, start: Position, rollback_s: int = 0) -> Entries:
         name = f"{self._options.prefix}-look"
@@ -328,9 +289,8 @@ class PulsarBroker:
                 position = place(row)
                 found.append(_First(position, times[row].as_py() // 1000))
                 row = bisect_right(range(chunk.rows), position, lo=row, key=place)
-            self._row_bytes += SMOOTHING * (chunk.payload_bytes / chunk.rows - self._row_bytes)
+            self._saw(chunk.payload_bytes, chunk.rows)
             self._entry_rows += SMOOTHING * (chunk.rows / len(found) - self._entry_rows)
-            self._sampled = True
         yield from sorted(found, key=lambda first: first.position)
 
     # --- acknowledgements
@@ -338,7 +298,7 @@ class PulsarBroker:
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """Acknowledge, cumulatively; the cursor follows what Spark has committed, and the backlog shrinks."""
         if self._options.commits:
-            self._patiently("acknowledging", lambda: self._acknowledge(positions))
+            self.patiently("acknowledging", lambda: self._acknowledge(positions))
 
     def _acknowledge(self, positions: Mapping[Partition, Position]) -> None:
         asked = []
@@ -364,25 +324,8 @@ class PulsarBroker:
         """Close the connections."""
         self._client.close()
 
-    def _patiently(self, what: str, work: Callable[[], T]) -> T:
-        """Do ``work``; what may be otherwise in a moment is tried again, for as long as the query has patience.
-
-        A stream that raises is ended by Spark, and brokers restart.
-        """
-        options = self._options
-        until = time.monotonic() + options.patience_s
-        backoff = Backoff(first_s=options.retry_s, most_s=MOST_BACKOFF_S)
-        while True:
-            try:
-                return work()
-            except FastwireError as exc:
-                if isinstance(exc, DataLossError) or is_missing(exc) or is_for_good(exc):
-                    raise
-                if time.monotonic() >= until and backoff.failures >= options.retries:
-                    raise FastwireError(f"{what}: {exc}") from None
-                if backoff.failures == options.retries:
-                    logger.warning("%s: %s; trying again", what, exc)
-            time.sleep(backoff.next())
+    def _hopeless(self, error: FastwireError) -> bool:
+        return is_missing(error) or is_for_good(error)
 
 
 def _last_of(consumer_id: int) -> Request:

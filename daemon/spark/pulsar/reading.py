@@ -8,12 +8,10 @@ at the same time. Whole entries only. What tells a loss:
 * A topic that ends before E: it was made again, or cut.
 """
 
-import logging
 import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -24,37 +22,26 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.consumer import Consumer
 from fastwire.pulsar.request import BrokerError, SubscribeRequest, position_of
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.topic import Topic, parse_topic
 
-from ...backoff import Backoff
 from ...endpoint import LinkLost
 from ...pulsar.refusal import is_for_good
-from ..ranges import DataLossError, Partition, Range
+from ..blocking import TURN_S
+from ..ranges import Partition, Range
+from ..reading import RangeReader, ReadingRules, TryAgainError
 from .client import Client
-from .link import TURN_S, Link
+from .link import Link
 
-__all__ = ["Entries", "RangeReader", "ReadingRules", "is_missing", "place_of", "topic_of"]
+__all__ = ["Entries", "PulsarRangeReader", "is_missing", "place_of", "topic_of"]
 
-MOST_BACKOFF_S = 2.0
 # How far before a range the beginning of a chunked message is looked for, at first, and how much farther each time.
 LOOK_BACK_ENTRIES = 100
 LOOK_BACK_FACTOR = 10
 # Silence is looked into after so long: a broker reads, writes and waits, in steps of milliseconds.
 ASK_AFTER_S = 2.0
 
-logger = logging.getLogger("fastwire.spark")
-
 _MISSING = frozenset({pb.TopicNotFound, pb.SubscriptionNotFound})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingRules:
-    """How a range is read: permits, patience, and whether a loss is an error."""
-
-    window: int
-    patience_s: float
-    fail_on_data_loss: bool
-    name: str  # of the readers, for people who look at the broker
 
 
 def topic_of(partition: Partition) -> Topic:
@@ -178,67 +165,22 @@ class Entries:
         self._client.slots.remove(self.consumer_id)
 
 
-class _HeadlessError(Exception):
-    """A part of a chunked message came whose first parts lie further back."""
-
-
-class RangeReader:
-    """The rows of one range as Arrow batches with all columns that the connection builds.
-
-    ``stopped`` is asked every moment; ``rest`` is for whoever cannot take rows just now, every second or so.
-    """
+class PulsarRangeReader(RangeReader):
+    """A range of Pulsar's."""
 
     def __init__(self, client: Client, part: Range, rules: ReadingRules, stopped: Callable[[], bool]) -> None:
+        super().__init__(part, rules, stopped)
         self._client = client
-        self._part = part
-        self._rules = rules
-        self._stopped = stopped
-        self._at = part.start  # everything up to here was handed on
         self._from = part.start  # where brokers are asked to begin: earlier than that for the sake of a chunked message
         self._back = 0
-        self._end = part.end
         self._met_end = not part.end_exists
-        self._link: Link | None = None
-        self._alive_at = 0.0
+        self._scanner: Scanner | None = None  # of the connection that is read by
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read to the end.
+    def _is_missing(self, error: FastwireError) -> bool:
+        return is_missing(error)
 
-        Connections that are lost are made anew, and reading goes on where it was. Raises DataLossError, or what the
-        last attempt ended with when nothing came for ``patience_s``.
-        """
-        self._alive_at = time.monotonic()
-        backoff = Backoff(most_s=MOST_BACKOFF_S)
-        while not self._stopped():
-            before = self._at
-            try:
-                yield from self._attempt()
-                return
-            except _HeadlessError:
-                self._look_back()
-                continue
-            except FastwireError as exc:
-                if is_missing(exc):
-                    self._lost(f"the broker does not know the topic ({exc})")
-                    return
-                if isinstance(exc, DataLossError) or is_for_good(exc):
-                    raise
-                if self._at != before:
-                    backoff.reset()
-                if time.monotonic() - self._alive_at >= self._rules.patience_s:
-                    patience = f"nothing came for {self._rules.patience_s:g} s"
-                    raise FastwireError(f"{self._part}: {patience}, at last: {exc}") from None
-                logger.warning("%s: %s; trying again", self._part, exc)
-            time.sleep(backoff.next())
-
-    def rest(self) -> None:
-        """Keep the connection alive while nothing is taken; one that is lost is made anew by the next read."""
-        self._alive_at = time.monotonic()
-        if self._link is not None and self._link.ready:
-            try:
-                self._link.rest()
-            except LinkLost:
-                self._link.close()
+    def _is_for_good(self, error: FastwireError) -> bool:
+        return is_for_good(error)
 
     def _attempt(self) -> Iterator[pa.RecordBatch]:
         part, rules = self._part, self._rules
@@ -249,6 +191,7 @@ class RangeReader:
             self._client, part.partition, self._from, window=rules.window, name=rules.name, on_rejected=self._rejected
         )
         self._link = link = entries.link
+        self._scanner = link.scanner
         try:
             if not self._within_reach(entries):
                 return
@@ -271,7 +214,7 @@ class RangeReader:
             if chunk := link.take_open():
                 yield from self._hand_on(chunk)
         finally:
-            self._link = None
+            self._link = self._scanner = None
             entries.close()
         if not self._met_end and not self._stopped():
             self._lost("the entry at the end did not come")
@@ -316,11 +259,12 @@ class RangeReader:
         position = entry.position
         if self._at < position <= self._end:
             if entry.reason == "Chunked" and self._from != PULSAR_EARLIEST:
-                raise _HeadlessError
+                self._look_back()
+                raise TryAgainError
             place = format_position("pulsar", position)
             self._lost(f"the entry at {place} cannot be decoded: {entry.reason}: {entry.detail}")
-        if self._link is not None:
-            self._link.scanner.divert(entry)
+        if self._scanner is not None:
+            self._scanner.divert(entry)
 
     def _look_back(self) -> None:
         """Begin earlier: the first parts of a message may lie before the range that its last part belongs to."""
@@ -330,9 +274,3 @@ class RangeReader:
             self._from = PULSAR_EARLIEST
         else:
             self._from = Position(self._at.a, max(-1, self._at.b - self._back))
-
-    def _lost(self, what: str) -> None:
-        text = f"{self._part}: {what}"
-        if self._rules.fail_on_data_loss:
-            raise DataLossError(f"{text}; with failOnDataLoss=false this is logged and reading goes on")
-        logger.warning("%s; reading goes on without it", text)
