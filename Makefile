@@ -21,6 +21,10 @@ BUILT := $(VENV)/.built
 SPARK := $(VENV)/.spark
 PROTOC := build/protoc/.made
 
+# Most tests that take long wait for a broker: more of them at once than there are cores. WORKERS=0: one after the other.
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -96,10 +100,10 @@ lint: $(BUILT)
 	if [ -n "$$failed" ]; then echo "not clean:$$failed" >&2; exit 1; fi
 
 check: lint $(PROTOC)
-	$(BIN)/pytest -m unit
+	$(PYTEST) -m unit
 
 test: lint $(PROTOC) $(SPARK)
-	$(BIN)/pytest -m 'not soak and not bench'
+	$(PYTEST) -m 'not soak and not bench'
 
 # Fuzzing in the build with the sanitizers; what it finds is written to the corpus here.
 soak: $(BUILT) $(SPARK) asan-build

@@ -5,8 +5,10 @@ from collections import Counter
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from tests.pulsar_matrix import ROWS, written
+from tests.sharing import ByBroker, turn
 
 pytest_plugins = ["tests.brokers.fixtures"]
 
@@ -32,13 +34,21 @@ settings.load_profile("fastwire")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before -m chooses: mark what is a unit test, and give the slow kinds their time."""
+    """Before -m chooses: mark what is a unit test, give the slow kinds their time; with workers the slow go first."""
     for item in items:
         limits = [seconds for kind, seconds in KINDS.items() if item.get_closest_marker(kind)]
         if not limits:
             item.add_marker(pytest.mark.unit)
         elif item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: turn(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByBroker:
+    """Under -n: which worker gets which tests."""
+    return ByBroker(config, log)
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -1,0 +1,38 @@
+"""How tests are shared out among worker processes (``pytest -n``).
+
+A file's tests stay together, so that what a module sets up is set up once. So do the files that need the same broker or
+the same Spark: those take the longest to start, and one of each is what a machine of two cores can bear.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+__all__ = ["ByBroker", "scope", "turn"]
+
+# What begins a path, and the name under which all that begin so are kept together. The first that fits counts. They
+# are begun in this order, before everything else: they take the longest, and mostly wait.
+TOGETHER = (
+    ("tests/real/test_spark", "Spark"),
+    ("tests/real/test_kafka", "Kafka"),
+    ("tests/real/", "Pulsar"),
+    ("tests/spark/", "Spark"),
+)
+FIRST = ("Pulsar", "Kafka", "Spark", "tests/crash/", "tests/model/", "tests/test_packaging", "tests/test_instructions")
+
+
+def scope(nodeid: str) -> str:
+    """The name of the tests that run one after the other in one worker with test ``nodeid``."""
+    path = nodeid.partition("::")[0]
+    return next((name for start, name in TOGETHER if path.startswith(start)), path)
+
+
+def turn(nodeid: str) -> int:
+    """When test ``nodeid`` is begun: a smaller number goes first."""
+    name = scope(nodeid)
+    return next((place for place, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
+
+
+class ByBroker(LoadScopeScheduling):
+    """Scopes by broker and file, in the order in which they were collected (give ``--no-loadscope-reorder``)."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope(nodeid)
