@@ -23,6 +23,7 @@ from .budget import Budget, Level
 from .config import Config, ConfigError, PipelineConfig, load_config
 from .logs import console, get_logger
 from .metrics import DaemonMetrics
+from .pages import release_library_pages
 from .pipeline import Pipeline, PipelineFailed
 from .progress import Progress, ProgressFacts
 from .roll import RollPolicy
@@ -119,11 +120,21 @@ class Service:
         self._exit_code = 0
         self._signals = 0
         self._reloading: asyncio.Task[None] | None = None
+        self._pages_released_at = -TRIM_INTERVAL_S
         self._budget.watch(self._on_level)
 
     def _on_level(self, level: Level) -> None:
         if level is Level.STOP:
             self._metrics.reading_paused()
+        if level is not Level.FREE:
+            self._release_pages()
+
+    def _release_pages(self) -> None:
+        """What the start has read of the libraries goes back: once it is over, and again when memory is scarce."""
+        now = asyncio.get_running_loop().time()
+        if now - self._pages_released_at >= TRIM_INTERVAL_S:
+            self._pages_released_at = now
+            release_library_pages()
 
     # --- what operators ask
 
@@ -330,8 +341,12 @@ class Service:
         # Lines of a stdout sink and a line that renews itself do not get on on one terminal.
         printing = any(config.sink.type == "stdout" for config in self._config.pipelines.values())
         progress = Progress(None if printing and sys.stdout.isatty() else console())
+        starting = True
         try:
             while True:
+                if starting and self.ready():
+                    starting = False
+                    self._release_pages()
                 progress.show(self._facts())
                 for name, running in self._running.items():
                     running.tell(name, self._metrics)

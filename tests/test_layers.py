@@ -53,7 +53,7 @@ DAEMON = (
     {"metrics", "systemd", "tls"},
     {"logs"},
     {"config"},
-    {"errors", "shared", "clock"},
+    {"errors", "shared", "clock", "pages"},
 )
 # Beside the layers, imported by commands only.
 COMMANDS = {"cli", "demo", "options"}

@@ -1,7 +1,7 @@
-"""Memory stays within the budget and 128 MiB, whatever comes and however slow the sink is.
+"""Resident memory stays within the budget and 128 MiB, whatever comes and however slow the sink is.
 
-What is counted is resident memory without the mapped pages of libraries: how many of those are resident is the page
-cache's business (twice as many after a fresh installation), and the kernel shares them and takes them back.
+All of it counts, mapped libraries too. After a fresh installation twice as many of their pages are resident, because
+the page cache then holds them in large pieces: with such ones 29 MiB are left up to the promise, else 50.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,26 +24,35 @@ from tests.real.daemon import Daemon, Job, verify
 pytestmark = pytest.mark.crash
 
 TOPIC = "persistent://public/default/memory"
-BUDGET_MIB = 64
-ROOM_MIB = 96  # interpreter, packages, encoders; with mapped library pages the promise is 128
+ROOM_MIB = 128  # interpreter, packages, libraries, what encoders hold
 
 
-def own_memory_mib(pid: int) -> float:
-    """Resident memory of the process that is backed by no file."""
+def resident_mib(pid: int, peak: bool = False) -> float:
+    """Resident memory of a process, now or at its highest."""
+    name = "VmHWM:" if peak else "VmRSS:"
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
-    raise AssertionError("no RssAnon")
+    raise ProcessLookupError(pid)  # it is a zombie
 
 
-def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> list[float]:
-    """Run the daemon to the end of its topic; its memory in MiB, look by look."""
-    seen: list[float] = []
+@dataclass
+class Seen:
+    """The memory of a run in MiB, look by look, and the kernel's word for the highest."""
+
+    looks: list[float] = field(default_factory=list)
+    peak: float = 0
+
+
+def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> Seen:
+    """Run the daemon to the end of its topic."""
+    seen = Seen()
     with Daemon("run", str(config), "--until-end", log=log, script=script) as daemon:
         while daemon.process.poll() is None:
             try:
-                seen.append(own_memory_mib(daemon.process.pid))
-            except (FileNotFoundError, AssertionError, ProcessLookupError):
+                seen.looks.append(resident_mib(daemon.process.pid))
+                seen.peak = resident_mib(daemon.process.pid, peak=True)
+            except (FileNotFoundError, ProcessLookupError):
                 break  # it has just ended
             time.sleep(0.005)
         daemon.wait_done()
@@ -69,26 +79,30 @@ def large_records(broker: PulsarDevBroker) -> int:
     return 40
 
 
-@pytest.mark.parametrize("produce", [small_records, large_records])
-@pytest.mark.parametrize("slow", [False, True])
-def test_memory_stays_within_the_budget(produce: Callable[[PulsarDevBroker], int], slow: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("budget_mib", "produce", "slow"),
+    [(64, small_records, False), (64, small_records, True), (64, large_records, True), (256, large_records, True)],
+)
+def test_memory_stays_within_the_budget(
+    budget_mib: int, produce: Callable[[PulsarDevBroker], int], slow: bool, tmp_path: Path
+) -> None:
     with running(PulsarDevBroker(PulsarOptions(read_ahead=100, max_message_size=5 << 20))) as broker:
         rows = produce(broker)
         job = Job(
             broker.url,
             TOPIC,
             tmp_path / "data",
-            daemon={"memory": f"{BUDGET_MIB}MiB"},
+            daemon={"memory": f"{budget_mib}MiB"},
             roll={"rows": max(2, rows // 4), "idle": "1s"},
         )
         # The second commit stands still while the broker has more to give.
         script: dict[str, object] | None = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 3}
-        peak = max(watch(job.write(tmp_path), tmp_path / "log", script if slow else None))
+        peak = watch(job.write(tmp_path), tmp_path / "log", script if slow else None).peak
     said = verify(tmp_path / "data")
     assert said.returncode == 0, said.stdout
     assert f"{rows:,} rows" in said.stdout
     # One payload may stand beside the budget: it is read whole before anything can be done about it.
-    assert peak < BUDGET_MIB + ROOM_MIB + (5 if produce is large_records else 0), f"{peak:.0f} MiB"
+    assert peak < budget_mib + ROOM_MIB + (5 if produce is large_records else 0), f"{peak:.0f} MiB"
 
 
 MANY = 1000
@@ -114,7 +128,7 @@ def test_a_thousand_partitions_whose_records_grow_stay_within_the_budget(tmp_pat
     with running(PulsarDevBroker(PulsarOptions(read_ahead=100))) as broker:
         rows = small_then_large(broker)
         job = Job(broker.url, TOPIC, tmp_path / "data", daemon={"memory": "128MiB"})
-        peak = max(watch(job.write(tmp_path), tmp_path / "log"))
+        peak = watch(job.write(tmp_path), tmp_path / "log").peak
     said = verify(tmp_path / "data")
     assert f"{rows:,} rows" in said.stdout, said.stdout
     assert peak < 128 + ROOM_MIB, f"{peak:.0f} MiB"
@@ -144,7 +158,7 @@ def test_memory_stays_flat_over_twenty_million_records(tmp_path: Path) -> None:
             daemon={"memory": "128MiB"},
             roll={"rows": 1_000_000},
         )
-        seen = watch(job.write(tmp_path), tmp_path / "log")
+        seen = watch(job.write(tmp_path), tmp_path / "log").looks
     half = len(seen) // 2
     early, late = max(seen[:half]), max(seen[half:])
     print(f"peak of the first half {early:.0f} MiB, of the second {late:.0f} MiB")
