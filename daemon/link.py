@@ -22,12 +22,20 @@ E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
 
 
+class Timed(Protocol):
+    """A scanner, as far as its times are concerned."""
+
+    def times(self) -> tuple[int, int, int, int]: ...
+
+
 class LinkMachine(Machine[E_co], Protocol[E_co]):
     """A connection's state machine, with a scanner behind it that fills chunks."""
 
     open_since: float | None
     """When the open chunk got its first entry."""
 
+    @property
+    def scanner(self) -> Timed: ...
     @property
     def ready(self) -> bool:
         """Whether requests can be made."""
@@ -69,6 +77,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         self._waiting: dict[int, asyncio.Future[A]] = {}
         self._login: asyncio.Task[None] | None = None  # one more, while the connection is in use
         self._on_chunk = on_chunk
+        self._timed = (0, 0, 0, 0)  # what was taken of the scanner's times
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -172,6 +181,11 @@ class BrokerLink(ABC, Generic[C, E, A]):
         chunk = self.connection.take_chunk()
         if chunk is not None:
             self._on_chunk(chunk)
+
+    def take_times(self) -> tuple[int, ...]:
+        """Nanoseconds by stage since this was asked last, as the scanner's ``times``."""
+        before, self._timed = self._timed, self.connection.scanner.times()
+        return tuple(now - then for now, then in zip(self._timed, before, strict=True))
 
     def drop_chunk(self) -> None:
         """Forget what the open chunk holds."""

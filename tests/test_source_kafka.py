@@ -278,6 +278,24 @@ def test_memory_and_room() -> None:
     run(main)
 
 
+def test_where_the_time_went() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            broker.append("t", [batch(number, compression=Compression.LZ4) for number in range(200)])
+            await pipe.got(2000)
+            pipe.room = False
+            broker.append("t", batches(200, 1))
+            await pipe.got(2010)
+            await until(lambda: "room" in pipe.source.stage_ns, "that we wait for room")
+            pipe.source.resume()
+            pipe.source.on_budget(Level.HOLD)
+            await until(lambda: "permits" in pipe.source.stage_ns, "that we wait for memory")
+            assert set(pipe.source.stage_ns) == {"receive", "scan", "decompress", "decode", "room", "permits"}
+            assert min(pipe.source.stage_ns.values()) > 0
+
+    run(main)
+
+
 # --- topics
 
 

@@ -26,6 +26,7 @@ from fastwire.kafka.scan import CorruptBatch, Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+from ..clock import CLOCK
 from ..link import BrokerLink
 from .settings import ClientSettings
 
@@ -73,6 +74,7 @@ class Link(BrokerLink[Connection, Event, Body]):
             columns=settings.columns,
             on_corrupt=settings.on_corrupt,
             buffer_bytes=FETCH_BUFFER_BYTES if limits else CONTROL_BUFFER_BYTES,
+            clock=CLOCK if limits else None,
         )
         connection = Connection(
             self.scanner,

@@ -108,7 +108,6 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
         self.tenants: dict[int, Tenant] = {}
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerTenant] = {}
-        self.timed = (0, 0, 0, 0)  # ``scanner.times`` that the stages have
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
         self._completion = completion
         self.physical = physical  # where the socket leads: the broker, or a proxy before it

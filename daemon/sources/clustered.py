@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ __all__ = ["ClusteredSource"]
 
 TICK_S = 0.05
 CHUNK_AGE_S = 0.1
+SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 _NO_ROOM = int(Pause.MEMORY | Pause.QUEUE)
 
 log = get_logger("source")
@@ -69,7 +70,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         self._failed = False
         self._unreachable_since: float | None = self._loop.time()
         self._reconnects: Counter[str] = Counter()
-        self._waited_ns: Counter[str] = Counter()  # by what was waited for, as the clock has seen it
+        self._spent_ns: Counter[str] = Counter()  # by stage; waits as the clock has seen them
 
     # --- the contract
 
@@ -112,7 +113,13 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     @property
     def stage_ns(self) -> Mapping[str, int]:
         """See ``Source.stage_ns``."""
-        return self._waited_ns
+        self._count_times(self.cluster.links.values())
+        return self._spent_ns
+
+    def _count_times(self, links: Iterable[BrokerLink[Any, Any, Any]]) -> None:
+        for link in links:
+            for stage, spent in zip(SCANNED, link.take_times(), strict=True):
+                self._spent_ns[stage] += spent
 
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
@@ -179,6 +186,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     def on_lost(self, link: L, reason: Exception | None) -> None:
         """A connection is gone."""
+        self._count_times((link,))
         self.cluster.forget(link)
         if self._closing:
             return
@@ -245,9 +253,9 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             # A pipeline without room gets nothing that is merely old.
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
         if any(link.transport.paused & _NO_ROOM for link in links):
-            self._waited_ns["room"] += int(TICK_S * 1e9)
+            self._spent_ns["room"] += int(TICK_S * 1e9)
         elif self.holding:
-            self._waited_ns["permits"] += int(TICK_S * 1e9)
+            self._spent_ns["permits"] += int(TICK_S * 1e9)
         self._look(now)
 
     @abstractmethod

@@ -9,7 +9,7 @@ A compressed one is a wrapper: its value is a set of messages, and its offset th
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from fastwire.columns.builder cimport Columns, Mark, columns_mark, columns_rewind
 from fastwire.kafka.records cimport CODEC_MASK, LOG_APPEND_TIME, NO_MEMORY, RowPlace, put_row
@@ -22,7 +22,7 @@ from fastwire.wire.codecs cimport (
     Decompressor,
     is_xerial,
 )
-from fastwire.wire.varint cimport fw_u32be
+from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
 from fastwire.errors import CorruptEntryError
 
@@ -42,23 +42,19 @@ cdef struct Message:
     int64_t value_size
 
 
-cdef inline int64_t i64be(const uint8_t* p) noexcept nogil:
-    return <int64_t>((<uint64_t>fw_u32be(p)) << 32 | fw_u32be(p + 4))
-
-
 cdef bint read_message(const uint8_t* p, int64_t size, Message* m) noexcept nogil:
     """The message at ``p``; false where it is cut off or says what cannot be."""
     cdef const uint8_t* end
     if size < 26:
         return False
-    m.offset = i64be(p)
+    m.offset = fw_i64be(p)
     m.size = SET_HEAD + <int64_t><int32_t>fw_u32be(p + 8)
     m.magic = p[16]
     m.attributes = p[17]
     if m.size > size or m.magic > 1 or m.size < (34 if m.magic else 26):
         return False
     end = p + m.size
-    m.milli = i64be(p + 18) if m.magic else -1
+    m.milli = fw_i64be(p + 18) if m.magic else -1
     p += 26 if m.magic else 18
     m.key_size = <int32_t>fw_u32be(p)
     p += 4

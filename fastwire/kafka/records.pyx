@@ -32,7 +32,7 @@ from fastwire.columns.builder cimport (
     is_utf8,
 )
 from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_fail
-from fastwire.wire.varint cimport fw_u32be, fw_varint
+from fastwire.wire.varint cimport fw_i64be, fw_u32be, fw_varint
 
 cdef enum:
     SMALLEST_RECORD = 7          # a length and six fields of one byte: bounds what a count may claim
@@ -44,25 +44,21 @@ cdef inline int64_t micros(int64_t milli) noexcept nogil:
     return (LAST_MILLI if milli > LAST_MILLI else FIRST_MILLI if milli < FIRST_MILLI else milli) * 1000
 
 
-cdef inline int64_t i64be(const uint8_t* p) noexcept nogil:
-    return <int64_t>((<uint64_t>fw_u32be(p)) << 32 | fw_u32be(p + 4))
-
-
 cdef inline int64_t zigzag(uint64_t raw) noexcept nogil:
     return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
 
 
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:
     """The head at ``p``, where BATCH_HEAD bytes are."""
-    head.base_offset = i64be(p)
+    head.base_offset = fw_i64be(p)
     head.size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
     head.leader_epoch = <int32_t>fw_u32be(p + 12)
     head.magic = p[MAGIC_AT]
     head.attributes = <int16_t>(p[21] << 8 | p[22])
     head.offsets = <int64_t><int32_t>fw_u32be(p + 23) + 1
-    head.base_timestamp = i64be(p + 27)
-    head.max_timestamp = i64be(p + 35)
-    head.producer_id = i64be(p + 43)
+    head.base_timestamp = fw_i64be(p + 27)
+    head.max_timestamp = fw_i64be(p + 35)
+    head.producer_id = fw_i64be(p + 43)
     head.count = <int32_t>fw_u32be(p + 57)
 
 

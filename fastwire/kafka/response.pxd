@@ -1,4 +1,4 @@
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 from fastwire.kafka.slot cimport SlotTable
 from fastwire.wire.reader cimport Reader
@@ -48,6 +48,7 @@ cdef class ResponseWalk:
     cdef void pass_by(self, int64_t size) noexcept
     cdef int64_t read_count(self, Reader* r) noexcept
     cdef int skip_tags(self, Reader* r) noexcept
+    cdef bint next_tag(self, Reader* r, uint64_t* left, uint64_t* tag, Reader* field) noexcept
     cdef int read_head(self, Reader* r) except -1
     cdef int read_topic(self, Reader* r) except -1
     cdef int read_partition(self, Reader* r) except -1

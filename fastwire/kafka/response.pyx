@@ -150,16 +150,29 @@ cdef class ResponseWalk:
         return count if count > 0 and not r.fault else 0
 
     cdef int skip_tags(self, Reader* r) noexcept:
-        cdef uint64_t count = read_uvarint(r)
-        cdef uint64_t size
-        while count and not r.fault:
-            count -= 1
-            read_uvarint(r)
-            size = read_uvarint(r)
-            if size > <uint64_t>self.frame_left:
-                reader_fail(r, FAULT_LENGTH, 0)
-            read_span(r, <Py_ssize_t>size)
+        cdef uint64_t left = read_uvarint(r)
+        cdef uint64_t tag
+        cdef Reader field
+        while self.next_tag(r, &left, &tag, &field):
+            pass
         return 0
+
+    cdef bint next_tag(self, Reader* r, uint64_t* left, uint64_t* tag, Reader* field) noexcept:
+        """The next of ``left`` tagged fields, if there is one and it is whole."""
+        cdef uint64_t size
+        cdef const uint8_t* at
+        if left[0] == 0 or r.fault:
+            return False
+        left[0] -= 1
+        tag[0] = read_uvarint(r)
+        size = read_uvarint(r)
+        if size > <uint64_t>self.frame_left:
+            reader_fail(r, FAULT_LENGTH, 0)
+        at = read_span(r, <Py_ssize_t>size)
+        if r.fault:
+            return False
+        reader_init(field, at, <Py_ssize_t>size)
+        return True
 
     cdef int read_head(self, Reader* r) except -1:
         cdef int32_t throttle
@@ -253,33 +266,22 @@ cdef class ResponseWalk:
 
     cdef int read_partition_end(self, Reader* r) except -1:
         """Tagged fields behind the records: 0 = where logs part, 1 = the leader instead (kafka 9.3)."""
-        cdef uint64_t count, tag, size
-        cdef Reader inner
-        cdef const uint8_t* at
+        cdef uint64_t left = read_uvarint(r) if self.flexible else 0
+        cdef uint64_t tag
+        cdef Reader field
         cdef int64_t diverging = -1
         cdef int32_t leader = -1
         cdef int32_t epoch = -1
         cdef Slot* slot
-        if self.flexible:
-            count = read_uvarint(r)
-            while count and not r.fault:
-                count -= 1
-                tag = read_uvarint(r)
-                size = read_uvarint(r)
-                if size > <uint64_t>self.frame_left:
-                    reader_fail(r, FAULT_LENGTH, 0)
-                at = read_span(r, <Py_ssize_t>size)
-                if r.fault:
-                    break
-                reader_init(&inner, at, <Py_ssize_t>size)
-                if tag == 0:
-                    read_u32be(&inner)
-                    diverging = <int64_t>read_u64be(&inner)
-                elif tag == 1:
-                    leader = <int32_t>read_u32be(&inner)
-                    epoch = <int32_t>read_u32be(&inner)
-                if inner.fault:
-                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        while self.next_tag(r, &left, &tag, &field):
+            if tag == 0:
+                read_u32be(&field)
+                diverging = <int64_t>read_u64be(&field)
+            elif tag == 1:
+                leader = <int32_t>read_u32be(&field)
+                epoch = <int32_t>read_u32be(&field)
+            if field.fault:
+                reader_fail(r, FAULT_LENGTH, field.end - field.start)
         if r.fault:
             return 0
         if self.slot_index >= 0:
@@ -293,38 +295,28 @@ cdef class ResponseWalk:
 
     cdef int read_body_end(self, Reader* r) except -1:
         """Tagged fields of the body: 0 = addresses of nodes (from version 16)."""
-        cdef uint64_t count, tag, size
+        cdef uint64_t left = read_uvarint(r) if self.flexible else 0
+        cdef uint64_t tag
         cdef int64_t nodes, host_size
         cdef int32_t node, port
-        cdef Reader inner
+        cdef Reader field
         cdef const uint8_t* at
         cdef list found = []
-        if self.flexible:
-            count = read_uvarint(r)
-            while count and not r.fault:
-                count -= 1
-                tag = read_uvarint(r)
-                size = read_uvarint(r)
-                if size > <uint64_t>self.frame_left:
-                    reader_fail(r, FAULT_LENGTH, 0)
-                at = read_span(r, <Py_ssize_t>size)
-                if r.fault or tag != 0:
-                    continue
-                reader_init(&inner, at, <Py_ssize_t>size)
-                nodes = <int64_t>read_uvarint(&inner) - 1
-                while nodes > 0 and not inner.fault:
-                    nodes -= 1
-                    node = <int32_t>read_u32be(&inner)
-                    host_size = <int64_t>read_uvarint(&inner) - 1
-                    at = read_span(&inner, <Py_ssize_t>host_size)
-                    port = <int32_t>read_u32be(&inner)
-                    read_span(&inner, <Py_ssize_t>max(<int64_t>read_uvarint(&inner) - 1, 0))
-                    self.skip_tags(&inner)
-                    if not inner.fault:
-                        host = PyBytes_FromStringAndSize(<const char*>at, host_size).decode("utf-8", "replace")
-                        found.append((node, host, port))
-                if inner.fault:
-                    reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
+        while self.next_tag(r, &left, &tag, &field):
+            nodes = <int64_t>read_uvarint(&field) - 1 if tag == 0 else 0
+            while nodes > 0 and not field.fault:
+                nodes -= 1
+                node = <int32_t>read_u32be(&field)
+                host_size = <int64_t>read_uvarint(&field) - 1
+                at = read_span(&field, <Py_ssize_t>host_size)
+                port = <int32_t>read_u32be(&field)
+                read_span(&field, <Py_ssize_t>max(<int64_t>read_uvarint(&field) - 1, 0))
+                self.skip_tags(&field)
+                if not field.fault:
+                    host = PyBytes_FromStringAndSize(<const char*>at, host_size).decode("utf-8", "replace")
+                    found.append((node, host, port))
+            if field.fault:
+                reader_fail(r, FAULT_LENGTH, field.end - field.start)
         if not r.fault:
             self.nodes = found
             self.phase = REST

@@ -41,6 +41,7 @@ from fastwire.wire.codecs cimport (
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
+from fastwire.wire.stopwatch cimport Stopwatch
 from fastwire.wire.varint cimport fw_u32be
 
 from dataclasses import dataclass
@@ -109,11 +110,15 @@ cdef class Scanner:
     until it stops for a reason, and ``take_response``, ``take_fetched``, ``take_corrupt`` and ``take_chunk`` give what
     it stopped for. With ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with ``"stop"`` it is
     CORRUPT. ``scan`` raises ProtocolError where the framing itself is broken.
+
+    With a ``clock`` (a capsule "fastwire.clock" of a C function that returns nanoseconds) ``times`` tells what took how
+    long.
     """
     cdef SlotTable slots
     cdef ReceiveBuffer buffer
     cdef Decompressor codecs
     cdef OpenChunk open
+    cdef Stopwatch watch
     cdef dict plans              # by correlation id
     cdef bint divert_corrupt
     cdef int64_t produced        # bytes decoded since the last read
@@ -130,10 +135,11 @@ cdef class Scanner:
 
     def __cinit__(
         self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
-        int64_t buffer_bytes=1 << 20,
+        int64_t buffer_bytes=1 << 20, clock=None,
     ):
         if on_corrupt not in ("divert", "stop"):
             raise ValueError(f"on_corrupt is {on_corrupt!r}")
+        self.watch = Stopwatch(clock)
         self.slots = slots
         self.buffer = ReceiveBuffer(pool, buffer_bytes)
         self.codecs = Decompressor(pool)
@@ -163,10 +169,13 @@ cdef class Scanner:
 
     def get_buffer(self, int sizehint=-1):
         """Where the next bytes go; never empty."""
-        return self.buffer.writable()
+        view = self.buffer.writable()
+        self.watch.asked()
+        return view
 
     def received(self, int64_t nbytes):
         """``nbytes`` were put into the last ``get_buffer``."""
+        self.watch.received()
         self.buffer.commit(nbytes)
         self.received_bytes += nbytes
         self.produced = 0
@@ -175,8 +184,22 @@ cdef class Scanner:
         """After OUTPUT_CAP: the caller has let others run."""
         self.produced = 0
 
+    def times(self):
+        """Nanoseconds spent on receiving, on frames and checksums, on decompression, on decoding (these two by sample).
+
+        Receiving is what lies between ``get_buffer`` and ``received``. All 0 without a clock.
+        """
+        return self.watch.times()
+
     def scan(self):
         """Decode what is buffered; returns a Stop as int."""
+        cdef int64_t began = self.watch.begin()
+        try:
+            return self.run()
+        finally:
+            self.watch.end(began)
+
+    cdef int run(self) except -1:
         cdef int stop
         self.response = None
         while True:
@@ -228,7 +251,7 @@ cdef class Scanner:
         """The batches of one partition: each complete one, whether the rest has come or not."""
         cdef ReceiveBuffer b = self.buffer
         cdef const uint8_t* p
-        cdef int64_t present, size
+        cdef int64_t present, size, began
         cdef int stop
         while self.at.records_left:
             present = min(b.end - b.start, self.at.records_left)
@@ -256,7 +279,9 @@ cdef class Scanner:
                 return self.need(size)
             if self.produced >= OUTPUT_CAP_BYTES:
                 return STOP_OUTPUT_CAP
+            began = self.watch.begin_unit(self.batches)
             stop = self.batch(p, size)
+            self.watch.end_unit(began)
             if stop == STOP_CHUNK_FULL:
                 return stop
             self.at.batch_seen = True
@@ -278,7 +303,7 @@ cdef class Scanner:
         cdef RowPlace place
         cdef Reader r
         cdef const uint8_t* data
-        cdef int64_t data_size, first, next_offset
+        cdef int64_t data_size, first, next_offset, began
         cdef int status
         if chunk.diverted_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
@@ -307,15 +332,19 @@ cdef class Scanner:
         if chunk.full(min(<int64_t>head.count, data_size), data_size):
             return STOP_CHUNK_FULL
         if head.attributes & CODEC_MASK:
+            began = self.watch.now()
             try:
                 data = self.codecs.inflate(codec_of(head.attributes, data, data_size), data, data_size, &data_size)
             except CorruptEntryError as exc:
                 self.codecs.shrink()
                 return self.reject(slot, p, size, next_offset, exc.reason, exc.detail)
+            self.watch.decompressed(began)
         chunk.begin()
         first = chunk.columns.rows
         reader_init(&r, data, <Py_ssize_t>data_size)
+        began = self.watch.now()
         status = put_records(&chunk.columns, &head, &place, &r)
+        self.watch.decoded(began)
         self.codecs.shrink()
         if status == NO_MEMORY:
             raise MemoryError()

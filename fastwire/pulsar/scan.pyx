@@ -10,7 +10,6 @@ Frame layout (specs: pulsar 1)::
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -49,6 +48,7 @@ from fastwire.wire.frame cimport Frame
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
+from fastwire.wire.stopwatch cimport Stopwatch
 from fastwire.wire.varint cimport fw_u32be
 
 from enum import IntEnum
@@ -66,7 +66,6 @@ cdef enum:
     MAGIC_BROKER_ENTRY = 0x0E02
     MAGIC_CHECKSUM = 0x0E01
     TYPE_MESSAGE = 9
-    SAMPLED = 63                 # of 64 frames one is timed part by part: cheaper than any of its parts
     LAST_TYPE = 81               # the highest command number that the field tables know
 
 cdef enum:
@@ -76,9 +75,6 @@ cdef enum:
     STOP_COLD_ENTRY = 3
     STOP_OUTPUT_CAP = 4
     GO_ON = 5
-
-
-ctypedef int64_t (*Clock)() noexcept nogil  # nanoseconds that never step back
 
 
 # Sound entries that want more than the hot loop knows; every other reason is damage.
@@ -124,14 +120,7 @@ cdef class Scanner:
     cdef ColdEntry cold
     cdef ColdEntry finishing     # the one that ``finish`` is at
     cdef uint64_t[ACK_SET_WORDS] ack_set
-    cdef Clock clock             # or NULL
-    cdef bint sampled            # the frame that is being read is timed
-    cdef int64_t asked_at
-    cdef int64_t receive_ns
-    cdef int64_t scan_ns
-    cdef int64_t sampled_ns
-    cdef int64_t sampled_decompress_ns
-    cdef int64_t sampled_decode_ns
+    cdef Stopwatch watch
     cdef readonly int64_t frames
     cdef readonly int64_t entries
     cdef readonly int64_t rows
@@ -152,8 +141,7 @@ cdef class Scanner:
             raise ValueError(f"on_corrupt is {on_corrupt!r}")
         if connection_id == 0:
             raise ValueError("connection ids start at 1")
-        if clock is not None:
-            self.clock = <Clock>PyCapsule_GetPointer(clock, "fastwire.clock")
+        self.watch = Stopwatch(clock)
         self.slots = slots
         self.connection = connection_id
         self.buffer = ReceiveBuffer(pool, buffer_bytes)
@@ -191,14 +179,12 @@ cdef class Scanner:
     def get_buffer(self, int sizehint=-1):
         """Where the next bytes go; never empty."""
         view = self.buffer.writable()
-        if self.clock is not NULL:
-            self.asked_at = self.clock()
+        self.watch.asked()
         return view
 
     def received(self, int64_t nbytes):
         """``nbytes`` were put into the last ``get_buffer``."""
-        if self.clock is not NULL:
-            self.receive_ns += self.clock() - self.asked_at
+        self.watch.received()
         self.buffer.commit(nbytes)
         self.received_bytes += nbytes
         self.produced = 0
@@ -212,21 +198,15 @@ cdef class Scanner:
 
         Receiving is what lies between ``get_buffer`` and ``received``. All 0 without a clock.
         """
-        cdef double share = <double>self.scan_ns / self.sampled_ns if self.sampled_ns > 0 else 0.0
-        cdef int64_t decompress = <int64_t>(self.sampled_decompress_ns * share)
-        cdef int64_t decode = <int64_t>(self.sampled_decode_ns * share)
-        return self.receive_ns, max(0, self.scan_ns - decompress - decode), decompress, decode
+        return self.watch.times()
 
     def scan(self):
         """Decode what is buffered; returns a Stop as int."""
-        cdef int64_t began
-        if self.clock is NULL:
-            return self.run()
-        began = self.clock()
+        cdef int64_t began = self.watch.begin()
         try:
             return self.run()
         finally:
-            self.scan_ns += self.clock() - began
+            self.watch.end(began)
 
     cdef int run(self) except -1:
         cdef ReceiveBuffer b = self.buffer
@@ -251,14 +231,9 @@ cdef class Scanner:
                 return STOP_NEED_BYTES
             if self.produced >= OUTPUT_CAP_BYTES:
                 return STOP_OUTPUT_CAP
-            self.sampled = self.clock is not NULL and self.frames & SAMPLED == 0
-            if self.sampled:
-                began = self.clock()
-                stop = self.frame(p, total + 4, command)
-                self.sampled_ns += self.clock() - began
-                self.sampled = False
-            else:
-                stop = self.frame(p, total + 4, command)
+            began = self.watch.begin_unit(self.frames)
+            stop = self.frame(p, total + 4, command)
+            self.watch.end_unit(began)
             if stop == STOP_CHUNK_FULL:
                 return stop
             b.start += total + 4
@@ -625,7 +600,7 @@ cdef class Scanner:
         cdef const uint8_t* data = r.pos
         cdef int64_t size = r.end - r.pos
         cdef int64_t before_rows, first
-        cdef int64_t began = 0
+        cdef int64_t began
         cdef int status
         cdef Columns* c = &self.open.columns
         before_rows = m.messages if m.batched else 1
@@ -633,8 +608,7 @@ cdef class Scanner:
             return STOP_CHUNK_FULL
         if m.compression:
             # What the official clients check is the size as received (pulsar 9); the frame limit has done it here.
-            if self.sampled:
-                began = self.clock()
+            began = self.watch.now()
             try:
                 if m.uncompressed_size == 0 and m.compression <= CODEC_SNAPPY_RAW:
                     size = 0
@@ -644,8 +618,7 @@ cdef class Scanner:
             except CorruptEntryError as exc:
                 self.codecs.shrink()
                 return self.reject(slot, head, place, permits, exc.reason, exc.detail, raw, raw_size)
-            if self.sampled:
-                self.sampled_decompress_ns += self.clock() - began
+            self.watch.decompressed(began)
         self.open.begin()
         first = c.rows
         place.ledger = head.ledger
@@ -654,11 +627,9 @@ cdef class Scanner:
         place.partition = slot.partition
         place.redelivery_count = <int32_t>(head.redelivery_count & 0x7FFFFFFF)
         reader_init(&block, data, size)
-        if self.sampled:
-            began = self.clock()
+        began = self.watch.now()
         status = decode_entry(c, m, place, &block)
-        if self.sampled:
-            self.sampled_decode_ns += self.clock() - began
+        self.watch.decoded(began)
         if m.compression:
             self.codecs.shrink()
         if status == NO_MEMORY:

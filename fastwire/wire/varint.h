@@ -65,6 +65,11 @@ FW_ALWAYS uint32_t fw_u32be(const uint8_t *p)
     return be32toh(raw);
 }
 
+FW_ALWAYS int64_t fw_i64be(const uint8_t *p)
+{
+    return (int64_t)((uint64_t)fw_u32be(p) << 32 | fw_u32be(p + 4));
+}
+
 /* Copies in steps of FW_STEP bytes: both sides need FW_STEP - 1 bytes more than `size`. */
 #define FW_STEP 32
 FW_ALWAYS void fw_copy_steps(uint8_t *to, const uint8_t *from, int64_t size)

@@ -5,4 +5,5 @@ cdef extern from "varint.h" nogil:
     const uint8_t* fw_varint(const uint8_t* p, const uint8_t* end, uint64_t* value)
     const uint8_t* fw_bytes(const uint8_t* p, const uint8_t* end, const uint8_t** at, int64_t* size)
     uint32_t fw_u32be(const uint8_t* p)
+    int64_t fw_i64be(const uint8_t* p)
     void fw_copy_steps(uint8_t* to, const uint8_t* source, int64_t size)

@@ -151,12 +151,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         asked = [self._unfinished(self.partitions[index], head, coverage) for index, head in heads.items()]
         return [index for index, open_ in zip(heads, await asyncio.gather(*asked), strict=True) if open_]
 
-    @property
-    def stage_ns(self) -> Mapping[str, int]:
-        """See ``Source.stage_ns``."""
-        self._stats.count(self.cluster.links.values())
-        return self._stats.scanned_ns + self._waited_ns
-
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
         return {

@@ -1,7 +1,6 @@
 """What connections have counted, and what brokers say of our consumers: for metrics and the status page (pulsar 22)."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Stats"]
 
-SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 LEAST_S = 0.06  # a log: a thousand of them every 15 s would take more of a core than idling may
 AT_ONCE = 8  # questions under way; the answers are wanted soon, not at once
 MOST_SHOWN = 100  # logs on the status page, those with the largest backlog
@@ -50,20 +48,15 @@ class Stats:
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._discarded = 0  # that the metrics have
-        self.scanned_ns: Counter[str] = Counter()
 
     # --- what connections count
 
     def count(self, links: Iterable[Link]) -> None:
         """Add to the metrics what was counted since the last time."""
         metrics = self._metrics
+        if metrics is None:
+            return
         for link in links:
-            times = link.scanner.times()
-            for stage, new_ns, old_ns in zip(SCANNED, times, link.timed, strict=True):
-                self.scanned_ns[stage] += new_ns - old_ns
-            link.timed = times
-            if metrics is None:
-                continue
             now = link.counters()
             permits, acks, receipts, landed, staged, redelivered = (
                 new - old for new, old in zip(now, link.counted, strict=True)
@@ -75,10 +68,9 @@ class Stats:
             metrics.cut(landed, "landed")
             metrics.cut(staged, "staged")
             metrics.redelivered(redelivered)
-        if metrics is not None:
-            discarded = self._source.cluster.completion.discarded
-            metrics.discarded(discarded - self._discarded)
-            self._discarded = discarded
+        discarded = self._source.cluster.completion.discarded
+        metrics.discarded(discarded - self._discarded)
+        self._discarded = discarded
 
     # --- what brokers say
 
