@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -15,20 +16,24 @@ from typing import Any, Self
 
 import pytest
 
+from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from tests.spark.jobs import Job
-from tests.spark.landed import Landed
+from tests.spark.landed import BASE, Landed
 from tests.spark.session import SETTINGS
+from tests.spark_source import serving
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 ROWS = 40
+TOKEN = "open-sesame"
 # What is killed, and in which batch (by how often the step was reached).
-SMOKE: list[dict[str, Any]] = [
-    {"at": "batch-begun"},  # batch 0, behind its offsets
-    {"at": "entry-linked"},  # batch 0, between output and commit
-]
+BEGUN: dict[str, Any] = {"at": "batch-begun"}  # batch 0, behind its offsets
+LINKED: dict[str, Any] = {"at": "entry-linked"}  # batch 0, between output and commit
 AT_STEPS: list[dict[str, Any]] = [
+    BEGUN,
+    LINKED,
     {"at": "batch-landed", "nth": 2},  # the same for batch 1: what is run again comes first
     {"at": "log-synced", "in": "bad"},  # a quarantine that is ahead of its table
     {"at": "files-written", "nth": 2},
@@ -38,14 +43,15 @@ AT_STEPS: list[dict[str, Any]] = [
 class Runs:
     """The job as a child process, again and again."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, settings: Mapping[str, str] | None = None) -> None:
         self.job = job
+        self._settings = {**SETTINGS, **(settings or {})}
         self._config = job.write()
         self._count = 0
 
     def start(self, script: dict[str, Any]) -> subprocess.Popen[bytes]:
         self._count += 1
-        settings = [part for key, value in SETTINGS.items() for part in ("--conf", f"{key}={value}")]
+        settings = [part for key, value in self._settings.items() for part in ("--conf", f"{key}={value}")]
         with (self.job.folder / f"run-{self._count:02d}.log").open("wb") as log:
             return subprocess.Popen(
                 [
@@ -117,22 +123,68 @@ class Lister:
             self._before = seen
 
 
-def prepared(folder: Path, batches: int, **more: Any) -> Job:
-    """A landed dataset of numbered orders, a tenth of which are bad and a fifth sent twice."""
+def order_job(folder: Path, **more: Any) -> Job:
     (folder / "orders.ddl").write_text("order_id BIGINT NOT NULL")
-    job = Job(
-        folder,
-        decode={"format": "json", "schema": folder / "orders.ddl"},
-        source={"max_files": 1},
-        output={"partition_by": ["date"], **more.pop("output", {})},
-        **more,
-    )
-    landed = Landed(job.landed)
+    decode = {"format": "json", "schema": folder / "orders.ddl"}
+    return Job(folder, decode=decode, output={"partition_by": ["date"]}, **more)
+
+
+def values_of(batch: int) -> list[bytes | None]:
+    """Numbered orders, a tenth of which are bad and a fifth sent twice."""
+    numbers = range(batch * ROWS, (batch + 1) * ROWS)
+    values = [b'{"order_id": %d}' % number if number % 10 else b"bad %d" % number for number in numbers]
+    return [*values, *values[::5]]
+
+
+def landed(folder: Path, batches: int, **more: Any) -> Job:
+    """A job over a dataset with as many files."""
+    job = order_job(folder, source={"max_files": 1}, **more)
+    dataset = Landed(job.landed)
     for batch in range(batches):
-        numbers = range(batch * ROWS, (batch + 1) * ROWS)
-        values = [b'{"order_id": %d}' % number if number % 10 else b"bad %d" % number for number in numbers]
-        landed.add([*values, *values[::5]], after=timedelta(hours=batch))
+        dataset.add(values_of(batch), after=timedelta(hours=batch))
     return job
+
+
+def at_brokers(folder: Path, broker: PulsarDevBroker, batches: int, **more: Any) -> Job:
+    """A job over a topic of two partitions, whose batches are about as large; and a secret that it must keep."""
+    broker.create_topic("orders", 2)
+    (folder / "token").write_text(TOKEN)
+    source = {
+        "url": broker.url,
+        "topics": ["orders"],
+        "subscription": "job",
+        "max_records": len(values_of(0)),
+        "auth": {"token_file": folder / "token"},
+    }
+    for batch in range(batches):
+        put(broker, batch)
+    return order_job(folder, source=source, **more)
+
+
+def put(broker: PulsarDevBroker, batch: int) -> None:
+    """Produce what is one batch, to one partition, in entries of four."""
+    values = values_of(batch)
+    for first in range(0, len(values), 4):
+        records = [Record(value=value) for value in values[first : first + 4]]
+        published = int((BASE + timedelta(hours=batch)).timestamp() * 1000)
+        stored = encode_batch_entry(records, producer_name="p", sequence_id=first, publish_time=published)
+        broker.append(f"orders-partition-{batch % 2}", [stored])
+
+
+@pytest.fixture
+def broker() -> Iterator[PulsarDevBroker]:
+    """A broker that lets in who has the token."""
+    with serving(broker=PulsarDevBroker(PulsarOptions(token=TOKEN, ledger_entries=20))) as one:
+        yield one
+
+
+@pytest.fixture(params=["landed", "brokers"])
+def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
+    """Makes a job over so many batches of either source."""
+    if request.param == "landed":
+        return lambda batches, **more: landed(tmp_path, batches, **more)
+    broker = request.getfixturevalue("broker")
+    return lambda batches, **more: at_brokers(tmp_path, broker, batches, **more)
 
 
 def outcome(job: Job) -> tuple[list[int], list[bytes]]:
@@ -187,24 +239,39 @@ def assert_killed_and_recovered(job: Job, plan: list[dict[str, Any]], batches: i
 DEDUPE = {"key": ["order_id"], "watermark": "6 hours"}
 
 
-def test_killed_in_the_first_batch_and_between_output_and_commit(tmp_path: Path) -> None:
-    job = prepared(tmp_path, 3, dedupe=DEDUPE)
-    assert_killed_and_recovered(job, SMOKE, 3, dedupe=True)
+def test_killed_between_output_and_commit(tmp_path: Path) -> None:
+    assert_killed_and_recovered(landed(tmp_path, 2, dedupe=DEDUPE), [LINKED], 2, dedupe=True)
+
+
+def test_killed_in_the_first_batch_over_brokers(tmp_path: Path, broker: PulsarDevBroker) -> None:
+    """What has come meanwhile belongs to later batches; the secret is in none of Spark's files."""
+    job = at_brokers(tmp_path, broker, 2)
+    events = tmp_path / "events"
+    events.mkdir()
+    runs = Runs(job, {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()})
+    assert runs.run(BEGUN) == -signal.SIGKILL, runs.said()
+    put(broker, 2)
+    settle(runs, 3, dedupe=False)
+    assert outcome(job) == expected(3, dedupe=False)
+    assert job.verify().filtered == len(job.rows(job.bad))
+    kept = [file.read_bytes() for folder in (events, job.checkpoint) for file in folder.rglob("*") if file.is_file()]
+    assert any(b"auth.token_file" in text or b"orders" in text for text in kept)
+    assert not any(TOKEN.encode() in text for text in kept)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
-def test_killed_at_every_stage_of_a_batch(tmp_path: Path, dedupe: bool) -> None:
-    job = prepared(tmp_path, 6, dedupe=DEDUPE if dedupe else None)
-    assert_killed_and_recovered(job, SMOKE + AT_STEPS, 6, dedupe=dedupe)
+def test_killed_at_every_stage_of_a_batch(prepared: Callable[..., Job], dedupe: bool) -> None:
+    job = prepared(6, dedupe=DEDUPE if dedupe else None)
+    assert_killed_and_recovered(job, AT_STEPS, 6, dedupe=dedupe)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("dedupe", [False, True], ids=["plain", "dedupe"])
-def test_killed_around_the_logs_of_spark(tmp_path: Path, dedupe: bool) -> None:
+def test_killed_around_the_logs_of_spark(prepared: Callable[..., Job], dedupe: bool) -> None:
     """Killed from outside, as soon as the offsets, or the commit, of a batch stand in the checkpoint; and at random."""
     batches = 6
-    job = prepared(tmp_path, batches, dedupe=DEDUPE if dedupe else None)
+    job = prepared(batches, dedupe=DEDUPE if dedupe else None)
     runs, dice = Runs(job), random.Random(5)
     with Lister(job) as lister:
         for log, batch in (("offsets", 0), ("commits", 0), ("offsets", 2), ("commits", 2), ("offsets", 4)):
@@ -225,7 +292,7 @@ def test_killed_around_the_logs_of_spark(tmp_path: Path, dedupe: bool) -> None:
 
 @pytest.mark.soak
 def test_by_spark_submit(tmp_path: Path) -> None:
-    job = prepared(tmp_path, 2)
+    job = landed(tmp_path, 2)
     settings = [part for key, value in SETTINGS.items() for part in ("--conf", f"{key}={value}")]
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", *settings]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
