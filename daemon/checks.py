@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
-from .auth import AuthError, credentials
+from .auth import AuthError, BasicCredentials, credentials
 from .config import (
-    AuthConfig,
     Config,
     ConfigError,
     EncryptionConfig,
@@ -18,6 +17,7 @@ from .config import (
     SparkSource,
     TlsConfig,
 )
+from .config.systems import PULSAR, system_of
 from .pulsar.settings import decryptor
 from .tls import client_context
 
@@ -62,7 +62,7 @@ def _source(name: str, source: SourceConfig | SparkSource) -> list[CheckResult]:
     """Who we are to the brokers, and what files are needed for it."""
     results = []
     if source.auth.given:
-        results.append(_auth(name, source.auth))
+        results.append(_auth(name, source))
     if source.url is not None and source.url.tls:
         results.append(_tls(name, source.tls))
     if source.encryption.private_keys:
@@ -111,9 +111,13 @@ def spark_checks(config: Config) -> list[CheckResult]:
     return [CheckResult(f"spark.{name}", "spark", not missing, detail if missing else found) for name in config.spark]
 
 
-def _auth(pipeline: str, auth: AuthConfig) -> CheckResult:
+def _auth(pipeline: str, source: SourceConfig | SparkSource) -> CheckResult:
     try:
-        return CheckResult(pipeline, "auth", True, credentials(auth).check())
+        found = credentials(source.auth)
+        said = found.check()
+        if isinstance(found, BasicCredentials) and system_of(source.url) is PULSAR:
+            found.pair()
+        return CheckResult(pipeline, "auth", True, said)
     except AuthError as exc:
         return CheckResult(pipeline, "auth", False, str(exc))
 

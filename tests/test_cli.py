@@ -328,6 +328,28 @@ def test_check_looks_for_the_token(run: Run, good: Path, tmp_path: Path) -> None
     assert out.endswith("\n1 of 4 checks failed\n")
 
 
+def test_check_knows_what_pulsar_makes_of_a_colon(run: Run, good: Path, tmp_path: Path) -> None:
+    """A broker of Pulsar's takes user:password apart there; one of Kafka's is given both."""
+    (tmp_path / "password").write_text("a:b\n")
+    for url, said in (
+        ("pulsar://h", "FAILED: the password holds a colon, at which a Pulsar broker takes user and password apart"),
+        ("kafka://h", "user u, password found"),
+    ):
+        good.write_text(
+            f"""\
+[pipelines.p.source]
+url = "{url}"
+topics = ["t"]
+group = "g"
+start = "earliest"
+auth = {{ user = "u", password_file = "{tmp_path}/password" }}
+[pipelines.p.sink]
+type = "discard"
+"""
+        )
+        assert f"  auth     {said}\n" in run("check", good)[1]
+
+
 def test_check_looks_at_certificates(run: Run, good: Path, tmp_path: Path) -> None:
     text = good.read_text()
     good.write_text(text.replace("[pipelines.look.sink]", f'tls.ca = "{tmp_path}/ca.pem"\n[pipelines.look.sink]'))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire_daemon.spark.failure import cause
+from fastwire_daemon.spark.failure import cause, is_passing
 
 IN_DRIVER = """\
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform initialOffset: \
@@ -40,3 +40,8 @@ ValueError: second
 )
 def test_the_first_cause_is_said(text: str, said: str | None) -> None:
     assert cause(RuntimeError(text)) == (said or f"RuntimeError: {text}")
+
+
+def test_what_is_spark_s_own_trouble_passes() -> None:
+    assert is_passing(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back."))
+    assert not is_passing(RuntimeError(IN_DRIVER))

@@ -43,6 +43,7 @@ def test_how_many_partitions_are_behind() -> None:
     assert behind(text(a=1, b=2, c=3), text(a=1, b=5, c=3, d=0)) == 2
     assert behind(text(a=1), text(a=1)) == 0
     assert behind(text(a=1), None) is None
+    assert behind(text(a=1), "null") is None
     assert behind('{"logOffset":0}', '{"logOffset":1}') is None
 
 

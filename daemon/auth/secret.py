@@ -49,7 +49,11 @@ class BasicCredentials:
         self.password = read
 
     async def data(self) -> bytes | None:
-        """User and password as they are now, in the form of Pulsar.
+        """User and password as they are now, in the form of Pulsar."""
+        return self.pair()
+
+    def pair(self) -> bytes:
+        """``user:password``, as Pulsar wants it; raises AuthError, also where that form cannot hold the password.
 
         Neither may hold a colon: a broker takes the two apart at each one, and refuses more than two parts.
         """

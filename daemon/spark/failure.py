@@ -1,10 +1,16 @@
-"""Why a query has ended, in one line: Spark wraps what Python has raised in traces of two languages."""
+"""Why a query has ended: Spark wraps what Python has raised in traces of two languages."""
 
 import re
 
-__all__ = ["cause"]
+__all__ = ["cause", "is_passing"]
 
 _MOST = 2000
+# Spark gives its Python processes ten seconds to start, and a busy machine may not.
+_PASSING = (
+    "Python worker failed to connect back",
+    "Python worker exited unexpectedly",
+    "CANNOT_OPEN_SOCKET",
+)
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*): (.+)")
 
 
@@ -19,3 +25,9 @@ def cause(exc: BaseException) -> str:
                     return f"{found[1]}: {found[2]}"[:_MOST]
                 break
     return f"{type(exc).__name__}: {text}"[:_MOST]
+
+
+def is_passing(exc: BaseException) -> bool:
+    """Whether one of Spark's processes did not come up, or died: it may go well next time."""
+    text = str(exc)
+    return any(sign in text for sign in _PASSING)

@@ -12,7 +12,7 @@ from typing import Any
 from ..config import Config, ConfigError, Problem, SparkConfig
 from ..errors import ConfigurationRefused
 from ..logs import get_logger
-from .failure import cause
+from .failure import cause, is_passing
 from .offsets import behind
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
@@ -22,6 +22,7 @@ __all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
 
 _log = get_logger("spark")
 _POLL_S = 0.5
+_MOST_TRIES = 3
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
@@ -96,11 +97,17 @@ class RunningJob:
         self.finished = 0
         self._job = job
         self._plan = plan
-        self._output: Output = make_output(name, job.output, plan.frame, plan.bad, stateful=plan.stateful)
+        self._output = self._new_output()
         self._counts: dict[int, BatchCounts] = {}
         self._told = -1
         self._failure: Exception | None = None
         self._query: Any = None
+        self._tries = 0  # since a batch was finished
+        self._finished_before = 0
+
+    def _new_output(self) -> Output:
+        plan = self._plan
+        return make_output(self.name, self._job.output, plan.frame, plan.bad, stateful=plan.stateful)
 
     def start(self) -> None:
         """Look at the tables and begin."""
@@ -109,6 +116,21 @@ class RunningJob:
         writer = self._plan.frame.writeStream.queryName(self.name).foreachBatch(self._on_batch)
         self._query = writer.option("checkpointLocation", str(self._job.output.checkpoint)).trigger(**trigger).start()
         _log.info("query started", job=self.name, query=str(self._query.id))
+
+    def revive(self) -> None:
+        """Start again a query that a process of Spark's has let down, some times at most without a batch between."""
+        exc = None if self.active else self.failure()
+        if exc is None or not is_passing(exc):
+            return
+        self._tries = 1 if self.finished > self._finished_before else self._tries + 1
+        self._finished_before = self.finished
+        if self._tries > _MOST_TRIES:
+            return
+        _log.warning("query failed, starting it again", job=self.name, error=cause(exc))
+        self._output.close()
+        self._failure = None
+        self._output = self._new_output()
+        self.start()
 
     @staticmethod
     def _every(seconds: float) -> dict[str, str]:
@@ -185,9 +207,7 @@ def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
         try:
             for job in jobs:
                 job.start()
-            while any(job.active for job in jobs) and all(job.active or not job.failure() for job in jobs):
-                for job in jobs:
-                    job.tell()
+            while _going(jobs):
                 if stopping.wait(_POLL_S):
                     _log.info("stopping after the batches in hand")
                     break
@@ -204,6 +224,14 @@ def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
         assert exc is not None
         _log.error("query failed", job=job.name, error=cause(exc))
     return 1 if failed else 0
+
+
+def _going(jobs: Sequence[RunningJob]) -> bool:
+    """Look after the queries; whether any of them runs and none has failed."""
+    for job in jobs:
+        job.tell()
+        job.revive()
+    return any(job.active for job in jobs) and all(job.active or not job.failure() for job in jobs)
 
 
 def _planned(config: Config, names: Sequence[str]) -> list[tuple[str, SparkConfig]]:

@@ -85,9 +85,10 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
 
 def behind(end: str | None, latest: str | None) -> int | None:
     """How many partitions go on after ``end``, where ``latest`` says; None for texts that are not of ours."""
-    documents = [json.loads(text) for text in (end, latest) if text]
-    if len(documents) < 2 or any("sys" not in each for each in documents):
-        return None
+    parsed: list[dict[str, Any] | None] = [json.loads(text) for text in (end, latest) if text]
+    documents = [each for each in parsed if each is not None and "sys" in each]
+    if len(documents) < 2:
+        return None  # a reader that has not been asked yet says null
     ended, known = (read_offsets(each, each["sys"]).positions for each in documents)
     return sum(partition not in ended or ended[partition] < position for partition, position in known.items())
 

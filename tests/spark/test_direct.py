@@ -1,14 +1,18 @@
 """The job over brokers themselves, in one process: the same tables as over what has landed, and the cursor follows."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fastwire.kafka.payload import Record as KafkaRecord
+from fastwire.kafka.payload import encode_batch
 from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.spark.job import run_jobs
 from fastwire_daemon.spark.trial import try_job
 from tests.spark.jobs import Job
@@ -17,18 +21,79 @@ from tests.spark_source import serving
 pytestmark = pytest.mark.spark
 
 BASE_MS = 1_767_322_800_000  # 2026-01-02 03:00 UTC
-T = "persistent://public/default/t"
 
 
-def put(broker: PulsarDevBroker, values: Iterable[bytes], topic: str = "t", after_ms: int = 0) -> list[Any]:
-    """Store ``values`` as entries of ten."""
+class PulsarTopic:
+    """A topic ``many`` of two partitions; ``put`` returns where in a partition the values are."""
+
+    name = "persistent://public/default/many"
+
+    def __init__(self, broker: PulsarDevBroker) -> None:
+        self.broker = broker
+        self.url = broker.url
+        broker.create_topic("many", 2)
+
+    def put(self, values: Iterable[bytes], partition: int) -> list[dict[str, Any]]:
+        found = put(self.broker, values, f"many-partition-{partition}")
+        return [{"ledger": ledger, "offset": entry, "batchIndex": index} for ledger, entry, index in found]
+
+    def grow(self, partitions: int) -> None:
+        self.broker.grow_topic("many", partitions)
+
+    def unread(self) -> int:
+        """What the job's subscription has not acknowledged."""
+        return sum(self.broker.backlog(f"many-partition-{index}", "job") for index in range(2))
+
+
+class KafkaTopic:
+    """The same of Kafka."""
+
+    name = "many"
+
+    def __init__(self, broker: KafkaDevBroker) -> None:
+        self.broker = broker
+        self.url = broker.url
+        broker.create_topic("many", 2)
+
+    def put(self, values: Iterable[bytes], partition: int) -> list[dict[str, Any]]:
+        first = self.broker.ends("many")[partition]
+        records = [KafkaRecord(value=value, timestamp=BASE_MS) for value in values]
+        self.broker.append("many", [encode_batch(records)], partition)
+        return [{"offset": offset} for offset in range(first, first + len(records))]
+
+    def grow(self, partitions: int) -> None:
+        self.broker.grow_topic("many", partitions)
+
+    def unread(self) -> int:
+        committed = self.broker.offsets("job")
+        return sum(end - committed[("many", index)] for index, end in enumerate(self.broker.ends("many")[:2]))
+
+
+Topic = PulsarTopic | KafkaTopic
+
+
+@pytest.fixture(params=["pulsar", "kafka"])
+def topic(request: pytest.FixtureRequest) -> Iterator[Topic]:
+    if request.param == "pulsar":
+        with serving() as broker:
+            yield PulsarTopic(broker)
+    else:
+        with running(KafkaDevBroker()) as kafka:
+            yield KafkaTopic(kafka)
+            assert kafka.violations == []
+
+
+def put(
+    broker: PulsarDevBroker, values: Iterable[bytes], topic: str = "t", after_ms: int = 0
+) -> list[tuple[int, int, int]]:
+    """Store ``values`` as entries of ten; where each is."""
     records = [Record(value=value) for value in values]
     found = []
     for first in range(0, len(records), 10):
-        stored = encode_batch_entry(
-            records[first : first + 10], producer_name="p", sequence_id=first, publish_time=BASE_MS + after_ms
-        )
-        found += broker.append(topic, [stored])
+        some = records[first : first + 10]
+        stored = encode_batch_entry(some, producer_name="p", sequence_id=first, publish_time=BASE_MS + after_ms)
+        [(ledger, entry)] = broker.append(topic, [stored])
+        found += [(ledger, entry, index) for index in range(len(some))]
     return found
 
 
@@ -36,63 +101,58 @@ def order(number: int) -> bytes:
     return json.dumps({"order_id": number}).encode()
 
 
-def over_brokers(folder: Path, broker: PulsarDevBroker, source: dict[str, Any] | None = None, **more: Any) -> Job:
+def over_brokers(folder: Path, url: str, source: dict[str, Any] | None = None, **more: Any) -> Job:
     (folder / "orders.ddl").write_text("order_id BIGINT NOT NULL")
-    source = {"url": broker.url, "topics": ["t"], "subscription": "job"} | (source or {})
+    source = {"url": url, "topics": ["t"], "group": "job"} | (source or {})
     return Job(folder, decode={"format": "json", "schema": folder / "orders.ddl"}, source=source, **more)
 
 
-def test_from_brokers_into_a_table(spark: Any, tmp_path: Path, lines: Callable[[], list[dict[str, Any]]]) -> None:
-    with serving() as broker:
-        broker.create_topic("many", 2)
-        job = over_brokers(
-            tmp_path,
-            broker,
-            {"topics": ["many"], "max_records": 40},
-            dedupe={"key": ["order_id"], "watermark": "1 hour"},
-            output={"partition_by": ["date"]},
-        )
-        for index in range(2):
-            numbers = range(1000 * index, 1000 * index + 100)
-            put(broker, [*map(order, numbers), *map(order, numbers[:20])], f"many-partition-{index}")
-        [(ledger, entry)] = put(broker, [order(7), b"{bad", b"{bad"], "many-partition-1")
-        assert run_jobs(spark, job.config()) == 0
-        expected = [*range(100), *range(1000, 1100)]
-        assert sorted(row["order_id"] for row in job.rows()) == expected
-        bad = sorted(
-            (row["topic"], row["partition"], row["ledger"], row["offset"], row["batchIndex"], row["reason"])
-            for row in job.rows(job.bad)
-        )
-        reason = "the value is not JSON of this schema"
-        assert bad == [("persistent://public/default/many", 1, ledger, entry, index, reason) for index in (1, 2)]
-        said = [line for line in lines() if line["event"] == "batch"]
-        assert len([line for line in said if line["rows_in"]]) >= 4
-        assert sum(line["rows_in"] for line in said) == 243
-        assert sum(line["rows_out"] for line in said) == 200
-        assert sum(line["bad"] for line in said) == 2
-        assert sum(line["duplicates"] for line in said) == 41
-        assert all("lag_seconds" in line for line in said if line["rows_out"])
-        behind = [line["behind"] for line in said if line["rows_in"]]
-        assert behind[0] == 2
-        assert behind[-1] == 0
-        assert [broker.backlog(f"many-partition-{index}", "job") for index in range(2)] == [0, 0]
-        # What comes later, in a topic that has grown meanwhile.
-        broker.grow_topic("many", 3)
-        put(broker, map(order, range(2000, 2030)), "many-partition-2")
-        put(broker, map(order, range(100, 105)), "many-partition-0")
-        assert run_jobs(spark, job.config()) == 0
-        assert sorted(row["order_id"] for row in job.rows()) == sorted(
-            [*expected, *range(2000, 2030), *range(100, 105)]
-        )
-        report = job.verify()
-        assert (report.rows, report.filtered) == (235, 2)
-        job.verify(job.bad)
+def test_from_brokers_into_a_table(
+    spark: Any, tmp_path: Path, topic: Topic, lines: Callable[[], list[dict[str, Any]]]
+) -> None:
+    job = over_brokers(
+        tmp_path,
+        topic.url,
+        {"topics": ["many"], "max_records": 40},
+        dedupe={"key": ["order_id"], "watermark": "1 hour"},
+        output={"partition_by": ["date"]},
+    )
+    for index in range(2):
+        numbers = range(1000 * index, 1000 * index + 50)
+        topic.put([*map(order, numbers), *map(order, numbers[:20])], index)
+    _, *spoilt = topic.put([order(7), b"{bad", b"{bad"], 1)
+    assert run_jobs(spark, job.config()) == 0
+    expected = [*range(50), *range(1000, 1050)]
+    assert sorted(row["order_id"] for row in job.rows()) == expected
+    bad = [{key: row[key] for key in ("topic", "partition", *spoilt[0])} for row in job.rows(job.bad)]
+    assert sorted(bad, key=str) == [{"topic": topic.name, "partition": 1, **place} for place in spoilt]
+    assert {row["reason"] for row in job.rows(job.bad)} == {"the value is not JSON of this schema"}
+    said = [line for line in lines() if line["event"] == "batch"]
+    assert sum(line["rows_in"] for line in said) == 143
+    assert sum(line["rows_out"] for line in said) == 100
+    assert sum(line["bad"] for line in said) == 2
+    assert sum(line["duplicates"] for line in said) == 41
+    assert all("lag_seconds" in line for line in said if line["rows_out"])
+    behind = [line["behind"] for line in said if line["rows_in"]]
+    assert len(behind) > 1
+    assert behind[0] == 2
+    assert behind[-1] == 0
+    assert topic.unread() == 0
+    # What comes later, in a topic that has grown meanwhile.
+    topic.grow(3)
+    topic.put(map(order, range(2000, 2030)), 2)
+    topic.put(map(order, range(100, 105)), 0)
+    assert run_jobs(spark, job.config()) == 0
+    assert sorted(row["order_id"] for row in job.rows()) == sorted([*expected, *range(2000, 2030), *range(100, 105)])
+    report = job.verify()
+    assert (report.rows, report.filtered) == (135, 2)
+    job.verify(job.bad)
 
 
 def test_a_trial_moves_nothing(spark: Any, tmp_path: Path) -> None:
     with serving() as broker:
         put(broker, [*map(order, range(30)), b"bad"])
-        job = over_brokers(tmp_path, broker, {"start": "latest"})
+        job = over_brokers(tmp_path, broker.url, {"start": "latest"})
         trial = try_job(spark, "orders", job.config().spark["orders"], rows=1000)
         assert (trial.rows, trial.bad) == (31, 1)
         assert not job.table.exists()
@@ -106,7 +166,7 @@ def test_start_and_columns(spark: Any, tmp_path: Path) -> None:
         put(broker, [b"old"])
         put(broker, [b"new"], after_ms=60_000)
         source = {"start": "2026-01-02T03:00:30Z", "columns": ["value", "headers"]}
-        job = over_brokers(tmp_path, broker, source)
+        job = over_brokers(tmp_path, broker.url, source)
         job.decode = {}
         assert run_jobs(spark, job.config()) == 0
         [row] = job.rows()
@@ -119,7 +179,7 @@ def test_who_we_are_is_said_by_files(spark: Any, tmp_path: Path) -> None:
     token.write_text("open-sesame")
     with serving(broker=PulsarDevBroker(PulsarOptions(token="open-sesame"))) as broker:
         put(broker, map(order, range(10)))
-        job = over_brokers(tmp_path, broker, {"auth": {"token_file": token}})
+        job = over_brokers(tmp_path, broker.url, {"auth": {"token_file": token}})
         assert run_jobs(spark, job.config()) == 0
         assert len(job.rows()) == 10
 
@@ -128,7 +188,7 @@ def test_what_is_wrong_is_said_in_one_line(
     spark: Any, tmp_path: Path, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
     with serving() as broker:
-        job = over_brokers(tmp_path, broker, {"topics": ["elsewhere"]})
+        job = over_brokers(tmp_path, broker.url, {"topics": ["elsewhere"]})
         assert run_jobs(spark, job.config()) == 1
         [said] = [line for line in lines() if line["event"] == "query failed"]
         assert said["error"] == "FastwireError: persistent://public/default/elsewhere: there is no such topic"

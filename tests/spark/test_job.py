@@ -14,6 +14,7 @@ import pytest
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.errors import ConfigurationRefused, DatasetError, DatasetMismatchError
 from fastwire_daemon.spark.job import RunningJob, run_jobs
+from fastwire_daemon.spark.output import BatchCounts, DatasetOutput
 from fastwire_daemon.spark.trial import try_job
 from tests.spark import schemas
 from tests.spark.jobs import Job
@@ -221,6 +222,30 @@ def test_a_stream_goes_on_until_it_is_stopped(spark: Any, tmp_path: Path) -> Non
     assert running.failure() is None
     assert run_jobs(spark, replace(job, trigger="available-now").config()) == 0
     assert sorted(row["order_id"] for row in job.rows()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("times", "code"), [(2, 0), (9, 1)])
+def test_a_process_that_does_not_come_up_is_tried_again(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, code: int
+) -> None:
+    """Spark gives its Python processes ten seconds to start; a busy machine must not end a job."""
+    left, write = times, DatasetOutput.write
+
+    def failing(self: DatasetOutput, frame: Any, batch: int) -> BatchCounts:
+        nonlocal left
+        counts = write(self, frame, batch)
+        if left:
+            left -= 1
+            raise RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
+        return counts
+
+    monkeypatch.setattr(DatasetOutput, "write", failing)
+    job = json_job(tmp_path)
+    Landed(job.landed).add([order(1), order(2), b"bad"])
+    assert run_jobs(spark, job.config()) == code
+    assert left == (0 if code == 0 else times - 4)
+    assert sorted(row["order_id"] for row in job.rows()) == [1, 2]
+    assert job.verify().rows == 2
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Other versions of Spark: 3.5 and later read what is landed, 4.0 and later run the job. They are downloaded."""
+"""Other versions of Spark, downloaded: 3.5 and later read what is landed, 4.0 and later read topics and run jobs."""
 
 import json
 import os
@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.spark.jobs import Job
 from tests.spark.landed import Landed
 from tests.spark.session import OLD_SETTINGS
+from tests.spark_scene import ROWS, SCENES, Scene, serve
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -43,16 +45,45 @@ print("FOUND " + json.dumps([spark.version, sorted(values), sorted(seen), sorted
 """
 
 
+TOPICS = """
+import json, sys
+from pyspark.sql import SparkSession
+from fastwire_daemon.spark.register import FastwireSource
+
+given, checkpoint, settings = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+builder = SparkSession.builder.master("local[2]")
+for key, value in settings.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+spark.dataSource.register(FastwireSource)
+
+def values(frame):
+    return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
+
+plain = values(spark.read.format("fastwire").options(**given).load())
+batches = []
+given |= {"startingOffsets": "earliest", "maxRecordsPerTrigger": "300"}
+stream = spark.readStream.format("fastwire").options(**given).load().writeStream.trigger(availableNow=True)
+query = stream.option("checkpointLocation", checkpoint).foreachBatch(
+    lambda frame, batch: batches.append(values(frame))
+).start()
+query.awaitTermination()
+print("FOUND " + json.dumps([spark.version, plain, batches]))
+"""
+
+
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The environment in which one version of PySpark is found before the installed one."""
-    folder = tmp_path_factory.mktemp("sparks")
+def installed() -> Installed:
+    """The environment in which one version of PySpark is found before the installed one; kept for later runs."""
+    folder = ROOT / "build" / "sparks"
 
     def install(version: str) -> dict[str, str]:
         place = folder / version
         if not place.exists():
-            command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(place), f"pyspark~={version}.0"]
+            part = folder / f"{version}.part"
+            command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(part), f"pyspark~={version}.0"]
             subprocess.run(command, check=True)
+            part.rename(place)
         return {**os.environ, "PYTHONPATH": f"{place}{os.pathsep}{ROOT}", "PYSPARK_PYTHON": sys.executable}
 
     return install
@@ -65,16 +96,37 @@ def test_what_is_landed_is_read(installed: Installed, tmp_path: Path, version: s
     for first in range(0, 30, 10):
         landed.add([value.encode() for value in values[first : first + 10]], after=timedelta(hours=first))
     arguments = [str(landed.path), str(tmp_path / "checkpoint"), json.dumps(OLD_SETTINGS)]
-    done = subprocess.run(
-        [sys.executable, "-c", READ, *arguments], env=installed(version), capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    found, plain, seen, types = json.loads(line.removeprefix("FOUND "))
+    found, plain, seen, types = said(installed(version), READ, *arguments)
     assert found.startswith(version)
     assert plain == seen == sorted(values)
     assert ["timestamp", "timestamp"] in types
     assert ["value", "binary"] in types
+
+
+def said(env: dict[str, str], script: str, *arguments: str) -> Any:
+    """What a script has found in a Spark of its own."""
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    return json.loads(line.removeprefix("FOUND "))
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+@pytest.mark.parametrize("version", RUNNERS)
+def test_topics_are_read(installed: Installed, tmp_path: Path, version: str, scene: type[Scene]) -> None:
+    """As a batch, and as a stream that goes on from its checkpoint; only 4.2 and later know limits here."""
+    with serve(scene(), 100) as brokers:
+        given = {"servers": brokers.url, "subscribe": "t"}
+        arguments = [json.dumps(given), str(tmp_path / "checkpoint"), json.dumps(OLD_SETTINGS)]
+        for first, count in ((0, 100), (100, 50)):
+            brokers.append(first, count if first else 0)
+            found, plain, batches = said(installed(version), TOPICS, *arguments)
+            assert found.startswith(version)
+            assert plain == sorted(f"{number}:{row}" for number in range(first + count) for row in range(ROWS))
+            new = sorted(f"{number}:{row}" for number in range(first, first + count) for row in range(ROWS))
+            assert sorted(value for batch in batches for value in batch) == new
+            assert len([batch for batch in batches if batch]) == (1 if version < "4.2" else -(-count * ROWS // 300))
 
 
 @pytest.mark.parametrize("version", RUNNERS)
