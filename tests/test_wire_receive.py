@@ -77,20 +77,80 @@ def test_a_frame_is_carried_over_once_and_the_place_stays() -> None:
     assert pool.used == MIB
 
 
+def large_frame(size: int, number: int = 0) -> bytes:
+    entry = encode_single_entry(Record(value=b"v" * size), producer_name="p", sequence_id=0, publish_time=1)
+    return message_frame(entry.body, entry=number)
+
+
 @pytest.mark.parametrize("size", [60_000, 900_000, 3 * MIB])
 def test_it_grows_to_a_frame_and_shrinks_behind_it(size: int) -> None:
     pool = Pool(1 << 30)
     to, _ = scanner(pool, buffer_bytes=1 << 17)
     idle = pool.used
-    entry = encode_single_entry(Record(value=b"v" * size), producer_name="p", sequence_id=0, publish_time=1)
-    frame = message_frame(entry.body)
-    put(to, frame[:1000])
-    assert Stop(to.scan()) is Stop.NEED_BYTES
-    assert len(to.get_buffer()) >= len(frame) - 1000 if size > 100_000 else True
-    seen = feed(to, frame[1000:])
-    assert seen.rows[0]["value"] == b"v" * size
+    frame = large_frame(size)
+    assert feed(to, frame).rows[0]["value"] == b"v" * size
     to.get_buffer()
     assert pool.used == idle
+
+
+def test_it_grows_as_bytes_come_and_not_as_they_are_announced() -> None:
+    """A header of 8 bytes must not take memory from everybody else."""
+    pool = Pool(1 << 30)
+    to, _ = scanner(pool, buffer_bytes=1 << 17, max_message_size=1 << 28)
+    frame = large_frame(6 * MIB)
+    announced = (1 << 28).to_bytes(4, "big") + frame[4:]
+    came = 8
+    put(to, announced[:came])
+    while came < 6 * MIB:
+        assert Stop(to.scan()) is Stop.NEED_BYTES
+        free = to.get_buffer()
+        # While the buffer grows there are two of them.
+        assert pool.used <= max(1 << 17, 4 * came)
+        count = min(len(free), 50_000, len(announced) - came)
+        free[:count] = announced[came : came + count]
+        free.release()
+        to.received(count)
+        came += count
+    assert pool.peak <= 8 * MIB + 4 * MIB
+
+
+def test_what_a_frame_has_had_is_reserved_at_once_for_the_next() -> None:
+    pool = Pool(1 << 30)
+    to, _ = scanner(pool, buffer_bytes=1 << 17)
+    frame = large_frame(3 * MIB)
+    feed(to, frame)
+    frame = large_frame(3 * MIB, 1)
+    put(to, frame[:1000])
+    assert Stop(to.scan()) is Stop.NEED_BYTES
+    assert len(to.get_buffer()) >= 2 * MIB
+    assert feed(to, frame[1000:]).rows[0]["value"] == b"v" * (3 * MIB)
+
+
+def test_an_idle_connection_gives_its_buffer_back() -> None:
+    pool = Pool(1 << 30)
+    to, _ = scanner(pool)
+    frame = large_frame(3 * MIB)
+    feed(to, frame)
+    to.rest()  # something has come since the last one
+    assert pool.used >= 4 * MIB
+    to.rest()
+    to.drop_chunk()
+    assert pool.used == 0
+    to.rest()
+    assert Stop(to.scan()) is Stop.NEED_BYTES
+    frame = large_frame(3 * MIB, 1)
+    put(to, frame[:1000])
+    to.rest()
+    to.rest()  # what has come of a frame stays
+    assert pool.used > 0
+    assert feed(to, frame[1000:]).rows[0]["value"] == b"v" * (3 * MIB)
+    view = to.get_buffer()
+    to.rest()
+    to.rest()  # somebody is about to write into it
+    view[:] = bytes(len(view))
+    view.release()
+    to.rest()
+    assert pool.used == 0
 
 
 def test_nothing_is_reserved_for_a_frame_that_is_only_announced_too_large() -> None:

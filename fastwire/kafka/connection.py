@@ -214,6 +214,7 @@ class Connection:
 
     def tick(self, now: float) -> Sequence[Event]:
         """Do what time asks for: the end of a mute, of a login, of our patience."""
+        self.scanner.rest()
         if self.state in (State.NEW, State.CLOSED):
             return _NOTHING
         if self._muted_until and now >= self._muted_until:

@@ -130,6 +130,7 @@ cdef class Scanner:
     cdef readonly int64_t batches
     cdef readonly int64_t rows
     cdef readonly int64_t received_bytes
+    cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
     cdef readonly int64_t cut_rows
     cdef readonly int64_t aborted_batches
 
@@ -179,6 +180,12 @@ cdef class Scanner:
         self.buffer.commit(nbytes)
         self.received_bytes += nbytes
         self.produced = 0
+
+    def rest(self):
+        """Called now and then: where nothing has come since the last call, an empty receive buffer goes back."""
+        if self.received_bytes == self.rested_at:
+            self.buffer.rest()
+        self.rested_at = self.received_bytes
 
     def resume(self):
         """After OUTPUT_CAP: the caller has let others run."""

@@ -18,13 +18,16 @@ cdef class ReceiveBuffer:
 
     ``writable()`` gives the free tail, ``commit(n)`` says that n bytes were put there, and the parser, compiled beside
     it, moves ``start``. A cut-off frame is carried to the front once; the buffer grows to a larger frame when the
-    parser asks by ``wanted`` (it has checked the size) and shrinks back when that frame is through.
+    parser asks by ``wanted`` (it has checked the size) and shrinks back when that frame is through. It grows as bytes
+    come, at most to twice what has: a size is soon written, and what is reserved for it is taken from everybody else.
+    Only as much as a frame has already had on this connection is reserved at once.
     """
 
     def __cinit__(self, Pool pool not None, int64_t capacity=1 << 20):
         self._pool = pool
         self._class = -1
         self.usual = capacity
+        self.largest = capacity
         self.move(capacity)
 
     def __dealloc__(self):
@@ -54,10 +57,14 @@ cdef class ReceiveBuffer:
     def writable(self):
         """A writable view of the free tail, never empty."""
         cdef int64_t size = self.end - self.start
-        cdef int64_t needed = self.wanted if self.wanted > size + LEAST_FREE else size + LEAST_FREE
+        cdef int64_t needed = size + LEAST_FREE
         if size == 0:
             self.start = self.end = 0
-        if needed > self.capacity:
+        if self.wanted > needed:
+            needed = min(self.wanted, max(self.capacity if needed <= self.capacity else self.capacity * 2, self.largest))
+        if self.data is NULL:
+            self.move(max(needed, self.usual))
+        elif needed > self.capacity:
             self.move(needed)
         elif self.capacity > self.usual * 2 and needed <= self.usual:
             self.move(self.usual)
@@ -72,6 +79,15 @@ cdef class ReceiveBuffer:
         if count < 0 or count > self.capacity - self.end:
             raise ValueError(f"{count} bytes do not fit the buffer")
         self.end += count
+        self.largest = max(self.largest, self.end - self.start)
+
+    def rest(self):
+        """Give the memory back if there is nothing in it and no view of it is out; ``writable()`` takes it again."""
+        if self.data is NULL or self.end != self.start or self.exports:
+            return
+        fw_give(self._pool.pool, self.data, self._class)
+        self.data = NULL
+        self.capacity = self.start = self.end = 0
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.data + self.end, self.capacity - self.end, 0, flags | PyBUF_WRITABLE)
