@@ -1,26 +1,29 @@
-"""All benches, one after the other: JSON lines as they come, then tables.
+"""All benches, one after the other: JSON lines as they come, then tables, at last the targets and what has met them.
 
-    python -m bench [--all] [--save NAME]
+    python -m bench [--all] [--json] [--save NAME] [BENCH ...]
 
-``--all`` takes every size, batch and codec instead of those that have a target. ``--save`` writes the lines with
-machine and versions to ``bench/results/NAME.json``.
+``--all`` takes every size, batch and codec instead of those that have a target. ``--json`` leaves the tables out.
+``--save`` writes the lines with machine and versions to ``bench/results/NAME.json``. Names choose benches.
 """
 
+import argparse
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from .child import ROOT, machine, table
+from .targets import judged
 
-BENCHES = ("scan_decode", "discard", "to_parquet", "shared", "partitions", "start", "spark_job")
+BENCHES = ("scan_decode", "discard", "to_parquet", "shared", "broker", "partitions", "start", "spark_job")
 RESULTS = Path(__file__).parent / "results"
 
 
-def lines_of(bench: str) -> list[dict[str, Any]]:
+def lines_of(bench: str, every: bool) -> list[dict[str, Any]]:
     """The figures of one bench, printed while they come."""
-    command = [sys.executable, "-m", f"bench.{bench}", "--json", *(["--all"] if "--all" in sys.argv else [])]
+    command = [sys.executable, "-m", f"bench.{bench}", "--json", *(["--all"] if every else [])]
     found = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -32,18 +35,43 @@ def lines_of(bench: str) -> list[dict[str, Any]]:
     return found
 
 
+def show(figures: dict[str, list[dict[str, Any]]]) -> None:
+    """Tables of what there is to show."""
+    for bench, rows in figures.items():
+        if rows:
+            print(f"\n{bench}\n{table([{k: v for k, v in row.items() if k != 'bench'} for row in rows])}")
+
+
 def main() -> None:
     """Run, print, and save if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benches", nargs="*", metavar="BENCH", help=", ".join(BENCHES))
+    parser.add_argument("--all", action="store_true", help="every size, batch and codec")
+    parser.add_argument("--json", action="store_true", help="no tables")
+    parser.add_argument("--save", metavar="NAME", help="keep the lines in bench/results/NAME.json")
+    args = parser.parse_args()
+    if unknown := set(args.benches) - set(BENCHES):
+        parser.error(f"no such bench: {', '.join(sorted(unknown))}")
     where = machine()
     print(json.dumps({"bench": "machine", **where}), flush=True)
-    rows = {bench: lines_of(bench) for bench in BENCHES}
-    for bench, figures in rows.items():
-        print(f"\n{bench}\n{table([{k: v for k, v in row.items() if k != 'bench'} for row in figures])}")
-    if "--save" in sys.argv:
+    figures: dict[str, list[dict[str, Any]]] = {}
+    took = []
+    for bench in args.benches or BENCHES:
+        began = time.monotonic()
+        figures[bench] = lines_of(bench, args.all)
+        took.append({"bench": "seconds", "of": bench, "seconds": round(time.monotonic() - began)})
+    targets = judged(figures)
+    for line in (*took, *targets):
+        print(json.dumps(line), flush=True)
+    if not args.json:
+        show({**figures, "seconds": took, "targets": targets})
+    if args.save:
         RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{sys.argv[sys.argv.index('--save') + 1]}.json"
-        path.write_text(json.dumps({"machine": where, **rows}, indent=1) + "\n", encoding="utf-8")
-        print(f"\n{path}")
+        path = RESULTS / f"{args.save}.json"
+        path.write_text(
+            json.dumps({"machine": where, **figures, "targets": targets}, indent=1) + "\n", encoding="utf-8"
+        )
+        print(f"\n{path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

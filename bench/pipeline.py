@@ -7,7 +7,7 @@ from typing import Any
 
 from .child import Case, run, serving
 
-__all__ = ["configured", "consume", "ours", "theirs"]
+__all__ = ["compare", "configured", "consume", "ours", "theirs"]
 
 CONFIG = """
 [daemon]
@@ -58,10 +58,10 @@ def raw(told: Mapping[str, Any], case: Case, folder: Path) -> dict[str, Any]:
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
-def consume(
+def compare(
     bench: str,
     case: Case,
-    messages: int,
+    told: Mapping[str, Any],
     their_messages: int,
     ways: Sequence[str],
     sinks: Mapping[str, str],
@@ -69,7 +69,7 @@ def consume(
     alone: bool = False,
     floor: bool = False,
 ) -> list[dict[str, Any]]:
-    """One case by the daemon and by its peers, with the ratio of CPU a message to that of the first row.
+    """What ``told`` serves, taken by the daemon and by its peers: CPU a message, and its ratio to that of the first.
 
     ``ways`` are pulsar-client's; ``sinks`` are the daemon's, with a name for each, in which {folder} is a temporary
     folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, ``floor`` the bare socket.
@@ -96,18 +96,34 @@ def consume(
         if figures.get("file_bytes"):
             rows[-1]["file_bytes_per_message"] = round(figures["file_bytes"] / figures["rows"], 1)
 
-    with serving(case, messages) as told:
-        for name, sink in sinks.items():
-            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-                add(name, ours(told, sink.format(folder=folder), Path(folder)))
-                if alone and name == list(sinks)[-1]:
-                    child = run(["-m", "bench.parquet_alone", f"{folder}/dataset"], Path(folder))
-                    add("pyarrow alone", {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib})
-        if floor:
-            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-                add("raw socket", raw(told, case, Path(folder)))
-        for how in ways:
-            with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-                where = "discard" if bench == "discard" else f"{folder}/out.parquet"
-                add(f"pulsar-client {how}", theirs(told, min(their_messages, messages), how, where, Path(folder)))
+    for name, sink in sinks.items():
+        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+            add(name, ours(told, sink.format(folder=folder), Path(folder)))
+            if alone and name == list(sinks)[-1]:
+                child = run(["-m", "bench.parquet_alone", f"{folder}/dataset"], Path(folder))
+                add("pyarrow alone", {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib})
+    if floor:
+        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+            add("raw socket", raw(told, case, Path(folder)))
+    for how in ways:
+        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+            where = f"{folder}/out.parquet" if any("{folder}" in sink for sink in sinks.values()) else "discard"
+            messages = min(their_messages, told["messages"])
+            add(f"pulsar-client {how}", theirs(told, messages, how, where, Path(folder)))
     return rows
+
+
+def consume(
+    bench: str,
+    case: Case,
+    messages: int,
+    their_messages: int,
+    ways: Sequence[str],
+    sinks: Mapping[str, str],
+    *,
+    alone: bool = False,
+    floor: bool = False,
+) -> list[dict[str, Any]]:
+    """``compare`` over the replaying server with so many messages."""
+    with serving(case, messages) as told:
+        return compare(bench, case, told, their_messages, ways, sinks, alone=alone, floor=floor)

@@ -43,6 +43,7 @@ def open_all(url: str, topic: str) -> socket.socket:
             topic=f"{topic}-partition-{number}",
             subscription="raw",
             subType=pb.CommandSubscribe.Exclusive,
+            initialPosition=pb.CommandSubscribe.Earliest,
             consumer_id=number,
             request_id=number + 2,
         )
@@ -70,7 +71,10 @@ def read(sock: socket.socket, frames: int) -> tuple[float, float]:
             filled, at = len(rest), 0
         else:
             filled, at = 0, at - filled
-        filled += sock.recv_into(view[filled:])
+        came = sock.recv_into(view[filled:])
+        if not came:
+            raise SystemExit(f"the server has closed the connection, {frames} frames before the end")
+        filled += came
 
 
 def main() -> None:

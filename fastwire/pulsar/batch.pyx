@@ -10,6 +10,7 @@ Layout of a batch block (specs: pulsar 10), N times::
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport (
     HAS_BATCH_INDEX,
@@ -28,6 +29,7 @@ from fastwire.columns.builder cimport (
     HAS_TIMESTAMP_TYPE,
     HAS_TOPIC,
     HAS_VALUE,
+    SMALL_CELL,
     VAR_KEY,
     VAR_ORDERING_KEY,
     VAR_SCHEMA_VERSION,
@@ -77,7 +79,7 @@ from fastwire.wire.reader cimport (
     reader_fail,
     reader_init,
 )
-from fastwire.wire.varint cimport fw_u32be
+from fastwire.wire.varint cimport FW_STEP, fw_copy_steps, fw_u32be, fw_varint_word
 
 __all__ = ["Message", "MessageBatch"]
 
@@ -206,9 +208,115 @@ cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head,
     return DECODED
 
 
+cdef int32_t put_plain(Columns* c, int32_t count, uint64_t sequence, Reader* r) noexcept nogil:
+    """Rows for as many messages from the front as are like most: a value, perhaps a key, a number, in this order.
+
+    What is written to the columns could be anything, so a compiler would load every pointer of ``c`` anew behind each
+    cell: here all that changes is in locals. Stops at whatever is not plain, or has no room, and returns how many
+    messages were taken; ``r`` stands behind them. ``sequence`` is the number of the first where they have none.
+    """
+    cdef Cells* values = &c.cells[VAR_VALUE]
+    cdef Cells* keys = &c.cells[VAR_KEY]
+    cdef int64_t first = c.rows
+    cdef int64_t row = first
+    cdef int64_t capacity = c.capacity
+    cdef int32_t* value_offsets = values.offsets
+    cdef int32_t* key_offsets = keys.offsets
+    cdef int32_t* batch_index = c.batch_index if c.mask & HAS_BATCH_INDEX else NULL
+    cdef int64_t* sequence_id = c.sequence_id if c.mask & HAS_SEQUENCE_ID else NULL
+    cdef uint8_t* value_at = values.data + values.size
+    cdef uint8_t* value_start = value_at
+    cdef uint8_t* key_at = keys.data + keys.size
+    cdef uint8_t* key_start = key_at
+    cdef int64_t value_room = values.capacity - values.size - FW_STEP
+    cdef int64_t key_room = keys.capacity - keys.size - FW_STEP
+    cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
+    cdef bint with_keys = c.mask & HAS_KEY != 0
+    cdef const uint8_t* at = r.pos
+    cdef const uint8_t* edge = r.end - FW_STEP   # up to there whole steps and words may be read
+    cdef const uint8_t* p
+    cdef const uint8_t* key
+    cdef const uint8_t* value
+    cdef int64_t key_size, size
+    cdef uint64_t payload = 0
+    cdef uint64_t number = 0
+    cdef int32_t i = 0
+    cdef int step
+    if not c.mask & HAS_VALUE or values.holes or values.filled != first:
+        return 0
+    if keys.holes or keys.filled != first:
+        key_room = -1
+    while i < count and row < capacity and edge - at >= 6:
+        p = at + 4
+        size = fw_u32be(at)
+        if size > edge - p or size < 2:
+            break
+        value = p + size
+        key = NULL
+        key_size = 0
+        if p[0] == 0x12:
+            key = p + 2
+            key_size = p[1]                  # a longer one than 127 bytes has its second byte here: it does not fit
+            if key_size >= 0x80 or value - key < key_size + 2:
+                break
+            p = key + key_size
+        if p[0] != 0x18:
+            break
+        payload = p[1]
+        p += 2
+        if payload >= 0x80:
+            step = fw_varint_word(p - 1, &payload)
+            if step == 0:
+                break
+            p += step - 1
+        number = sequence + <uint64_t>i
+        if p != value:
+            if p[0] != 0x40:
+                break
+            step = fw_varint_word(p + 1, &number)
+            if step == 0 or p + 1 + step != value:
+                break
+        if payload > <uint64_t>(edge - value) or <int64_t>payload > value_room:
+            break
+        if key is not NULL and with_keys:
+            if keyed != row - first or key_size > key_room:
+                break
+            key_offsets[row] = <int32_t>(keys.size + (key_at - key_start))
+            fw_copy_steps(key_at, key, key_size)
+            key_at += key_size
+            key_room -= key_size
+            keyed += 1
+        value_offsets[row] = <int32_t>(values.size + (value_at - value_start))
+        if payload <= SMALL_CELL:
+            fw_copy_steps(value_at, value, <int64_t>payload)
+        else:
+            memcpy(value_at, value, <size_t>payload)
+        value_at += payload
+        value_room -= <int64_t>payload
+        if batch_index is not NULL:
+            batch_index[row] = i
+        if sequence_id is not NULL:
+            sequence_id[row] = <int64_t>number
+        row += 1
+        i += 1
+        at = value + payload
+    r.pos = at
+    c.rows = row
+    c.payload += value_at - value_start
+    values.size += value_at - value_start
+    values.filled = row
+    values.present += row - first
+    if keyed:
+        keys.size += key_at - key_start
+        keys.filled = first + keyed
+        keys.present += keyed
+    return i
+
+
 cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
     cdef Single s
     cdef int32_t i
+    cdef int32_t plain = put_plain(c, m.messages, m.sequence_id, r) if place.ack_set is NULL else 0
     cdef int64_t row = c.rows
     cdef int64_t size
     cdef int status
@@ -216,7 +324,7 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
     cdef const uint8_t* at = r.pos           # of this message
     cdef const uint8_t* edge = r.end         # of the block
     cdef const uint8_t* value
-    for i in range(m.messages):
+    for i in range(plain, m.messages):
         r.pos = at
         if edge - at < 4:
             reader_fail(r, FAULT_TRUNCATED, 4)

@@ -13,10 +13,29 @@
 #define FW_ALWAYS static inline __attribute__((always_inline))
 #define FW_LIKELY(x) __builtin_expect(!!(x), 1)
 
+/* The varint of at most eight bytes at p, of which eight may be read; returns how many it has, 0 if it has more. */
+FW_ALWAYS int fw_varint_word(const uint8_t *p, uint64_t *value)
+{
+    uint64_t word, stop;
+    memcpy(&word, p, 8);
+    word = le64toh(word);
+    stop = ~word & 0x8080808080808080u;
+    if (!stop)
+        return 0;
+    word &= (stop ^ (stop - 1)) & 0x7F7F7F7F7F7F7F7Fu; /* nothing behind the last byte */
+    word = (word & 0x007F007F007F007Fu) | (word & 0x7F007F007F007F00u) >> 1;
+    word = (word & 0x00003FFF00003FFFu) | (word & 0x3FFF00003FFF0000u) >> 2;
+    *value = (word & 0x000000000FFFFFFFu) | (word & 0x0FFFFFFF00000000u) >> 4;
+    return (__builtin_ctzll(stop) >> 3) + 1;
+}
+
 static __attribute__((noinline, unused)) const uint8_t *
 fw_varint_long(const uint8_t *p, const uint8_t *end, uint64_t *value)
 {
     uint64_t sum = 0;
+    int size;
+    if (end - p >= 8 && (size = fw_varint_word(p, value)))
+        return p + size;
     for (int shift = 0; p < end; shift += 7) {
         uint8_t byte = *p++;
         if (shift == 63 && byte > 1)

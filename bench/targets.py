@@ -1,0 +1,143 @@
+"""What was aimed at, row by row, beside what a run of all benches has measured; ``python -m bench`` ends with it.
+
+A target is CPU of the consumer's process in µs a message where nothing else is said. A figure that needs another one
+beside it (pyarrow alone, the bare socket) takes it from the same run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .child import Case
+
+__all__ = ["judged"]
+
+Rows = Sequence[Mapping[str, Any]]
+Figures = Mapping[str, Rows]
+
+BATCHES, LZ4, LARGE, SINGLE = (
+    Case(100, 1000, "none"),
+    Case(100, 1000, "lz4"),
+    Case(1024, 1000, "none"),
+    Case(100, 1, "none"),
+)
+BUDGET_MIB = 512  # of a bench's pipeline
+
+
+def of(figures: Figures, bench: str, case: Case | None = None, **fields: Any) -> list[Mapping[str, Any]]:
+    """The rows of a bench with these fields."""
+    wanted = {**(case.fields() if case is not None else {}), **fields}
+    return [row for row in figures.get(bench, ()) if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def figure(figures: Figures, name: str, bench: str, case: Case | None = None, **fields: Any) -> float | None:
+    """``name`` of the one row that it is about."""
+    rows = [row for row in of(figures, bench, case, **fields) if name in row]
+    return float(rows[0][name]) if rows else None
+
+
+def cpu(bench: str, case: Case, who: str = "fastwire") -> Callable[[Figures], float | None]:
+    """CPU a message of ``who``."""
+    return lambda figures: figure(figures, "cpu_us_per_message", bench, case, who=who)
+
+
+def beside(name: str, who: str, whom: str, join: Callable[[float, float], float]) -> Callable[[Figures], float | None]:
+    """A figure of the Parquet bench in relation to another consumer's."""
+
+    def found(figures: Figures) -> float | None:
+        mine, theirs = (figure(figures, name, "to_parquet", BATCHES, who=each) for each in (who, whom))
+        return None if mine is None or theirs is None else join(mine, theirs)
+
+    return found
+
+
+def acks(case: Case) -> Callable[[Figures], float | None]:
+    """What individual acknowledgements add."""
+    return lambda figures: figure(figures, "more_us", "shared", case, who="fastwire shared")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A row of the table; ``least`` turns the comparison round."""
+
+    work: str
+    aim: float
+    found: Callable[[Figures], float | None]
+    bench: str = ""
+    case: Case | None = None
+    least: bool = False
+
+
+ONE, TWO, ALONE = "fastwire, 1 writer", "fastwire, 2 writers", "pyarrow alone"
+TARGETS = (
+    Target(
+        "scan, CRC and decode, 1,000 x 100 B",
+        0.025,
+        lambda figures: figure(figures, "cpu_us_per_message", "scan_decode", BATCHES),
+    ),
+    Target("socket to columns, 1,000 x 100 B", 0.05, cpu("discard", BATCHES), "discard", BATCHES),
+    Target("the same in lz4", 0.08, cpu("discard", LZ4), "discard", LZ4),
+    Target("the same with 1 KiB a message", 0.30, cpu("discard", LARGE), "discard", LARGE),
+    Target("entries of one message, replayed", 0.25, cpu("discard", SINGLE), "discard", SINGLE),
+    Target("entries of one message, a real broker", 1.3, cpu("broker", SINGLE), "broker", SINGLE),
+    Target("socket to columns, a real broker", 0.05, cpu("broker", BATCHES), "broker", BATCHES),
+    Target(
+        "socket to Parquet, beyond pyarrow alone",
+        0.10,
+        beside("cpu_us_per_message", ONE, ALONE, lambda mine, theirs: mine - theirs),
+        "to_parquet",
+        BATCHES,
+    ),
+    Target(
+        "its wall clock, times pyarrow's",
+        1.05,
+        beside("messages_per_s", ONE, ALONE, lambda mine, theirs: theirs / mine),
+    ),
+    Target(
+        "two writers, times faster than pyarrow",
+        1.3,
+        beside("messages_per_s", TWO, ALONE, lambda mine, theirs: mine / theirs),
+        least=True,
+    ),
+    Target("acknowledgements one by one, in batches", 0.05, acks(BATCHES), "shared", BATCHES),
+    Target("the same, entries of one message", 0.05, acks(SINGLE), "shared", SINGLE),
+    Target(
+        "1,000 partitions, times one's CPU",
+        1.3,
+        lambda figures: figure(figures, "times_one", "partitions", partitions=1000),
+    ),
+    Target(
+        "resident with 1,000 partitions, MiB",
+        BUDGET_MIB + 128,
+        lambda figures: figure(figures, "peak_rss_mib", "partitions", partitions=1000),
+    ),
+    Target(
+        "idle with 1,000 partitions, % of a core",
+        1.0,
+        lambda figures: figure(figures, "idle_cpu_percent", "partitions"),
+    ),
+    Target("start to first record, s", 0.5, lambda figures: figure(figures, "first_record_s", "start")),
+)
+
+
+def peers(figures: Figures, target: Target) -> str:
+    """How many times what we need the others took, where they did the same."""
+    rows = of(figures, target.bench, target.case) if target.bench else []
+    told = [f"{row['who']} {row['times_our_cpu']}x" for row in rows[1:] if "times_our_cpu" in row]
+    told += [f"{row['who']} {row['more_us']}" for row in rows[2:] if "more_us" in row]
+    return ", ".join(told)
+
+
+def judged(figures: Figures) -> list[dict[str, Any]]:
+    """The table: each target with what was measured, whether that is as good, and what the others took."""
+    table = []
+    for target in TARGETS:
+        found = target.found(figures)
+        row: dict[str, Any] = {"bench": "targets", "work": target.work, "target": target.aim}
+        if found is None:
+            row |= {"measured": None, "met": None}
+        else:
+            met = found >= target.aim if target.least else found <= target.aim
+            row |= {"measured": round(found, 3), "met": met, "others": peers(figures, target)}
+        table.append(row)
+    return table
