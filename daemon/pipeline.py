@@ -370,7 +370,7 @@ class Pipeline:
     async def _write(self, chunk: Chunk) -> None:
         rows, diverted = chunk.rows, len(chunk.diverted)
         try:
-            await self._sink.run(self._sink.sink.write, chunk)
+            await self._sink.write(chunk)
         finally:
             chunk.release()
             del chunk

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -177,6 +178,40 @@ def test_the_first_null_of_a_column_comes_at_any_row(valid: int) -> None:
         frames.append(message_frame(sent.body, entry=entry))
     to, _ = scanner()
     assert feed(to, b"".join(frames)).rows == [row for frame in frames for row in oracle(frame)]
+
+
+PLAIN = Record(value=b"v" * 20, key="key")
+ODD = (
+    Record(value=None),
+    Record(value=b"no key"),
+    Record(value=b"", key=""),
+    Record(value=b"v", key="k" * 127),
+    Record(value=b"v", key="k" * 128),
+    Record(value=b"v" * 513, key="key"),
+    Record(value=b"v" * 20_000, key="key"),
+    Record(value=b"v", key="key", properties=[("p", "v")]),
+    Record(value=b"v", key="key", event_time=7),
+    Record(value=b"v", key="key", ordering_key=b"o"),
+)
+
+
+@pytest.mark.parametrize("columns", [None, {"key", "value"}, {"value"}, {"key", "batchIndex", "sequenceId"}])
+@pytest.mark.parametrize("every", [1, 2, 9, 30])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_messages_among_plain_ones(odd: Record, every: int, columns: set[str] | None) -> None:
+    """Plain ones have a way of their own; it is left and taken again within a batch, with numbers of any width."""
+    records = [
+        replace(odd if place % every == every - 1 else PLAIN, sequence_id=1 << place if place < 64 else None)
+        for place in range(80)
+    ]
+    frames = []
+    for entry in range(2):
+        sent = encode_batch_entry(records[entry:], producer_name="p", sequence_id=3, publish_time=TIME)
+        frames.append(message_frame(sent.body, entry=entry))
+    to, _ = scanner(columns=None if columns is None else frozenset(columns))
+    wanted = [row for frame in frames for row in oracle(frame)]
+    names = [name for name in COLUMNS if columns is None or name in columns]
+    assert feed(to, b"".join(frames)).rows == [{name: row[name] for name in names} for row in wanted]
 
 
 def test_an_arena_that_grows_within_a_batch() -> None:

@@ -253,6 +253,44 @@ def test_while_memory_is_scarce_nothing_is_granted_and_nothing_forgotten() -> No
     assert [command.flow.messagePermits for command in wire.heard()] == [90]
 
 
+def test_whoever_looks_only_when_it_is_due_misses_no_grant() -> None:
+    wire, consumer = make()
+    number = [consumer.consumer_id]
+    subscribe(wire, consumer)
+    consumer.grant()
+    assert [command.flow.messagePermits for command in wire.heard()] == [100]
+    wire.feed(wire.entry(batch(0, rows=49), 0))
+    assert wire.slots.take_due() == []
+    wire.feed(wire.entry(batch(1, rows=1), 1))
+    assert wire.slots.take_due() == number
+    consumer.hold(True)
+    consumer.pump()
+    wire.feed(wire.entry(batch(2, rows=20), 2))
+    assert wire.slots.take_due() == []  # nothing may be granted, so nobody need look
+    consumer.hold(False)
+    assert [command.flow.messagePermits for command in wire.heard()] == [70]
+    wire.feed(wire.entry(batch(3, rows=50), 3))
+    assert wire.slots.take_due() == number
+    consumer.pump()
+    assert [command.flow.messagePermits for command in wire.heard()] == [50]
+    wire.feed(wire.entry(batch(4, rows=20), 4))
+    consumer.settle()
+    assert [command.flow.messagePermits for command in wire.heard()] == [20]
+    wire.feed(wire.entry(batch(5, rows=49), 5))
+    assert wire.slots.take_due() == []
+    consumer.permits.window = 40
+    wire.feed(wire.entry(batch(6, rows=1), 6))
+    assert wire.slots.take_due() == number
+    consumer.pump()  # 50 are still under way, which is more than the window
+    assert wire.heard() == []
+    wire.feed(wire.entry(batch(7, rows=29), 7))
+    assert wire.slots.take_due() == []
+    wire.feed(wire.entry(batch(8, rows=1), 8))
+    assert wire.slots.take_due() == number
+    consumer.pump()
+    assert [command.flow.messagePermits for command in wire.heard()] == [20]
+
+
 def test_records_of_an_old_connection_cost_nothing_on_the_new_one() -> None:
     wire, consumer = make()
     subscribe(wire, consumer)

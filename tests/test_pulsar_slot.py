@@ -63,6 +63,26 @@ def test_a_table_of_many_consumers_grows() -> None:
     assert slots.log(999).partition == "2997"
 
 
+def test_a_consumer_is_due_once_so_much_was_debited() -> None:
+    to, slots = scanner()
+    feed(to, frames([(1, 1)]))
+    assert slots.take_due() == [CONSUMER]  # from the start it wants to be looked at
+    feed(to, frames([(1, 2)]))
+    assert slots.take_due() == []  # it was not set again
+    each = slots.debited(CONSUMER) // 2
+    slots.set_due(CONSUMER, 4 * each)
+    feed(to, frames([(1, 3)]))
+    assert slots.take_due() == []
+    feed(to, frames([(1, 4), (1, 5)]))
+    assert slots.take_due() == [CONSUMER]
+    slots.set_due(CONSUMER, -7)
+    feed(to, frames([(1, 5)]))  # cut, and debited all the same
+    assert slots.take_due() == [CONSUMER]
+    slots.attach(CONSUMER, 1)
+    feed(to, frames([(1, 6)]))
+    assert slots.take_due() == [CONSUMER]
+
+
 def test_a_removed_consumer_gets_nothing() -> None:
     to, slots = scanner()
     feed(to, frames([(1, 1)]))

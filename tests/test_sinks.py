@@ -1,5 +1,6 @@
 """The built-in sinks beyond what the conformance suite asks: folders, failures, full disks, memory, configuration."""
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -20,7 +21,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.columns.chunk import marker_chunk
+from fastwire.columns.chunk import Chunk, marker_chunk
 from fastwire.columns.schema import column_names
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.dataset.description import DatasetOptions
@@ -33,6 +34,7 @@ from fastwire_daemon.sinks.base import LoggedSink
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.discard import DiscardSink
 from fastwire_daemon.sinks.stdout import ReaderGoneError, StdoutSink
+from fastwire_daemon.sinks.thread import SinkThread
 from fastwire_daemon.sinks.unlogged import UnloggedSink
 from fastwire_daemon.testing import Feed
 
@@ -546,3 +548,26 @@ def test_open_of_a_sink_without_a_log_starts_from_nothing() -> None:
     assert sink.rows == 40
     assert sink.open() == Coverage()
     assert sink.commit() == Coverage()
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_only_a_quick_sink_is_called_on_the_loops_thread(quick: bool) -> None:
+    class Watched(DiscardSink):
+        thread = 0
+
+        def write(self, chunk: Chunk) -> None:
+            self.thread = threading.get_ident()
+            super().write(chunk)
+
+    async def scene() -> Watched:
+        sink = Watched()
+        sink.quick = quick
+        thread = SinkThread(sink, "watched")
+        await thread.write(Feed(rows=10).chunk())
+        thread.shutdown()
+        assert thread.busy_ns > 0
+        return sink
+
+    sink = asyncio.run(scene())
+    assert sink.rows == 40
+    assert (sink.thread == threading.get_ident()) == quick

@@ -89,7 +89,6 @@ class Intake:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._unsettled: set[int] = set()
-        self._touched: set[int] = set()
         self._polled_at = 0.0
 
     # --- for subclasses
@@ -376,9 +375,7 @@ class Intake:
 
     def after_read(self, link: Link) -> None:
         """Grant what was used up, and let nobody wait who takes what there is."""
-        dirty = self.slots.take_dirty()
-        self._touched.update(dirty)
-        for number in dirty:
+        for number in self.slots.take_due():
             self.members[number].consumer.pump()
         if self._takers and not self._queue:
             link.hand_on()
@@ -390,7 +387,7 @@ class Intake:
         now = self._loop.time()
         for link in tuple(self.cluster.links.values()):
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
-        touched, self._touched = self._touched, set()
+        touched = set(self.slots.take_dirty())
         for number in touched:
             self.members[number].acknowledge_again()
         # Whoever got nothing since the last look has drained what the broker had: make up the window.

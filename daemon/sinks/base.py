@@ -18,6 +18,9 @@ class Sink(Protocol):
     All four methods may block; they are called from one thread of the pipeline and never at once. A call must not hold
     the interpreter lock for more than 5 ms at a time. Whatever is written and not committed may be lost with the
     process; whatever a returned Coverage holds may be acknowledged to the broker.
+
+    A sink with an attribute ``quick`` that is true promises that ``write`` neither waits nor works: it is called on the
+    event loop's thread then, which saves two switches of threads a chunk.
     """
 
     def open(self) -> Coverage:

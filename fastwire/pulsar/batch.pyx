@@ -85,6 +85,7 @@ __all__ = ["Message", "MessageBatch"]
 
 cdef enum:
     SMALLEST_ELEMENT = 6          # 4 bytes of size and the required payload_size: bounds what a count may claim
+    PLAIN_TRIES = 8               # in a batch: where every other message is odd, looking for plain ones is no use
     MOST_SCHEMA_BYTES = 32 << 20  # of copies of one entry's schema version, which has 8 bytes where it is not forged
     LAST_MILLI = 253402300799999  # the end of the year 9999: no reader shows later ones, and times 1,000 would wrap
 
@@ -208,12 +209,13 @@ cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head,
     return DECODED
 
 
-cdef int32_t put_plain(Columns* c, int32_t count, uint64_t sequence, Reader* r) noexcept nogil:
-    """Rows for as many messages from the front as are like most: a value, perhaps a key, a number, in this order.
+cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, Reader* r) noexcept nogil:
+    """Rows for messages ``i`` … as long as they are like most: a key perhaps, a value, a number, in this order.
 
     What is written to the columns could be anything, so a compiler would load every pointer of ``c`` anew behind each
-    cell: here all that changes is in locals. Stops at whatever is not plain, or has no room, and returns how many
-    messages were taken; ``r`` stands behind them. ``sequence`` is the number of the first where they have none.
+    cell: here all that changes is in locals. Stops at whatever is not plain or has no room, before ``count`` at the
+    latest, and returns which message comes next; ``r`` stands there. Message n has number ``sequence`` + n if it says
+    none.
     """
     cdef Cells* values = &c.cells[VAR_VALUE]
     cdef Cells* keys = &c.cells[VAR_KEY]
@@ -240,10 +242,9 @@ cdef int32_t put_plain(Columns* c, int32_t count, uint64_t sequence, Reader* r) 
     cdef int64_t key_size, size
     cdef uint64_t payload = 0
     cdef uint64_t number = 0
-    cdef int32_t i = 0
     cdef int step
     if not c.mask & HAS_VALUE or values.holes or values.filled != first:
-        return 0
+        return i
     if keys.holes or keys.filled != first:
         key_room = -1
     while i < count and row < capacity and edge - at >= 6:
@@ -315,8 +316,8 @@ cdef int32_t put_plain(Columns* c, int32_t count, uint64_t sequence, Reader* r) 
 
 cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
     cdef Single s
-    cdef int32_t i
-    cdef int32_t plain = put_plain(c, m.messages, m.sequence_id, r) if place.ack_set is NULL else 0
+    cdef int32_t i = 0
+    cdef int tries = 0 if place.ack_set is NULL else PLAIN_TRIES
     cdef int64_t row = c.rows
     cdef int64_t size
     cdef int status
@@ -324,8 +325,15 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
     cdef const uint8_t* at = r.pos           # of this message
     cdef const uint8_t* edge = r.end         # of the block
     cdef const uint8_t* value
-    for i in range(plain, m.messages):
+    while i < m.messages:
         r.pos = at
+        if tries < PLAIN_TRIES:
+            tries += 1
+            i = put_plain(c, i, m.messages, m.sequence_id, r)
+            at = r.pos
+            row = c.rows
+            if i == m.messages:
+                break
         if edge - at < 4:
             reader_fail(r, FAULT_TRUNCATED, 4)
             return DAMAGED
@@ -350,6 +358,7 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
             i >> 6 < place.ack_words and place.ack_set[i >> 6] >> (i & 63) & 1
         )):
             at = value + s.payload_size
+            i += 1
             continue
         if row >= c.capacity and columns_reserve(c, 1):
             return NO_MEMORY
@@ -376,6 +385,7 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
         row += 1
         c.rows = row
         at = value + s.payload_size
+        i += 1
     r.pos = at
     return DECODED
 

@@ -43,6 +43,7 @@ class Slots(Protocol):
     def set_epoch(self, consumer_id: int, epoch: int) -> None: ...
     def detach(self, consumer_id: int) -> None: ...
     def debited(self, consumer_id: int) -> int: ...
+    def set_due(self, consumer_id: int, debited: int) -> None: ...
     def take_cut_landed(self, consumer_id: int) -> Sequence[Run]: ...
 
 
@@ -89,6 +90,10 @@ class Permits:
         """Permits to grant now, 0 for none: everything missing once that is half of the window."""
         missing = self.window - self.granted + debited
         return self._grant(missing) if missing >= max(1, self.window // 2) else 0
+
+    def due_at(self) -> int:
+        """What must have been debited for the next grant."""
+        return self.granted - self.window + max(1, self.window // 2)
 
     def rest(self, debited: int) -> int:
         """Permits to grant now that nothing arrives: everything missing, however little."""
@@ -311,14 +316,20 @@ class Consumer:
         return self.permits.started
 
     def pump(self) -> None:
-        """Records have arrived: grant what they used up, once that is half of the window."""
+        """Records have arrived: grant what they used up, once that is half of the window.
+
+        What is held back is granted by ``hold``; whatever else has changed meanwhile, ``settle`` makes good.
+        """
         if amount := self.permits.due(self._slots.debited(self.consumer_id)):
             self._flow(amount)
+        if not self.permits.hold:
+            self._slots.set_due(self.consumer_id, self.permits.due_at())
 
     def settle(self) -> None:
         """Nothing arrives any more: bring the broker's right back to the whole window."""
         if amount := self.permits.rest(self._slots.debited(self.consumer_id)):
             self._flow(amount)
+        self._slots.set_due(self.consumer_id, self.permits.due_at())
 
     @property
     def outstanding(self) -> int:

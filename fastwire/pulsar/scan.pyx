@@ -416,6 +416,8 @@ cdef class Scanner:
 
     cdef int debit(self, Slot* slot, MessageHead* head, int64_t permits) except -1:
         slot.debited += <uint64_t>permits
+        if slot.debited >= slot.due_at:
+            self.slots.fall_due(slot, head.consumer_id)
         slot.last_ledger = head.ledger
         slot.last_entry = head.entry
         if not slot.dirty:

@@ -36,6 +36,7 @@ cdef struct Slot:                # what the scanner knows of one consumer
     int32_t partition
     uint64_t epoch               # frames of an older consumer_epoch are dropped
     uint64_t debited             # permits since attach
+    uint64_t due_at              # from so many on somebody wants to look at it; NOT_DUE once he was told
     int64_t landed_ledger        # ordered: everything up to here is durable
     int64_t landed_entry
     int64_t staged_ledger        # ordered: everything up to here was received
@@ -65,9 +66,11 @@ cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint lan
 
 cdef class SlotTable(LogTable):
     cdef Slot* slots
+    cdef list due                # consumers whose ``due_at`` was reached
     cdef int64_t capacity
     cdef dict wanted             # (consumer id, ledger, entry) -> bytes of words, as in an ack_set
     cdef Slot* get(self, int64_t consumer_id) except NULL
     cdef Slot* find(self, uint64_t consumer_id, uint32_t connection) noexcept
     cdef bytes wanted_of(self, uint64_t consumer_id, int64_t ledger, int64_t entry)
+    cdef int fall_due(self, Slot* s, uint64_t consumer_id) except -1
     cdef int touch(self, Slot* s, uint64_t consumer_id) except -1

@@ -16,6 +16,8 @@ from fastwire.position import Position
 cdef enum:
     MOST_CONSUMERS = 1 << 24     # ids are ours and dense; this only catches a misuse
 
+cdef uint64_t NOT_DUE = 0xFFFFFFFFFFFFFFFF
+
 
 # --- runs of entries
 
@@ -191,6 +193,7 @@ cdef class SlotTable(LogTable):
 
     def __cinit__(self, logs=()):
         self.wanted = {}
+        self.due = []
 
     def __dealloc__(self):
         cdef int64_t i
@@ -214,6 +217,11 @@ cdef class SlotTable(LogTable):
     cdef int touch(self, Slot* s, uint64_t consumer_id) except -1:
         s.dirty = True
         self.dirty.append(consumer_id)
+        return 0
+
+    cdef int fall_due(self, Slot* s, uint64_t consumer_id) except -1:
+        s.due_at = NOT_DUE
+        self.due.append(consumer_id)
         return 0
 
     def add(self, int64_t consumer_id, int32_t log_index, *, bint ordered):
@@ -261,7 +269,7 @@ cdef class SlotTable(LogTable):
             raise ValueError("connection ids start at 1")
         s.connection = connection_id
         s.epoch = epoch
-        s.debited = 0
+        s.debited = s.due_at = 0
 
     def detach(self, int64_t consumer_id):
         """Drop every frame of this consumer from now on."""
@@ -378,6 +386,17 @@ cdef class SlotTable(LogTable):
     def debited(self, int64_t consumer_id):
         """Permits that the broker has debited since ``attach`` (specs: pulsar 13.1)."""
         return self.get(consumer_id).debited
+
+    def set_due(self, int64_t consumer_id, int64_t debited):
+        """``take_due`` names the consumer once the broker has debited so many permits; from ``attach`` on, at once."""
+        self.get(consumer_id).due_at = <uint64_t>max(debited, 0)
+
+    def take_due(self):
+        """Consumers that have become due since the last call, each once until it is set again."""
+        due = self.due
+        if due:
+            self.due = []
+        return due
 
     def last_position(self, int64_t consumer_id):
         """The last entry that came, cut or not; (-1, -1) before the first."""

@@ -65,7 +65,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._watch = Watch(self)
         self._stats = Stats(self, metrics)
         self._held = False
-        self._touched: set[int] = set()  # consumers that got something since the last tick
         self._unsettled: set[int] = set()  # those whose permits are below the window
         self._acking: set[int] = set()  # those with acks waiting
 
@@ -259,12 +258,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     def after_read(self, link: Link) -> None:
         """Something was read: grant what it used up, before anything else is said."""
-        dirty = self.slots.take_dirty()
-        if dirty:
-            self._touched.update(dirty)
-            partitions = self.partitions  # consumer ids are their places in this list
-            for consumer_id in dirty:
-                partitions[consumer_id].consumer.pump()
+        for consumer_id in self.slots.take_due():
+            self.partitions[consumer_id].consumer.pump()  # consumer ids are their places in this list
 
     # --- the clock
 
@@ -280,7 +275,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 link.flush()
 
     def _look_after_consumers(self, now: float) -> None:
-        touched, self._touched = self._touched, set()
+        touched = set(self.slots.take_dirty())
         self._watch.touched(touched)
         for consumer_id in touched:
             partition = self.partitions[consumer_id]
