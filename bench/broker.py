@@ -28,7 +28,7 @@ from .varied_server import make_plan
 PARTITIONS = 4
 SINKS = {"fastwire": 'type = "discard"'}
 # Messages for us and for pulsar-client. One by one the broker takes and gives 20,000 to 50,000 a second, at best.
-CASES = ((Case(100, 1000, "none"), 4_000_000, 200_000), (Case(100, 1, "none"), 100_000, 50_000))
+CASES = ((Case(100, 1000, "none"), 4_000_000, 150_000), (Case(100, 1, "none"), 60_000, 30_000))
 
 
 @contextmanager

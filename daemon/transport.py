@@ -9,6 +9,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntFlag
+from time import perf_counter_ns
 from typing import Any, Generic, TypeVar, cast
 
 from fastwire.errors import FastwireError
@@ -74,6 +75,8 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         self._reason: Exception | None = None
         self._sizes: deque[int] = deque(maxlen=WINDOW_READS)
         self._gathered = 0
+        self._full_since = 0  # nanoseconds of a clock; 0 while there is room
+        self._full_ns = 0
         self._ready_at = 0.0
         self._rest: asyncio.TimerHandle | None = None
         # asyncio asks for the base class, uvloop for the attribute; both then call the machine's own compiled method.
@@ -144,9 +147,19 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         if not before:
             self._pause_reading()
         if why & _LONG and not before & _LONG:
+            self._full_since = perf_counter_ns()
             # The machine keeps the connection alive by itself while it hears nothing.
             self.machine.suspend(self._time())
             self.flush()
+
+    def take_full_ns(self) -> int:
+        """Nanoseconds since the last call in which nothing was read for want of memory or of room in the queue."""
+        full, self._full_ns = self._full_ns, 0
+        if self._full_since:
+            now = perf_counter_ns()
+            full += now - self._full_since
+            self._full_since = now
+        return full
 
     def _pause_reading(self) -> None:
         if self.paused and self.open:
@@ -157,6 +170,8 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         before = self.paused
         self.paused = before & ~int(why)
         if before & _LONG and not self.paused & _LONG:
+            self._full_ns += perf_counter_ns() - self._full_since
+            self._full_since = 0
             self.machine.resume(self._time())
             if self.paused & _MORE:
                 self._loop.call_soon(self._again)

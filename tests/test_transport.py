@@ -216,9 +216,11 @@ def test_nothing_is_read_while_any_reason_to_pause_is_left(run: Runner) -> None:
     async def main() -> None:
         pair = await Pair().open()
         transport = pair.transport
+        assert transport.take_full_ns() == 0
         transport.pause(Pause.MEMORY)
         transport.pause(Pause.QUEUE)
         assert pair.machine.calls == ["suspend"]
+        assert transport.take_full_ns() > 0  # so far
         await pair.peer.arrived.wait()
         assert pair.peer.data == b"ping"  # what suspension has to say goes out at once
         pair.peer.transport.write(b"x")
@@ -228,6 +230,8 @@ def test_nothing_is_read_while_any_reason_to_pause_is_left(run: Runner) -> None:
         assert pair.machine.data == b""
         transport.go_on(Pause.QUEUE)
         assert pair.machine.calls == ["suspend", "resume"]
+        assert transport.take_full_ns() > 0  # the rest of it
+        assert transport.take_full_ns() == 0
         await pair.until(lambda: pair.machine.data == b"x")
         await pair.close()
 

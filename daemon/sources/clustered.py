@@ -25,7 +25,6 @@ __all__ = ["ClusteredSource"]
 TICK_S = 0.05
 CHUNK_AGE_S = 0.1
 SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
-_NO_ROOM = int(Pause.MEMORY | Pause.QUEUE)
 
 log = get_logger("source")
 
@@ -252,8 +251,9 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         for link in links:
             # A pipeline without room gets nothing that is merely old.
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
-        if any(link.transport.paused & _NO_ROOM for link in links):
-            self._spent_ns["room"] += int(TICK_S * 1e9)
+        # Taken by the clock and not by a look: the look comes right behind a read, when room is scarcest.
+        if full := max((link.transport.take_full_ns() for link in links), default=0):
+            self._spent_ns["room"] += full
         elif self.holding:
             self._spent_ns["permits"] += int(TICK_S * 1e9)
         self._look(now)
