@@ -19,8 +19,8 @@ __all__ = ["DIGITS", "assert_each_once", "assert_in_order", "landed_numbers", "n
 
 DIGITS = 9
 
-# Ledger, entry, index in the batch.
-Place = tuple[int, int, int]
+# Ledger, entry, index in the batch; of Kafka the offset alone.
+Place = tuple[int, ...]
 NOWHERE: Place = (-1, -1, -1)
 
 
@@ -82,9 +82,12 @@ def assert_in_order(path: Path) -> None:
 
 
 def _places_in(file: Path) -> Iterator[tuple[tuple[Any, ...], Place]]:
-    table = pq.read_table(file, columns=["topic", "partition", "ledger", "offset", "batchIndex"], partitioning=None)
-    for topic, partition, *place in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        yield (topic, partition), (place[0], place[1], place[2])
+    with pq.ParquetFile(file) as data:
+        names = data.schema_arrow.names
+        wanted = ["ledger", "offset", "batchIndex"] if "ledger" in names else ["offset"]
+        table = data.read(["topic", "partition", *wanted])
+    for topic, partition, *place in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+        yield (topic, partition), tuple(place)
 
 
 def _numbers_in(file: Path) -> list[int]:

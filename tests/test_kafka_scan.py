@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError
+from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 from tests.kafka_golden import GOLDEN, Reading, Row, described, digest, fetch_response, golden, names
@@ -215,6 +216,16 @@ def test_a_bomb_stays_within_the_limits() -> None:
     assert len(reading.letters) == 1
     assert pool.peak <= 1 << 28
     assert pool.used < 8 << 20
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_a_chunk_ends_before_it_is_too_large(compression: Compression) -> None:
+    """Also where a batch says nothing of what it becomes: another block for one batch more would be half empty."""
+    records = [Record(value=b"." * 8000, timestamp=1)] * 50
+    stored = [encode_batch(records, base_offset=50 * number, compression=compression) for number in range(12)]
+    reading = Reading()
+    reading.read(fetch_response(b"".join(stored)))
+    assert [(span.start.a, span.end.a) for span in reading.spans] == [(0, 500), (500, 600)]
 
 
 def test_what_lies_beyond_the_log_is_not_believed() -> None:

@@ -310,7 +310,7 @@ cdef class Scanner:
         cdef RowPlace place
         cdef Reader r
         cdef const uint8_t* data
-        cdef int64_t data_size, first, next_offset, began
+        cdef int64_t data_size, expected, first, next_offset, began
         cdef int status
         if chunk.diverted_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
@@ -336,7 +336,9 @@ cdef class Scanner:
             return self.advance(slot, next_offset, head.leader_epoch, 0)
         data = p + BATCH_HEAD
         data_size = size - BATCH_HEAD
-        if chunk.full(min(<int64_t>head.count, data_size), data_size):
+        # What a compressed batch becomes is not said: as much as the largest one of late.
+        expected = max(data_size, slot.largest) if head.attributes & CODEC_MASK else data_size
+        if chunk.full(min(<int64_t>head.count, expected), expected):
             return STOP_CHUNK_FULL
         if head.attributes & CODEC_MASK:
             began = self.watch.now()

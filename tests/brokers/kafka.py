@@ -8,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
@@ -128,6 +128,15 @@ class KafkaBroker(JavaBroker):
     def delete_topic(self, name: str) -> None:
         admin = self.admin
         admin.delete_topics([name])[name].result(30)
+
+    def ends(self, topic: str) -> list[int]:
+        """The offsets that come next in each partition of a topic."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "nobody", "log_level": 0})
+        try:
+            numbers = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+            return [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1] for number in numbers]
+        finally:
+            consumer.close()
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """What the group has committed, by topic and partition."""

@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from tests.crash.nursery import Nursery
 from tests.crash.preload import library
 from tests.crash.scene import Scene
+from tests.crash.system import KAFKA_KINDS, KafkaSystem, PulsarSystem, System
+from tests.real.daemon import Job
 
 TOPIC = "persistent://public/default/numbers"
+KAFKA_TOPIC = "numbers"
+SESSION_S = 1.5
 
 
 @pytest.fixture
@@ -38,19 +43,50 @@ def tampered_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nurse
 
 
 @pytest.fixture
-def dev_scene(dev_broker: PulsarDevBroker, tmp_path: Path, nursery: Nursery) -> Callable[..., Scene]:
-    """Makes scenes on the embedded broker."""
+def dev_kafka() -> Iterator[KafkaDevBroker]:
+    """The same for Kafka; sessions end soon, because whoever was killed is waited for so long."""
+    with running(KafkaDevBroker(KafkaOptions(segment_batches=20, consumer_session_s=SESSION_S))) as broker:
+        yield broker
+        assert broker.violations == []
 
-    def make(*, partitions: int = 2, **options: Any) -> Scene:
-        dev_broker.create_topic(TOPIC, partitions)
-        scene = Scene(dev_broker.url, TOPIC, tmp_path, partitions=partitions, nursery=nursery, **options)
-        scene._backlog = lambda: backlog(scene)
+
+@pytest.fixture
+def dev_scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Callable[..., Scene]:
+    """Makes scenes on the embedded broker of the system that has this kind of subscription."""
+
+    def make(*, partitions: int = 2, kind: str = "failover", **options: Any) -> Scene:
+        system: System
+        if kind in KAFKA_KINDS:
+            kafka: KafkaDevBroker = request.getfixturevalue("dev_kafka")
+            kafka.create_topic(KAFKA_TOPIC, partitions)
+            system, topic = KafkaSystem(kafka.url, kafka.ends, kafka.offsets), KAFKA_TOPIC
+        else:
+            pulsar: PulsarDevBroker = request.getfixturevalue("dev_broker")
+            pulsar.create_topic(TOPIC, partitions)
+            system, topic = PulsarSystem(pulsar.url, backlog=lambda job, _: backlog(pulsar, job, scene)), TOPIC
+        scene = Scene(system, topic, tmp_path, partitions=partitions, kind=kind, nursery=nursery, **options)
         return scene
 
-    def backlog(scene: Scene) -> int:
-        try:
-            return dev_broker.backlog(TOPIC, scene.job.subscription)
-        except KeyError:
-            return scene.feed.count  # nobody has subscribed yet
+    return make
+
+
+def backlog(broker: PulsarDevBroker, job: Job, scene: Scene) -> int:
+    try:
+        return broker.backlog(TOPIC, job.subscription)
+    except KeyError:
+        return scene.feed.count  # nobody has subscribed yet
+
+
+@pytest.fixture
+def real_scene(
+    request: pytest.FixtureRequest, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery
+) -> Callable[..., Scene]:
+    """Makes scenes on a real broker of the system that has this kind of subscription."""
+
+    def make(*, partitions: int = 2, kind: str = "failover", **options: Any) -> Scene:
+        broker = request.getfixturevalue("plain_kafka" if kind in KAFKA_KINDS else "plain_pulsar")
+        return Scene.on(
+            broker, fresh_name("crash"), tmp_path, partitions=partitions, kind=kind, nursery=nursery, **options
+        )
 
     return make

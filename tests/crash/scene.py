@@ -1,18 +1,16 @@
 """A topic that is fed, a dataset that it lands in, and everything to judge the result by."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.audit import assert_each_once, assert_in_order
-from tests.brokers.admin import partition_names
+from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import Feed
 from tests.crash.nursery import Nursery
+from tests.crash.system import KafkaSystem, PulsarSystem, System
 from tests.real.daemon import Daemon, Job, verify
-from tests.real.raw import read_cursor
 
 __all__ = ["Scene"]
 
@@ -21,44 +19,53 @@ ROLL = {"rows": 200, "idle": "200ms"}
 
 
 class Scene:
-    """One topic, one dataset, any number of runs; ``judge`` says whether all of it was exactly once.
-
-    ``backlog`` tells what the subscription has not acknowledged; without it the cursor is asked by the protocol.
-    """
+    """One topic, one dataset, any number of runs; ``judge`` says whether all of it was exactly once."""
 
     def __init__(
         self,
-        url: str,
+        system: System,
         topic: str,
         folder: Path,
         *,
         partitions: int = 0,
         kind: str = "failover",
-        token: str | None = None,
-        backlog: Callable[[], int] | None = None,
         nursery: Nursery | None = None,
         **job: Any,
     ) -> None:
         self.folder = folder
+        self.system = system
         self._nursery = nursery
         self.partitions = partitions
         self.path = folder / "data"
-        self.job = Job(url, topic, self.path, kind=kind, roll=ROLL, **job)
-        self.feed = Feed(url, topic, partitions, token=token)
-        self._token = token
-        self._backlog = backlog
+        source = {**system.source(kind), **job.pop("source", {})}
+        self.job = Job(system.url, topic, self.path, kind=kind, source=source, roll=ROLL, **job)
+        self.feed = system.feed(topic, partitions)
         self._runs = 0
 
     @classmethod
-    def on(cls, broker: PulsarBroker, topic: str, folder: Path, *, partitions: int = 0, **options: Any) -> "Scene":
+    def on(
+        cls, broker: PulsarBroker | KafkaBroker, topic: str, folder: Path, *, partitions: int = 0, **options: Any
+    ) -> "Scene":
         """On a real broker, with a topic that is made for it."""
-        broker.admin.create_topic(topic, partitions)
-        token = broker.token("admin") if broker.guarded else None
-        scene = cls(broker.service_url, topic, folder, partitions=partitions, token=token, **options)
-        scene._backlog = lambda: broker.admin.backlog(topic, scene.job.subscription, partitions)
-        if token is not None:
-            scene.job.source["auth"] = {"token": token}
-        return scene
+        if isinstance(broker, KafkaBroker):
+            broker.create_topic(topic, max(partitions, 1))
+            options.setdefault("subscription", f"landing-{topic}")  # groups are not of a topic, as subscriptions are
+            return cls(
+                KafkaSystem(broker.url, broker.ends, broker.committed),
+                topic,
+                folder,
+                partitions=max(partitions, 1),
+                **options,
+            )
+        admin = broker.admin
+        admin.create_topic(topic, partitions)
+        system = PulsarSystem(
+            broker.service_url,
+            token=broker.token("admin") if broker.guarded else None,
+            backlog=lambda job, count: admin.backlog(topic, job.subscription, count),
+            subscribe=admin.create_subscription,
+        )
+        return cls(system, topic, folder, partitions=partitions, **options)
 
     def run(
         self, *arguments: str, script: dict[str, Any] | None = None, until_end: bool = True, **options: Any
@@ -82,7 +89,7 @@ class Scene:
         said = verify(self.path)
         assert said.returncode == 0, said.stdout + said.stderr
         assert_each_once(self.path, self.feed.count)
-        if ordered if ordered is not None else self.job.kind in ("failover", "exclusive"):
+        if self.system.ordered(self.job.kind) if ordered is None else ordered:
             assert_in_order(self.path)
         left = self.unacknowledged()
         assert not left, f"not acknowledged: {left}"
@@ -95,10 +102,5 @@ class Scene:
             time.sleep(0.05)
 
     def unacknowledged(self) -> object:
-        """What the subscription still has to acknowledge: a number, or the cursors that are behind; falsy if none."""
-        if self._backlog is not None:
-            return self._backlog()
-        job = self.job
-        names = partition_names(job.topic, self.partitions)
-        cursors = [read_cursor(job.url, name, job.subscription, kind=job.kind, token=self._token) for name in names]
-        return [cursor for cursor in cursors if not cursor.done]
+        """What the subscription still has to acknowledge: a number, or what is behind; falsy if nothing."""
+        return self.system.unacknowledged(self.job, self.partitions)

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.dataset.writer import STEPS
-from tests.brokers.pulsar import PulsarBroker
-from tests.crash.nursery import Nursery
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
+from tests.crash.system import seldom
 
 pytestmark = pytest.mark.crash
 
@@ -54,7 +53,7 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
     return killed
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared"])
+@pytest.mark.parametrize("kind", ["failover", "static", *seldom("shared", "none", "consumer")])
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
     with Watch(scene.path, tmp_path / "seen.json") as watch:
@@ -71,8 +70,9 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
     scene.judge()
 
 
-def test_killed_at_random(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
-    scene = dev_scene(partitions=3)
+@pytest.mark.parametrize("kind", ["failover", *seldom("static", "consumer")])
+def test_killed_at_random(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
+    scene = dev_scene(kind=kind, partitions=3)
     with Watch(scene.path, tmp_path / "seen.json") as watch:
         killed = kill_at_random(scene, 40, seed=1)
         scene.settle()
@@ -94,25 +94,23 @@ def die_unacknowledged(scene: Scene) -> None:
     scene.judge()
 
 
-@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+@pytest.mark.parametrize(
+    "kind", ["exclusive", "failover", "shared", "key_shared", "none", "static", *seldom("consumer")]
+)
 def test_what_has_landed_is_acknowledged_by_the_next_run(dev_scene: Callable[..., Scene], kind: str) -> None:
     die_unacknowledged(dev_scene(kind=kind))
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
-def test_what_has_landed_is_acknowledged_to_a_real_broker(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, kind: str
-) -> None:
-    die_unacknowledged(Scene.on(plain_pulsar, fresh_name("landed"), tmp_path, partitions=2, kind=kind, nursery=nursery))
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared", "none", "static"])
+def test_what_has_landed_is_acknowledged_to_a_real_broker(real_scene: Callable[..., Scene], kind: str) -> None:
+    die_unacknowledged(real_scene(kind=kind))
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("kind", ["failover", "key_shared"])
-def test_killed_on_a_real_broker(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, kind: str
-) -> None:
-    scene = Scene.on(plain_pulsar, fresh_name("killed"), tmp_path, partitions=2, kind=kind, nursery=nursery)
+@pytest.mark.parametrize("kind", ["failover", "key_shared", "static", *seldom("none", "consumer")])
+def test_killed_on_a_real_broker(real_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
+    scene = real_scene(kind=kind)
     with Watch(scene.path, tmp_path / "seen.json") as watch:
         steps = EVERY_STEP if kind == "failover" else [(step, 1) for step in OF_A_COMMIT]
         killed = kill_at(scene, steps).total() + kill_at_random(scene, 5, seed=2)

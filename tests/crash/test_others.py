@@ -8,22 +8,20 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker
 from tests.audit import landed_numbers
-from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import Feed
 from tests.crash.nursery import Nursery
 from tests.crash.preload import Clock
 from tests.crash.readers import Watch
-from tests.crash.scene import ROLL, Scene
-from tests.real.daemon import Daemon, Job, verify
+from tests.crash.scene import Scene
+from tests.crash.system import seldom
+from tests.real.daemon import verify
 
 pytestmark = pytest.mark.crash
 
 DAY = 86_400
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared", "key_shared"])
+@pytest.mark.parametrize("kind", ["failover", "shared", "key_shared", "consumer", *seldom("none", "classic")])
 def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=4)
     scene.feed.add(10)
@@ -44,9 +42,10 @@ def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind
     scene.judge(ordered=False)
 
 
-def test_two_daemons_with_a_subscription_each(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["failover", "none", *seldom("static")])
+def test_two_daemons_with_a_subscription_each(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     """Both are given everything; what one has landed the other cuts and acknowledges."""
-    scene = dev_scene()
+    scene = dev_scene(kind=kind)
     other: dict[str, Any] = {"subscription": "another"}
     with Watch(scene.path, tmp_path / "seen.json") as watch:
         for _ in range(3):
@@ -73,19 +72,16 @@ def land_then_follow(scene: Scene) -> None:
     scene.judge()
 
 
-@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared", "static", *seldom("none")])
 def test_new_subscription_of_what_has_landed(dev_scene: Callable[..., Scene], kind: str) -> None:
     land_then_follow(dev_scene(kind=kind))
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
-def test_new_subscription_of_what_has_landed_on_a_real_broker(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, kind: str
-) -> None:
-    topic = fresh_name("followed")
-    scene = Scene.on(plain_pulsar, topic, tmp_path, partitions=2, kind=kind, nursery=nursery)
-    plain_pulsar.admin.create_subscription(topic, "another")
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared", *seldom("static")])
+def test_new_subscription_of_what_has_landed_on_a_real_broker(real_scene: Callable[..., Scene], kind: str) -> None:
+    scene = real_scene(kind=kind)
+    scene.system.subscribe(scene.job.topic, "another")
     land_then_follow(scene)
 
 
@@ -105,58 +101,43 @@ def test_wall_clock_that_jumps(dev_scene: Callable[..., Scene], tmp_path: Path, 
     assert len(list(scene.path.glob("dt=*"))) <= 2
 
 
-class Latest:
-    """A topic that holds records already when the first start, at ``latest``, is killed at a step."""
+def die_at_latest(scene: Scene, step: str) -> None:
+    """Kill the first start at ``step``, feed, go on twice; nothing that was promised may be missing."""
+    scene.feed.add(5)
+    before = scene.feed.count
+    with scene.run(script={"at": step, "do": "kill"}) as daemon:
+        assert daemon.wait() == -9, daemon.tail()
+    # Linked is committed: from then on the first position is known, and everything behind it lands.
+    known = (scene.path / "_fastwire/log/000000000/000000000001.json").exists()
+    scene.feed.add(5)
+    between = scene.feed.count
+    scene.settle()
+    scene.feed.add(5)
+    scene.settle()
+    said = verify(scene.path)
+    assert said.returncode == 0, said.stdout + said.stderr
+    landed = landed_numbers(scene.path)
+    assert sorted(landed) == list(range(before if known or before in landed else between, scene.feed.count))
 
-    def __init__(self, url: str, topic: str, folder: Path, nursery: Nursery) -> None:
-        self.feed = Feed(url, topic)
-        self.path = folder / "data"
-        self._folder = folder
-        self._nursery = nursery
-        self._config = str(Job(url, topic, self.path, start="latest", roll=ROLL).write(folder))
 
-    def run(self, script: dict[str, Any] | None = None) -> int:
-        """One run to the end; the exit code."""
-        log = self._folder / "run.log"
-        with Daemon("run", self._config, "--until-end", log=log, script=script, nursery=self._nursery) as daemon:
-            code = daemon.wait()
-            assert code in (0, -9), daemon.tail()
-            return code
-
-    def judge(self, step: str) -> None:
-        """Kill the first start at ``step``, feed, go on twice; nothing that was promised may be missing."""
-        self.feed.add(5)
-        before = self.feed.count
-        assert self.run({"at": step, "do": "kill"}) == -9
-        # Linked is committed: from then on the first position is known, and everything behind it lands.
-        known = (self.path / "_fastwire/log/000000000/000000000001.json").exists()
-        self.feed.add(5)
-        between = self.feed.count
-        assert self.run() == 0
-        self.feed.add(5)
-        assert self.run() == 0
-        said = verify(self.path)
-        assert said.returncode == 0, said.stdout + said.stderr
-        landed = landed_numbers(self.path)
-        assert sorted(landed) == list(range(before if known or before in landed else between, self.feed.count))
+STEPS = ["staging-made", "dataset-created", "log-read", "files-finished", "entry-linked", "log-synced", "committed"]
 
 
 @pytest.mark.parametrize(
-    "step", ["staging-made", "dataset-created", "log-read", "files-finished", "entry-linked", "log-synced", "committed"]
+    ("kind", "step"),
+    [
+        *(("failover", step) for step in STEPS),
+        *(("static", step) for step in ("dataset-created", "entry-linked")),
+        *(pytest.param("none", step, marks=pytest.mark.soak) for step in STEPS),
+    ],
 )
-def test_start_at_latest_killed_before_the_first_commit(
-    dev_broker: PulsarDevBroker, tmp_path: Path, nursery: Nursery, step: str
-) -> None:
-    topic = "persistent://public/default/latest"
-    dev_broker.create_topic(topic)
-    Latest(dev_broker.url, topic, tmp_path, nursery).judge(step)
+def test_start_at_latest_killed_before_the_first_commit(dev_scene: Callable[..., Scene], kind: str, step: str) -> None:
+    die_at_latest(dev_scene(kind=kind, start="latest", partitions=0), step)
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("step", ["dataset-created", "entry-linked"])
-def test_start_at_latest_on_a_real_broker(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, nursery: Nursery, step: str
-) -> None:
-    topic = fresh_name("latest")
-    plain_pulsar.admin.create_topic(topic)
-    Latest(plain_pulsar.service_url, topic, tmp_path, nursery).judge(step)
+@pytest.mark.parametrize(
+    ("kind", "step"), [("failover", "dataset-created"), ("failover", "entry-linked"), ("static", "dataset-created")]
+)
+def test_start_at_latest_on_a_real_broker(real_scene: Callable[..., Scene], kind: str, step: str) -> None:
+    die_at_latest(real_scene(kind=kind, start="latest", partitions=0), step)

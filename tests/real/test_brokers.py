@@ -16,7 +16,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import broker_entry_metadata
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import Feed
+from tests.crash.feed import PulsarFeed
 from tests.proxy import Proxy
 from tests.pulsar_peer import Peer
 from tests.real.matrix import quiet_client
@@ -156,7 +156,7 @@ def test_entries_are_numbered_by_the_broker(plain_pulsar: PulsarBroker, fresh_na
     topic = f"persistent://public/default/{fresh_name('numbered')}"
     plain_pulsar.admin.create_topic(topic)
     before = time.time() * 1000
-    Feed(plain_pulsar.service_url, topic, batch=5).add(3)
+    PulsarFeed(plain_pulsar.service_url, topic, batch=5).add(3)
     with Peer(plain_pulsar.service_url, feature_flags=pb.FeatureFlags(supports_broker_entry_metadata=True)) as peer:
         peer.subscribed(topic, "s")
         peer.flow(100)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import Feed
+from tests.crash.feed import PulsarFeed
 from tests.crash.scene import Scene
+from tests.crash.system import PulsarSystem
 from tests.proxy import Proxy
 
 pytestmark = pytest.mark.broker
@@ -107,8 +108,8 @@ def test_connection_cut_in_the_middle_of_a_frame(
     topic = fresh_name("cut")
     plain_pulsar.admin.create_topic(topic, 2)
     with Proxy(plain_pulsar.port) as proxy:
-        scene = Scene(proxy.url, topic, tmp_path, partitions=2, kind=kind)
-        scene.feed = Feed(plain_pulsar.service_url, topic, 2, size=2_000)
+        scene = Scene(PulsarSystem(proxy.url), topic, tmp_path, partitions=2, kind=kind)
+        scene.feed = PulsarFeed(plain_pulsar.service_url, topic, 2, size=2_000)
         scene.feed.add(30)
         with scene.run(until_end=False) as daemon:
             for after in (3, 11, 29):

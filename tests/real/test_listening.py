@@ -12,7 +12,7 @@ from tests.audit import assert_each_once
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.ports import free_ports
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import Feed
+from tests.crash.feed import PulsarFeed
 from tests.keys import key_pair
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client
@@ -45,7 +45,7 @@ def run(job: Job, folder: Path, log: str) -> str:
 
 def fed(broker: PulsarBroker, topic: str, partitions: int = 0, entries: int = 4) -> int:
     broker.admin.create_topic(topic, partitions)
-    feed = Feed(broker.service_url, topic, partitions)
+    feed = PulsarFeed(broker.service_url, topic, partitions)
     feed.add(entries)
     return feed.count
 

@@ -15,7 +15,7 @@ from fastwire_daemon.sources.pulsar.host import Stage
 from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.admin import AdminError, PulsarAdmin
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import Feed
+from tests.crash.feed import PulsarFeed
 from tests.crash.scene import ROLL, Scene
 from tests.real.daemon import Daemon, Job, verify
 from tests.source_pipe import Pipe, until
@@ -31,7 +31,7 @@ class Feeds:
         self.count = 0
 
     def add(self, topic: str, partitions: int = 0, entries: int = 3) -> None:
-        feed = Feed(self._url, topic, partitions)
+        feed = PulsarFeed(self._url, topic, partitions)
         feed.count = self.count
         feed.add(entries)
         self.count = feed.count
