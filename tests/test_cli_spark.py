@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fastwire_daemon.errors import ConfigurationRefused
 from fastwire_daemon.spark import job as job_module
 from tests.test_cli import Run, run  # noqa: F401 - a fixture
 
@@ -145,6 +146,13 @@ def test_spark_that_is_missing_is_named(
     assert (code, out) == (78, "")
     assert err.startswith("PySpark cannot be used: ")
     assert err.endswith("Install it: pip install '.[spark]'\n")
+
+
+def test_java_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "which", lambda name: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ConfigurationRefused, match="Java is missing: Spark 4 needs Java 17 or later"):
+        job_module._new_session({}, None)
 
 
 class Session:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shutil import which
 from typing import Any
 
 from ..config import Config, ConfigError, Problem, SparkConfig
@@ -58,6 +59,8 @@ def open_session(settings: Mapping[str, str] | None = None, master: str | None =
 
 
 def _new_session(settings: Mapping[str, str], master: str | None) -> Any:
+    if which("java") is None and "JAVA_HOME" not in os.environ:
+        raise ConfigurationRefused("Java is missing: Spark 4 needs Java 17 or later, found by the path or JAVA_HOME")
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
