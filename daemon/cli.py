@@ -18,9 +18,7 @@ from fastwire.errors import FastwireError
 from .options import BrokerOptions, refuse, with_broker_options
 
 if TYPE_CHECKING:
-    from .checks import CheckResult
-    from .config import Config, ConfigError, PipelineConfig, SourceConfig, SparkConfig, SparkSource
-    from .dataset.verify import VerifyReport
+    from .config import Config, ConfigError, SparkConfig
 
 __all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "app", "main"]
 
@@ -153,6 +151,7 @@ def check(
     """Check a configuration and say what each pipeline promises. Exit code 78: wrong; 1: a check has failed."""
     from .checks import folder_checks, spark_checks, static_checks
     from .config import load_config
+    from .printed import show_job, show_pipeline
 
     loaded = load_config(config)
     results = static_checks(loaded)
@@ -161,41 +160,14 @@ def check(
 
         results += folder_checks(loaded) + spark_checks(loaded) + check_connections(loaded)
     for name, pipeline in loaded.pipelines.items():
-        _show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
+        show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])
     for name, job in loaded.spark.items():
-        _show_job(name, job, [result for result in results if result.pipeline == f"spark.{name}"])
+        show_job(name, job, [result for result in results if result.pipeline == f"spark.{name}"])
     failed = sum(not result.ok for result in results)
     if failed:
         typer.echo(f"{failed} of {len(results)} checks failed")
         raise typer.Exit(EXIT_FAILED)
     typer.echo("all is well" if connect else "the configuration is good (--connect asks the brokers, too)")
-
-
-def _show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[CheckResult]") -> None:
-    from .config import format_duration, format_size
-
-    source, sink = pipeline.source, pipeline.sink
-    typer.echo(f"{name}")
-    _show_topics(source)
-    typer.echo(f"           at {source.url}, subscription {source.subscription} ({source.subscription_type})")
-    typer.echo(f"           start {source.start}, where nothing has landed yet")
-    where = f" in {sink.path}" if sink.path else ""
-    compression = f", {sink.compression}" if sink.compression else ""
-    typer.echo(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
-    roll = sink.roll
-    typer.echo(
-        f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
-        f"or {format_duration(roll.idle)} of rest"
-    )
-    for result in results:
-        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
-
-
-def _show_topics(source: "SourceConfig | SparkSource") -> None:
-    for topic in source.topics:
-        typer.echo(f"  from     {topic}")
-    if source.topics_pattern is not None:
-        typer.echo(f"  from     all topics that match {source.topics_pattern}, also those that come later")
 
 
 @app.command()
@@ -239,45 +211,17 @@ def spark(
 
 
 def _try_jobs(session: object, jobs: "Mapping[str, SparkConfig]", rows: int) -> None:
+    from .printed import origin
     from .spark.trial import try_job
 
     for name, job in jobs.items():
         trial = try_job(session, name, job, rows)
         typer.echo(f"{name}")
-        typer.echo(f"  tried    {trial.rows:,} rows of {_origin(job.source)}: {trial.bad:,} are bad")
+        typer.echo(f"  tried    {trial.rows:,} rows of {origin(job.source)}: {trial.bad:,} are bad")
         for reason, count in trial.reasons:
             typer.echo(f"           {count:,} times: {reason}")
         typer.echo(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")
     typer.echo("nothing was written")
-
-
-def _origin(source: "SparkSource") -> str:
-    return str(source.dataset or source.topics_pattern or ", ".join(source.topics))
-
-
-def _show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") -> None:
-    from .config import format_duration
-
-    typer.echo(f"spark.{name}")
-    source, values = job.source, f"{job.decode.format} values"
-    if source.dataset is not None:
-        typer.echo(f"  from     {source.dataset}, {values}")
-    else:
-        kept = "no subscription" if source.subscription is None else f"subscription {source.subscription}"
-        _show_topics(source)
-        typer.echo(f"           at {source.url}, {kept}, {values}")
-        typer.echo(f"           start {source.start}, where the checkpoint is new")
-        if source.subscription is None:
-            typer.echo("           the brokers do not know what is still to be read: retention alone keeps it")
-    if job.dedupe is not None:
-        keys = ", ".join(job.dedupe.key)
-        typer.echo(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")
-    folders = "".join(f"/{level}=…" for level in job.output.partition_by)
-    typer.echo(f"  into     {job.output.path}{folders} ({job.output.format}), bad rows into {job.output.quarantine}")
-    when = "when started, until all is read" if job.trigger is None else f"every {format_duration(job.trigger)}"
-    typer.echo(f"  runs     {when}")
-    for result in results:
-        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 
 
 # -- looking at data -------------------------------------------------------------------------------------------------
@@ -293,6 +237,7 @@ def verify(
 ) -> None:
     """Prove from the files and the log of a dataset that every record is there once. Exit code 1: it is not so."""
     from .dataset.verify import verify as verify_dataset
+    from .printed import show_report
 
     report = verify_dataset(path, strict)
     if as_json:
@@ -300,53 +245,8 @@ def verify(
 
         typer.echo(json.dumps(report.to_json()))
     else:
-        _show_report(report)
+        show_report(report)
     raise typer.Exit(EXIT_DONE if report.ok else EXIT_FAILED)
-
-
-_MOST_LINES = 20  # of one kind: a dataset may have a thousand logs
-
-
-def _show_report(report: "VerifyReport") -> None:
-    from .progress import format_bytes
-
-    count = len(report.problems)
-    verdict = "sound" if report.ok else f"{count} problem{'s' * (count > 1)}"
-    typer.echo(f"{report.path}: {verdict}")
-    if report.system:
-        typer.echo(
-            f"  {report.rows:,} rows in {report.files:,} files, {format_bytes(report.nbytes)}, "
-            f"{report.entries:,} log entries of {report.system}"
-        )
-    if report.diverted_entries:
-        typer.echo(
-            f"  {report.diverted_entries:,} entries ({report.diverted_rows:,} rows) could not be decoded: diverted"
-        )
-    if report.filtered:
-        typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
-    if report.pending:
-        typer.echo(f"  committed and about to appear: {len(report.pending):,} files")
-    if report.removed:
-        typer.echo(f"  taken away since: {len(report.removed):,} files")
-    _show_list(
-        "landed",
-        [
-            f"{each.log.topic} {each.log.partition}: {each.start} to {each.end}, {each.rows:,} rows"
-            for each in report.logs
-        ],
-    )
-    _show_list("proven", report.proven)
-    _show_list("on the broker's word", report.trusted)
-    _show_list("problems", [f"{each.kind}: {each.where}: {each.text}" for each in report.problems])
-
-
-def _show_list(title: str, lines: Sequence[str]) -> None:
-    if lines:
-        typer.echo(title)
-    for line in lines[:_MOST_LINES]:
-        typer.echo(f"  {line}")
-    if len(lines) > _MOST_LINES:
-        typer.echo(f"  … and {len(lines) - _MOST_LINES:,} more")
 
 
 class Format(StrEnum):

@@ -36,7 +36,7 @@ FASTWIRE = {
 # never import each other.
 DAEMON = (
     {"cli"},
-    {"demo", "options"},
+    {"demo", "options", "printed"},
     {"connect"},
     {"feed", "writing"},  # what is written, and to what
     {"service", "checks", "produce", "tail"},
@@ -56,7 +56,7 @@ DAEMON = (
     {"errors", "shared", "clock", "pages"},
 )
 # Beside the layers, imported by commands only.
-COMMANDS = {"cli", "demo", "options"}
+COMMANDS = {"cli", "demo", "options", "printed"}
 BESIDE = {
     "devbroker": set[str](),
     # Tasks write files as the sinks do, and the job tells of its batches as the daemon does. Of the connections to
