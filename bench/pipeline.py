@@ -41,7 +41,7 @@ def ours(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "exclusiv
         raise SystemExit(f"the daemon ended with {child.code}:\n{child.error[-2000:]}")
     figures = child.last("cpu_us_per_row")
     assert figures["rows"] == told["messages"], figures
-    return {**figures, "peak_rss_mib": child.peak_rss_mib}
+    return {**figures, "peak_rss_mib": child.peak_rss_mib, "process_cpu_s": child.cpu_s}
 
 
 def theirs(told: Mapping[str, Any], messages: int, how: str, where: str, folder: Path) -> dict[str, Any]:

@@ -29,7 +29,15 @@ def refuse_lost_dataset(assignments: Iterable[Assignment], coverage: Coverage, s
 
 
 def tell_first_positions(firsts: Sequence[First], pipeline: str) -> None:
-    """Say which records are gone from the broker, and which logs do not begin at their beginning."""
+    """Say which records are gone from the broker, and how many logs do not begin at their beginning."""
+    behind = [first.span.log for first in firsts if first.progress and first.span.gap is None]
+    if behind:
+        log.info(
+            "begins behind what the subscription has confirmed",
+            pipeline=pipeline,
+            logs=len(behind),
+            first=str(behind[0]),
+        )
     for first in firsts:
         log_ = first.span.log
         if first.span.gap is not None:
@@ -39,11 +47,4 @@ def tell_first_positions(firsts: Sequence[First], pipeline: str) -> None:
                 topic=log_.topic,
                 partition=log_.partition,
                 reason=first.span.gap.reason,
-            )
-        elif first.progress:
-            log.info(
-                "begins behind what the subscription has confirmed",
-                pipeline=pipeline,
-                topic=log_.topic,
-                partition=log_.partition,
             )

@@ -12,6 +12,7 @@ __all__ = ["watch_end"]
 
 END_POLL_S = 0.25
 PEER_POLL_S = 1.0  # how often the broker is asked about logs that a peer reads
+BUSY_POLL_S = 10.0  # the same while records come: with a thousand logs the answers would cost more than the records
 CONFIRM_LIMIT_S = 10.0  # for acks that a broker does not, or cannot, tell us about
 UNREACHABLE_LIMIT_S = 30.0  # without a broker for so long it gives up
 
@@ -40,11 +41,12 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
         _give_up_without_broker(source)
         behind = any(_is_behind(pipeline, source, index, head) for index, head in heads.items())
         # What has been received is still on its way here for a moment.
-        settled, seen = seen == pipeline.rows_received and not pipeline.queued, pipeline.rows_received
+        quiet, seen = seen == pipeline.rows_received, pipeline.rows_received
+        settled = quiet and not pipeline.queued
         if not behind and settled:
             pipeline.commit_soon("end")
         # What a peer reads never arrives here; only the broker can tell when it is done.
-        if (not behind and settled) or loop.time() - asked >= PEER_POLL_S:
+        if (not behind and settled) or loop.time() - asked >= (PEER_POLL_S if quiet else BUSY_POLL_S):
             asked = loop.time()
             if not await source.unfinished(heads, pipeline.coverage):
                 landed_at = landed_at or loop.time()

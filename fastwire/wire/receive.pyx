@@ -58,10 +58,12 @@ cdef class ReceiveBuffer:
         """A writable view of the free tail, never empty."""
         cdef int64_t size = self.end - self.start
         cdef int64_t needed = size + LEAST_FREE
+        cdef int64_t grown
         if size == 0:
             self.start = self.end = 0
         if self.wanted > needed:
-            needed = min(self.wanted, max(self.capacity if needed <= self.capacity else self.capacity * 2, self.largest))
+            grown = self.capacity if needed <= self.capacity else self.capacity * 2
+            needed = min(self.wanted, max(grown, self.largest))
         if self.data is NULL:
             self.move(max(needed, self.usual))
         elif needed > self.capacity:

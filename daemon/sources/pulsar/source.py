@@ -188,7 +188,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def offer(self, partition: Partition, assignment: Assignment) -> None:
         """A log can be read: tell the pipeline, together with others that come at the same time."""
         self._offers.add(assignment)
-        if not any(one.stage is Stage.CONNECTING for one in self.partitions):
+        # From the end: they come about in order, and to look at all of them for each would be a million looks.
+        if not any(one.stage is Stage.CONNECTING for one in reversed(self.partitions)):
             self._tell_offers()
 
     def revoke(self, partition: Partition, assignment: Assignment, granted: bool, reason: str) -> None:
