@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pyspark.errors import AnalysisException
+
 from fastwire.columns.schema import column_names
 
 from ..config import ConfigError, Problem, SparkSource
@@ -61,5 +63,14 @@ def _reader(session: Any, reader: Any, name: str, source: SparkSource, *, stream
     except ConfigError as exc:
         problems = [Problem("", f"spark.{name}.source", f"{key}: {message}") for _, key, message in exc.problems]
         raise ConfigError(problems) from None
-    session.dataSource.register(FastwireSource)
+    _make_known(session)
     return reader.format(FastwireSource.name()).options(**options)
+
+
+def _make_known(session: Any) -> None:
+    """Register the format, also where Spark has found it by itself, which 4.0 and 4.1 take for a mistake."""
+    try:
+        session.dataSource.register(FastwireSource)
+    except AnalysisException as exc:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(exc):
+            raise

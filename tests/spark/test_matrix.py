@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from fastwire.pulsar.payload import Record, encode_batch_entry
 from tests.spark.jobs import Job
-from tests.spark.landed import Landed
+from tests.spark.landed import BASE, Landed
 from tests.spark.session import OLD_SETTINGS
 from tests.spark_scene import ROWS, SCENES, Scene, serve
+from tests.spark_source import serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -48,14 +50,12 @@ print("FOUND " + json.dumps([spark.version, sorted(values), sorted(seen), sorted
 TOPICS = """
 import json, sys
 from pyspark.sql import SparkSession
-from fastwire_daemon.spark.register import FastwireSource
 
 given, checkpoint, settings = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 builder = SparkSession.builder.master("local[2]")
 for key, value in settings.items():
     builder = builder.config(key, value)
-spark = builder.getOrCreate()
-spark.dataSource.register(FastwireSource)
+spark = builder.getOrCreate()  # finds the format by itself
 
 def values(frame):
     return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
@@ -129,8 +129,9 @@ def test_topics_are_read(installed: Installed, tmp_path: Path, version: str, sce
             assert len([batch for batch in batches if batch]) == (1 if version < "4.2" else -(-count * ROWS // 300))
 
 
+@pytest.mark.parametrize("over", ["landed", "brokers"])
 @pytest.mark.parametrize("version", RUNNERS)
-def test_the_job_runs(installed: Installed, tmp_path: Path, version: str) -> None:
+def test_the_job_runs(installed: Installed, tmp_path: Path, version: str, over: str) -> None:
     (tmp_path / "orders.ddl").write_text("order_id BIGINT NOT NULL")
     job = Job(
         tmp_path,
@@ -139,17 +140,26 @@ def test_the_job_runs(installed: Installed, tmp_path: Path, version: str) -> Non
         output={"partition_by": ["date"]},
         source={"max_files": 1},
     )
-    landed = Landed(job.landed)
+    batches = []
     for first in (0, 10):
         good = [b'{"order_id": %d}' % number for number in range(first, first + 10)]
-        landed.add([*good, good[0], b"bad"])
-    settings = [part for key, value in OLD_SETTINGS.items() for part in ("--conf", f"{key}={value}")]
-    command = [sys.executable, "-m", "fastwire_daemon.cli", "spark", str(job.write()), "--master", "local[2]"]
-    for _ in range(2):  # the second finds nothing to do
-        done = subprocess.run(
-            [*command, *settings], env=installed(version), capture_output=True, text=True, timeout=600
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        batches.append([*good, good[0], b"bad"])
+    with serving() as broker:
+        if over == "brokers":
+            job.source = {"url": broker.url, "topics": ["t"], "subscription": "job"}
+        landed = Landed(job.landed)
+        for values in batches:
+            landed.add(values)
+            records = [Record(value=value) for value in values]
+            published = int(BASE.timestamp() * 1000)
+            broker.append("t", [encode_batch_entry(records, producer_name="p", sequence_id=0, publish_time=published)])
+        settings = [part for key, value in OLD_SETTINGS.items() for part in ("--conf", f"{key}={value}")]
+        command = [sys.executable, "-m", "fastwire_daemon.cli", "spark", str(job.write()), "--master", "local[2]"]
+        for _ in range(2):  # the second finds nothing to do
+            done = subprocess.run(
+                [*command, *settings], env=installed(version), capture_output=True, text=True, timeout=900
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(row["order_id"] for row in job.rows()) == list(range(20))
     assert len(job.rows(job.bad)) == 2
     job.verify()
