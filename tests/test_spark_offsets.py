@@ -63,7 +63,7 @@ def test_the_text_does_not_depend_on_the_order(one: dict[Partition, Position], r
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({}, "has version None"),
+        ({"logOffset": 3}, "was written over another source"),
         ({"v": 2, "sys": "pulsar", "p": {}}, "has version 2, this fastwire knows 1"),
         ({"v": 1, "sys": "kafka", "p": {}}, "a checkpoint belongs to one query"),
         ({"v": 1, "sys": "pulsar"}, "cannot be understood"),

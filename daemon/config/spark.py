@@ -24,6 +24,7 @@ from .fields import (
     check_compression,
     parse_start,
 )
+from .systems import system_of
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -120,6 +121,11 @@ class SparkSource(Table):
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
     encryption: EncryptionConfig = EncryptionConfig()
+
+    @property
+    def system(self) -> str:
+        """The message system that ``url`` leads to; "" for a dataset."""
+        return "" if self.url is None else system_of(self.url).name
 
     @property
     def access(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from ..config import Config, ConfigError, Problem, SparkConfig
 from ..errors import ConfigurationRefused
 from ..logs import get_logger
+from .checkpoint import read_origin
 from .failure import cause, is_passing
 from .offsets import behind
 from .output import BatchCounts, Output, make_output
@@ -113,7 +114,14 @@ class RunningJob:
         return make_output(self.name, self._job.output, plan.frame, plan.bad, stateful=plan.stateful)
 
     def start(self) -> None:
-        """Look at the tables and begin."""
+        """Look at checkpoint and tables, and begin. Raises ConfigurationRefused if they are of another job."""
+        checkpoint, source = self._job.output.checkpoint, self._job.source
+        origin = read_origin(checkpoint)
+        if origin is not None and origin != source.system:
+            raise ConfigurationRefused(
+                f"the checkpoint at {checkpoint} is of a job that reads {origin or 'a dataset'}, and this one reads "
+                f"{source.system or 'a dataset'}: it needs a checkpoint and a table of its own"
+            )
         self._output.open()
         trigger = {"availableNow": True} if self._job.trigger is None else self._every(self._job.trigger)
         writer = self._plan.frame.writeStream.queryName(self.name).foreachBatch(self._on_batch)

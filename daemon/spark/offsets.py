@@ -62,7 +62,9 @@ class Offsets:
 
 def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
     """Understand what ``document`` has written. Raises OffsetError."""
-    version = document.get("v")
+    if "v" not in document:
+        raise OffsetError("the checkpoint was written over another source: a checkpoint belongs to one query")
+    version = document["v"]
     if version != VERSION:
         raise OffsetError(f"the offset in the checkpoint has version {version!r}, this fastwire knows {VERSION}")
     if document.get("sys") != system:

@@ -160,28 +160,24 @@ def test_a_trial_moves_nothing(spark: Any, tmp_path: Path) -> None:
         assert "job" not in broker.subscriptions("t")
 
 
-def test_start_and_columns(spark: Any, tmp_path: Path) -> None:
+def test_start_columns_and_who_we_are(spark: Any, tmp_path: Path) -> None:
     """Rows as they are, from a time on; what says where they are comes in any case."""
-    with serving() as broker:
+    token = tmp_path / "token"
+    token.write_text("open-sesame")
+    with serving(broker=PulsarDevBroker(PulsarOptions(token="open-sesame"))) as broker:
         put(broker, [b"old"])
         put(broker, [b"new"], after_ms=60_000)
-        source = {"start": "2026-01-02T03:00:30Z", "columns": ["value", "headers"]}
+        source = {
+            "start": "2026-01-02T03:00:30Z",
+            "columns": ["value", "headers"],
+            "auth": {"token_file": token},
+        }
         job = over_brokers(tmp_path, broker.url, source)
         job.decode = {}
         assert run_jobs(spark, job.config()) == 0
         [row] = job.rows()
         assert set(row) == {"value", "topic", "partition", "offset", "timestamp", "headers", "ledger", "batchIndex"}
         assert row["value"] == b"new"
-
-
-def test_who_we_are_is_said_by_files(spark: Any, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("open-sesame")
-    with serving(broker=PulsarDevBroker(PulsarOptions(token="open-sesame"))) as broker:
-        put(broker, map(order, range(10)))
-        job = over_brokers(tmp_path, broker.url, {"auth": {"token_file": token}})
-        assert run_jobs(spark, job.config()) == 0
-        assert len(job.rows()) == 10
 
 
 def test_what_is_wrong_is_said_in_one_line(

@@ -147,6 +147,19 @@ def test_a_table_of_another_checkpoint_is_refused(spark: Any, tmp_path: Path) ->
     assert len(job.rows()) == 1
 
 
+def test_a_checkpoint_over_another_source_is_refused(spark: Any, tmp_path: Path) -> None:
+    job = json_job(tmp_path)
+    Landed(job.landed).add([order(1)])
+    offsets = job.checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "9").write_text('v1\n{}\n{"logOffset":0}')
+    (offsets / "10").write_text('v1\n{}\n{"p":{},"sys":"kafka","v":1}')
+    (offsets / ".10.crc").touch()
+    with pytest.raises(ConfigurationRefused, match="of a job that reads kafka, and this one reads a dataset: it needs"):
+        run_jobs(spark, job.config())
+    assert not job.table.exists()
+
+
 def test_a_table_that_is_gone_is_refused(spark: Any, tmp_path: Path) -> None:
     job = json_job(tmp_path)
     landed = Landed(job.landed)

@@ -63,17 +63,21 @@ def kill_once(scene: Scene, dice: random.Random) -> int:
         return int(daemon.wait() == KILLED)
 
 
+LEVELS = {"split": "partition", "partition_by": "hour"}
+
+
 @pytest.mark.parametrize(
-    "levels",
+    ("levels", "kills"),
     [
-        pytest.param({"split": "partition", "partition_by": "hour"}, id="levels"),
-        pytest.param({}, id="flat", marks=pytest.mark.soak),
+        pytest.param(LEVELS, 4, id="levels"),
+        pytest.param(LEVELS, 20, id="levels-long", marks=pytest.mark.soak),
+        pytest.param({}, 20, id="flat-long", marks=pytest.mark.soak),
     ],
 )
 def test_read_while_the_daemon_is_killed(
-    spark: Any, dev_scene: Callable[..., Scene], tmp_path: Path, levels: dict[str, str]
+    spark: Any, dev_scene: Callable[..., Scene], tmp_path: Path, levels: dict[str, str], kills: int
 ) -> None:
-    """A stream with a trigger, one that is begun again with availableNow, and batch reads, through twenty kills."""
+    """A stream with a trigger, one that is begun again with availableNow, and batch reads, through so many kills."""
     scene = dev_scene(partitions=2, sink=levels)
     dice = random.Random(7)
     scene.feed.add(2)
@@ -82,18 +86,19 @@ def test_read_while_the_daemon_is_killed(
     steady, again = Seen(), Seen()
     query = start(frame, steady, tmp_path / "steady", processingTime="200 milliseconds")
     killed = 0
-    for turn in range(20):
+    for turn in range(kills):
         killed += kill_once(scene, dice)
-        if turn % 5 == 4:
+        if turn % 5 == 3:
             start(frame, again, tmp_path / "again", availableNow=True).awaitTermination()
             plain = [row[0] for row in spark.read.parquet(str(scene.path)).selectExpr(NUMBER).collect()]
             assert len(plain) == len(set(plain))
             assert set(again.numbers) <= set(plain)
+    scene.feed.add(2)
     scene.settle()
     query.processAllAvailable()
     query.stop()
     start(frame, again, tmp_path / "again", availableNow=True).awaitTermination()
-    assert killed >= 10
+    assert killed >= kills // 2
     scene.judge()
     steady.assert_each_once(scene.feed.count)
     again.assert_each_once(scene.feed.count)
