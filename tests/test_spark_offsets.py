@@ -47,6 +47,21 @@ def test_how_many_partitions_are_behind() -> None:
     assert behind('{"logOffset":0}', '{"logOffset":1}') is None
 
 
+def test_golden_of_kafka() -> None:
+    text = (
+        '{"inc": {"a": "AAAA", "b": "BBBB"}, "new": {"b": {"0": "7"}}, '
+        '"p": {"a": {"0": "12@3", "1": "5"}, "b": {"0": "9@0"}}, "sys": "kafka", "v": 1}'
+    )
+    found = Offsets(
+        "kafka",
+        {Partition("b", 0): Position(9, 0), Partition("a", 1): Position(5, -1), Partition("a", 0): Position(12, 3)},
+        new={Partition("b", 0): Position(7, -1)},
+        incarnations={"b": "BBBB", "a": "AAAA"},
+    )
+    assert json.dumps(found.document()) == text
+    assert read_offsets(json.loads(text), "kafka") == found
+
+
 @given(offsets)
 def test_what_is_written_is_read(one: Offsets) -> None:
     assert read_offsets(json.loads(json.dumps(one.document())), "pulsar") == one

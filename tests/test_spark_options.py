@@ -135,6 +135,46 @@ def test_all_mistakes_at_once() -> None:
     ]
 
 
+def kafka(**given: str) -> Any:
+    return parse_options({"servers": "kafka+ssl://h:9093", "subscribe": "a"} | given, streaming=True)
+
+
+def test_kafka_has_words_of_its_own() -> None:
+    found = kafka(subscribe="a,b.c", groupId="g", isolationLevel="read_uncommitted", fetchMaxBytes="1MiB")
+    assert (found.system, str(found.source.url)) == ("kafka", "kafka+ssl://h:9093")
+    assert (found.topics, found.subscription, found.commits) == (("a", "b.c"), "g", True)
+    assert (found.read_committed, found.fetch_bytes) == (False, 1 << 20)
+    assert kafka().read_committed
+    places = kafka(startingOffsets='{"a":{"0":23,"1":"45@6","2":-2,"3":-1}}').starting.positions
+    assert list(places.values()) == [Position(23, -1), Position(45, 6), "earliest", "latest"]
+    given = {"servers": "kafka://h", "subscribePattern": "orders-.*"}
+    assert parse_options(given, streaming=True).pattern.fullmatch("orders-1")  # type: ignore[union-attr]
+    assert columns_of({"servers": "kafka://h"})[-2:] == ("timestamp", "timestampType")
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subscribe": "a/b"}, "subscribe: topic 'a/b': a name has"),
+        ({"subscribePattern": "a("}, "subscribePattern: is no regular expression"),
+        ({"subscription": "s"}, "subscription: is not an option of Kafka, which has groupId instead"),
+        ({"kafka.bootstrap.servers": "h"}, "kafka.bootstrap.servers: is not an option of Kafka, which has servers"),
+        ({"receiverQueueSize": "5"}, "receiverQueueSize: is not an option of Kafka, which has fetchMaxBytes instead"),
+        ({"commitOffsets": "true"}, "commitOffsets: needs a groupId"),
+        ({"isolationLevel": "committed"}, "isolationLevel: must be read_committed or read_uncommitted"),
+        ({"startingOffsets": '{"a":{"0":-3}}'}, "startingOffsets: '-3' is not a position of kafka"),
+        ({"startingOffsets": '{"a":{"0":1.5}}'}, "startingOffsets: '1.5' is not a position of kafka"),
+        ({"columns": "ledger"}, 'columns: "ledger" is not a column'),
+        ({"auth.tokn": "x"}, "auth.tokn"),
+    ],
+)
+def test_mistakes_with_kafka(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        kafka(**given)
+    assert any(said in str(problem) for problem in caught.value.problems), caught.value
+
+
 def test_secrets_are_in_no_message_and_no_text() -> None:
     secrets = {"auth.token": "s3cret\x00", "auth.password": "s3cret2"}
     said = wrong(**secrets)

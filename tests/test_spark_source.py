@@ -41,9 +41,11 @@ from fastwire_daemon.spark import systems
 from fastwire_daemon.spark.datasource import BatchReader, FilteringBatchReader, StreamReader
 from fastwire_daemon.spark.ranges import DataLossError
 from fastwire_daemon.spark.register import FastwireSource
-from tests.spark_scene import ROWS, SCENES, PulsarScene, Scene, Serve, numbers_of, serve
+from tests.spark_scene import ROWS, SCENES, KafkaScene, PulsarScene, Scene, Serve, numbers_of, serve
 from tests.spark_source import eventually
 from tests.tree import ROOT
+
+YES_NO = ("true", "false")
 
 
 @pytest.fixture(autouse=True)
@@ -594,6 +596,30 @@ def test_a_topic_that_is_deleted(serving: Serve, query: Any) -> None:
         scene.create("t")
         scene.append(200, 2)
         assert lenient.go() == [200, 201]
+
+
+def test_a_topic_that_is_made_again_at_once(query: Any) -> None:
+    """Kafka's topics have ids; all partitions begin anew, also those that have nothing yet."""
+    with serve(KafkaScene()) as scene:
+        scene.create("many", 2)
+        scene.append(0, 10, "many", 0)
+        scene.append(100, 10, "many", 1)
+        strict, lenient = (query(scene, subscribe="many", startingOffsets="earliest", failOnDataLoss=f) for f in YES_NO)
+        assert strict.go() == lenient.go() == [*range(10), *range(100, 110)]
+        scene.append(10, 1, "many", 0)
+        assert strict.plan()
+        scene.delete("many")
+        scene.create("many", 2)
+        scene.append(20, 3, "many", 0)
+        for again in (strict.run, strict.plan):
+            with pytest.raises(DataLossError, match="many: was deleted and made again"):
+                again()
+        assert lenient.go() == [20, 21, 22]
+        assert lenient.ends[-1]["new"] == {"many": {"0": "0", "1": "0"}}
+        assert lenient.ends[-1]["p"] == {"many": {"0": "30@0", "1": "0"}}
+        scene.append(120, 12, "many", 1)
+        assert lenient.go() == list(range(120, 132))
+        assert "new" not in lenient.ends[-1]
 
 
 def test_a_topic_that_is_deleted_before_its_batch_is_read(serving: Serve, query: Any) -> None:
