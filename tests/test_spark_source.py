@@ -339,7 +339,7 @@ def test_connections_are_kept_from_task_to_task(serving: Serve) -> None:
 
 def test_whoever_ends_early_is_let_go(serving: Serve) -> None:
     with serving(5000) as scene:
-        reader = BatchReader(given(scene))
+        reader = BatchReader(given(scene, prefetchBatches="1"))  # of four
         [partition] = reader.partitions()
         batches = reader.read(partition)
         next(batches)

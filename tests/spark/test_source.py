@@ -16,7 +16,8 @@ import pytest
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.proxy import Proxy
 from tests.source_pipe import entries
-from tests.spark_source import ROWS, eventually, serving
+from tests.spark_scene import ROWS, SCENES, KafkaScene, Scene, serve
+from tests.spark_source import eventually, serving
 from tests.tree import ROOT
 
 pytestmark = pytest.mark.spark
@@ -46,7 +47,7 @@ def queries() -> Iterator[list[Any]]:
         query.stop()
 
 
-def options(broker: PulsarDevBroker, url: str = "", **more: str) -> dict[str, str]:
+def options(broker: PulsarDevBroker | Scene, url: str = "", **more: str) -> dict[str, str]:
     basic = {"servers": url or broker.url, "subscribe": "t", "pollTimeoutMs": "20000", "offsetPollIntervalMs": "20"}
     return basic | more
 
@@ -117,6 +118,24 @@ def test_a_batch_has_every_row_once_and_the_columns_that_are_promised(session: A
         assert {name for name in broker.subscriptions("t") if not name.startswith("fastwire-spark-")} == set()
 
 
+def test_a_batch_of_kafka(session: Any) -> None:
+    with serve(KafkaScene(), 200) as scene:
+        scene.create("many", 3)
+        for index in range(3):
+            scene.append(1000 * (index + 1), 50, "many", index)
+        given = options(scene, subscribe="t,many", includeHeaders="true", minPartitions="6")
+        frame = session.read.format("fastwire").options(**given).load()
+        assert frame.schema.simpleString() == SCHEMA.removesuffix(",ledger:bigint,batchIndex:int>") + ">"
+        assert frame.count() == frame.select("topic", "partition", "offset").distinct().count() == 3500
+        assert counted(frame) == whole(range(200)) + sum(
+            (whole(range(n, n + 50)) for n in (1000, 2000, 3000)), Counter()
+        )
+        [row] = frame.where("value = '1007:3'").collect()
+        assert (row.topic, row.partition, row.offset, row.timestampType) == ("many", 0, 73, 0)
+        assert row.timestamp.timestamp() == 1_700_001_007
+        assert (row.key, row.headers) == (None, None)
+
+
 def test_filters_narrow_what_is_read(session: Any) -> None:
     with serving() as broker:
         broker.create_topic("many", 3)
@@ -138,17 +157,18 @@ def test_wrong_options_are_told(session: Any) -> None:
             session.read.format("fastwire").options(**options(broker, subscribr="x")).load().count()
 
 
-def test_available_now_in_limited_batches_and_on_from_the_checkpoint(stream: Stream) -> None:
-    with serving(100) as broker:
-        given = options(broker, startingOffsets="earliest", subscription="spark", maxRecordsPerTrigger="300")
+@pytest.mark.parametrize("system", sorted(SCENES))
+def test_available_now_in_limited_batches_and_on_from_the_checkpoint(stream: Stream, system: str) -> None:
+    with serve(SCENES[system](), 100) as scene:
+        given = options(scene, startingOffsets="earliest", maxRecordsPerTrigger="300", **scene.group("spark"))
         batches = stream.run(given)
         assert len(batches) >= 3
         assert stream.has(range(100))
-        broker.append("t", entries(100, 30))
+        scene.append(100, 30)
         stream.run(given)
         assert stream.has(range(130))
         assert stream.run(given) == []
-        assert broker.backlog("t", "spark") == 0
+        assert scene.unread("spark") == 0
 
 
 def test_a_stream_follows_what_comes_and_goes(stream: Stream) -> None:

@@ -1,30 +1,35 @@
-"""A cluster of processes on loopback reads eight million records while an executor and a Python worker are killed."""
+"""A cluster of processes on loopback reads millions of records while an executor and a Python worker are killed."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.brokers.ports import free_ports
+from tests.kafka_pipe import batch
 from tests.proxy import Proxy
 from tests.source_pipe import entry
-from tests.spark_source import eventually, serving
+from tests.spark_scene import SCENES, Scene, serve
+from tests.spark_source import eventually
 from tests.tree import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak]
+pytestmark = pytest.mark.spark
 
 PARTITIONS = 4
-ENTRIES = 2000  # of a partition
 ROWS = 1000  # of an entry
 
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from tests.spark.session import SETTINGS
 from fastwire_daemon.spark.register import FastwireSource
 
@@ -34,12 +39,22 @@ for key, value in (SETTINGS | {"spark.executor.memory": "600m", "spark.task.maxF
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 spark.dataSource.register(FastwireSource)
-given = {"servers": sys.argv[2], "subscribe": "many", "columns": "partition,ledger,offset,batchIndex"}
+given = {"servers": sys.argv[2], "subscribe": "many"} | dict(each.split("=") for each in sys.argv[4:])
 frame = spark.read.format("fastwire").options(**given).load()
-rows = frame.groupBy("partition", "ledger", "offset").agg({"batchIndex": "count"}).toDF("p", "l", "o", "n")
-print("rows", *rows.selectExpr("sum(n)", "count(*)", "min(n)", "max(n)").collect()[0])
+# Each entry with the number of its rows, and sums that tell which of them there are.
+entries = frame.selectExpr("partition", *sys.argv[3].split(";")).groupBy("partition", "entry").agg(
+    F.count("row").alias("r"), F.sum("row").alias("n"), F.sum(F.col("row") * F.col("row")).alias("q")
+)
+print("rows", *entries.selectExpr(
+    "sum(r)", "count(*)", "min(r)", "max(r)", "min(n)", "max(n)", "min(q)", "max(q)"
+).collect()[0])
 spark.stop()
 """
+# What an entry is and where in it a row stands, and options that make many answers of what is read.
+PLACES = {
+    "pulsar": ("struct(ledger, offset) AS entry", "batchIndex", "receiverQueueSize=10000"),
+    "kafka": (f"offset div {ROWS} AS entry", f"offset % {ROWS}", "fetchMaxBytes=20000"),
+}
 
 
 @pytest.fixture
@@ -106,17 +121,39 @@ def kill_one(workers: list[psutil.Process], what: str) -> bool:
     return False
 
 
-def test_eight_million_records_through_deaths(cluster: tuple[str, list[psutil.Process]], tmp_path: Path) -> None:
+def store(scene: Scene, count: int) -> None:
+    """As many entries in each partition."""
+    scene.create("many", PARTITIONS)
+    for index in range(PARTITIONS):
+        if isinstance(scene.broker, KafkaDevBroker):
+            scene.broker.append("many", [batch(0, ROWS)] * count, index)
+        elif isinstance(scene.broker, PulsarDevBroker):
+            scene.broker.append(f"many-partition-{index}", [entry(0, ROWS, size=90)] * count)
+
+
+@pytest.mark.parametrize(
+    ("system", "count", "deaths"),
+    [
+        ("kafka", 100, (30, 150)),
+        *(pytest.param(system, 2000, (500, 3000), marks=pytest.mark.soak) for system in sorted(SCENES)),
+    ],
+)
+def test_millions_of_records_through_deaths(
+    cluster: tuple[str, list[psutil.Process]], tmp_path: Path, system: str, count: int, deaths: tuple[int, int]
+) -> None:
     master, workers = cluster
-    with serving(ledger_entries=100_000) as broker, Proxy(broker.port) as proxy:
-        broker.create_topic("many", PARTITIONS)
-        stored = entry(0, ROWS, size=90)
-        for index in range(PARTITIONS):
-            broker.append(f"many-partition-{index}", [stored] * ENTRIES)
+    scene = SCENES[system](**({"ledger_entries": 100_000} if system == "pulsar" else {}))
+    with serve(scene), Proxy(scene.broker.port) as proxy:
+        if isinstance(scene.broker, KafkaDevBroker):
+            scene.broker.advertise(0, "127.0.0.1", proxy.port)
+        store(scene, count)
         script = tmp_path / "script.py"
         script.write_text(SCRIPT)
+        what, row, option = PLACES[system]
+        columns = f"{what};{row} AS row"
+        url = f"{system}://127.0.0.1:{proxy.port}"
         with subprocess.Popen(
-            [sys.executable, str(script), master, proxy.url],
+            [sys.executable, str(script), master, url, columns, option],
             env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -124,8 +161,10 @@ def test_eight_million_records_through_deaths(cluster: tuple[str, list[psutil.Pr
             start_new_session=True,
         ) as process:
             try:
-                for frames, victim in ((500, "CoarseGrainedExecutorBackend"), (3000, "pyspark.daemon")):
-                    eventually(lambda frames=frames: proxy.frames >= frames, 600)  # type: ignore[misc]
+                for frames, victim in zip(deaths, ("CoarseGrainedExecutorBackend", "pyspark.daemon"), strict=True):
+                    while proxy.frames < frames:
+                        assert process.poll() is None, process.communicate()
+                        time.sleep(0.01)
                     proxy.stall()
                     eventually(lambda victim=victim: kill_one(workers, victim), 60)  # type: ignore[misc]
                     proxy.resume()
@@ -133,5 +172,7 @@ def test_eight_million_records_through_deaths(cluster: tuple[str, list[psutil.Pr
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
-        count = PARTITIONS * ENTRIES
-        assert f"rows {count * ROWS} {count} {ROWS} {ROWS}" in out, out[-3000:]
+        whole = PARTITIONS * count
+        sums = (sum(range(ROWS)), sum(row * row for row in range(ROWS)))
+        wanted = (whole * ROWS, whole, ROWS, ROWS, sums[0], sums[0], sums[1], sums[1])
+        assert f"rows {' '.join(map(str, wanted))}" in out, out[-3000:]

@@ -1,0 +1,119 @@
+"""The readers that Spark calls, over a real Kafka broker: what the official client has sent, each record once."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
+
+from fastwire_daemon.spark import systems
+from fastwire_daemon.spark.datasource import BatchReader
+from fastwire_daemon.spark.ranges import DataLossError
+from tests.brokers.kafka import PASSWORD, USER, GuardedKafka, KafkaBroker
+from tests.real.test_spark_source import Stream, values
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 2
+BEGAN_MS = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _kept() -> Iterator[None]:
+    yield
+    for client in systems._kept.values():
+        client.close()
+    systems._kept.clear()
+
+
+def send(broker: KafkaBroker, topic: str, numbers: range, **settings: Any) -> None:
+    """One record a number, a millisecond apart, in batches of some."""
+    basic = {"bootstrap.servers": broker.servers, "log_level": 0, "batch.num.messages": 50}
+    # What a slow broker is sent once more is stored once all the same.
+    producer = Producer({**basic, "enable.idempotence": True, **settings})
+    transactional = "transactional.id" in settings
+    if transactional:
+        producer.init_transactions()
+        producer.begin_transaction()
+    for number in numbers:
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS, timestamp=BEGAN_MS + number)
+    assert producer.flush(60) == 0
+    if transactional:
+        producer.abort_transaction()
+
+
+def given(broker: KafkaBroker, topic: str, **more: str) -> dict[str, str]:
+    basic = {"servers": broker.url, "subscribe": topic, "offsetPollIntervalMs": "0", "pollTimeoutMs": "60000"}
+    return basic | more
+
+
+def test_batches_and_streams(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
+    topic, group = fresh_name("spark"), fresh_name("group")
+    plain_kafka.create_topic(topic, PARTITIONS)
+    send(plain_kafka, topic, range(5000), **{"compression.type": "lz4"})
+    send(plain_kafka, topic, range(90_000, 90_100), **{"transactional.id": topic})  # and aborted
+    reader = BatchReader(given(plain_kafka, topic, minPartitions="6"))
+    partitions = reader.partitions()
+    assert len(partitions) == 6
+    assert sorted(values(reader, partitions)) == list(range(5000))
+    timed = BatchReader(given(plain_kafka, topic, startingTimestamp=str(BEGAN_MS + 4000)))
+    assert sorted(values(timed, timed.partitions())) == list(range(4000, 5000))
+
+    stream = Stream(**given(plain_kafka, topic, startingOffsets="earliest", groupId=group, maxRecordsPerTrigger="700"))
+    assert sorted(stream.go()) == list(range(5000))
+    assert plain_kafka.committed(group) == ends(plain_kafka, topic)
+    send(plain_kafka, topic, range(5000, 6000))
+    stream.restart()
+    assert sorted(stream.go()) == list(range(5000, 6000))
+
+    admin = plain_kafka.admin  # it must live until the answer has come
+    [done] = admin.delete_records([TopicPartition(topic, 0, 2700)]).values()
+    done.result(30)
+    late = BatchReader(given(plain_kafka, topic, startingOffsets='{"%s":{"0":2600,"1":-2}}' % topic))  # noqa: UP031
+    with pytest.raises(DataLossError, match="the log begins at 2700, behind 2600: what lay before was deleted"):
+        values(late, late.partitions())
+
+    stream.reader.stop()
+    plain_kafka.delete_topic(topic)
+    plain_kafka.create_topic(topic, PARTITIONS)
+    stream.restart()
+    with pytest.raises(DataLossError, match=f"{topic}: was deleted and made again|does not exist any more"):
+        stream.go()
+    stream.reader.stop()
+
+
+def ends(broker: KafkaBroker, topic: str) -> dict[tuple[str, int], int]:
+    """Where partitions end, by the official client."""
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": "looking", "log_level": 0})
+    try:
+        return {
+            (topic, number): consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+            for number in range(PARTITIONS)
+        }
+    finally:
+        consumer.close()
+
+
+def test_tls_and_a_password_by_file(
+    guarded_kafka: GuardedKafka, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = fresh_name("spark")
+    guarded_kafka.create_topic(topic, PARTITIONS)
+    send(guarded_kafka, topic, range(500))
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    secure = {
+        "servers": guarded_kafka.url_of("BOTH"),
+        "tls.ca": str(guarded_kafka.certificates.ca),
+        "auth.user": USER,
+        "auth.password_file": str(password),
+        "auth.mechanism": "SCRAM-SHA-512",
+    }
+    reader = BatchReader(given(guarded_kafka, topic, **secure))
+    assert sorted(values(reader, reader.partitions())) == list(range(500))
+    password.write_text("nonsense\n")
+    with pytest.raises(Exception, match="SCRAM-SHA-512: the broker refuses the login"):
+        BatchReader(given(guarded_kafka, topic, **secure)).partitions()
