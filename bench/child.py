@@ -13,10 +13,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Case", "Child", "cases", "machine", "run", "serving", "show", "table"]
+__all__ = ["Case", "Child", "cases", "machine", "run", "run_program", "serving", "show", "table"]
 
 ROOT = Path(__file__).resolve().parents[1]
-PEERS = ("pulsar-client", "pyarrow", "uvloop", "cython", "crc32c", "cramjam", "zstandard", "protobuf")
+PEERS = (
+    "pulsar-client",
+    "confluent-kafka",
+    "pyarrow",
+    "uvloop",
+    "cython",
+    "crc32c",
+    "cramjam",
+    "zstandard",
+    "protobuf",
+)
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,15 @@ class Child:
 
 
 def run(command: Sequence[str], folder: Path) -> Child:
+    """Run Python with this command line to its end."""
+    return run_program([sys.executable, *command], folder)
+
+
+def run_program(command: Sequence[str], folder: Path) -> Child:
     """Run a command to its end; what it prints goes through files in ``folder``, so that it never waits for us."""
     out, error = folder / "out.txt", folder / "error.txt"
     with out.open("wb") as out_file, error.open("wb") as error_file:
-        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=out_file, stderr=error_file)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out_file, stderr=error_file)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     return Child(
@@ -80,19 +95,21 @@ def run(command: Sequence[str], folder: Path) -> Child:
 
 
 @contextmanager
-def serving(case: Case, messages: int, partitions: int = 4) -> Iterator[Mapping[str, Any]]:
-    """The replaying server with ``messages`` of a kind, in a process of its own; gives what it says of itself."""
+def serving(
+    case: Case, messages: int, partitions: int = 4, *, server: str = "varied_server"
+) -> Iterator[Mapping[str, Any]]:
+    """A replaying server with ``messages`` of a kind, in a process of its own; gives what it says of itself."""
     batch = 0 if case.batch == 1 else case.batch
-    command = [sys.executable, "-m", "bench.varied_server"]
+    command = [sys.executable, "-m", f"bench.{server}"]
     for name, value in (("messages", messages), ("size", case.size), ("batch", batch), ("partitions", partitions)):
         command += [f"--{name}", str(value)]
-    server = subprocess.Popen([*command, "--codec", case.codec], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
+    process = subprocess.Popen([*command, "--codec", case.codec], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        yield json.loads(server.stdout.readline())
+        yield json.loads(process.stdout.readline())
     finally:
-        server.terminate()
-        server.communicate(timeout=30)
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 def machine() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .child import Case, run, serving
 
-__all__ = ["compare", "configured", "consume", "ours", "theirs"]
+__all__ = ["compare", "configured", "consume", "landed", "ours", "row", "theirs"]
 
 CONFIG = """
 [daemon]
@@ -35,7 +35,11 @@ def configured(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "ex
 
 def ours(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "exclusive") -> dict[str, Any]:
     """What the daemon says of its work, with the memory that the kernel saw."""
-    config = configured(told, sink, folder, kind)
+    return landed(told, configured(told, sink, folder, kind), folder)
+
+
+def landed(told: Mapping[str, Any], config: Path, folder: Path) -> dict[str, Any]:
+    """The same with a configuration of its own."""
     child = run(["-m", "fastwire_daemon.cli", "run", str(config), "--until-end"], folder)
     if child.code:
         raise SystemExit(f"the daemon ended with {child.code}:\n{child.error[-2000:]}")
@@ -58,6 +62,29 @@ def raw(told: Mapping[str, Any], case: Case, folder: Path) -> dict[str, Any]:
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
+def row(
+    bench: str, case: Case, who: str, figures: Mapping[str, Any], first: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What a consumer has told of itself, beside the ``first`` of the run, which is ours."""
+    cpu = figures["cpu_us_per_row"]
+    found = {
+        "bench": bench,
+        **case.fields(),
+        "who": who,
+        "cpu_us_per_message": round(cpu, 3),
+        "messages_per_s": figures["rows_per_s"],
+        "payload_mb_per_s": round(figures["rows_per_s"] * case.size / 1e6),
+        "peak_rss_mib": figures["peak_rss_mib"],
+        "messages": figures["rows"],
+        "times_our_cpu": round(cpu / first["cpu_us_per_message"], 1) if first else 1.0,
+    }
+    if "limit" in figures:
+        found["limit"] = figures["limit"]
+    if figures.get("file_bytes"):
+        found["file_bytes_per_message"] = round(figures["file_bytes"] / figures["rows"], 1)
+    return found
+
+
 def compare(
     bench: str,
     case: Case,
@@ -77,24 +104,7 @@ def compare(
     rows: list[dict[str, Any]] = []
 
     def add(who: str, figures: Mapping[str, Any]) -> None:
-        cpu = figures["cpu_us_per_row"]
-        rows.append(
-            {
-                "bench": bench,
-                **case.fields(),
-                "who": who,
-                "cpu_us_per_message": round(cpu, 3),
-                "messages_per_s": figures["rows_per_s"],
-                "payload_mb_per_s": round(figures["rows_per_s"] * case.size / 1e6),
-                "peak_rss_mib": figures["peak_rss_mib"],
-                "messages": figures["rows"],
-                "times_our_cpu": round(cpu / rows[0]["cpu_us_per_message"], 1) if rows else 1.0,
-            }
-        )
-        if "limit" in figures:
-            rows[-1]["limit"] = figures["limit"]
-        if figures.get("file_bytes"):
-            rows[-1]["file_bytes_per_message"] = round(figures["file_bytes"] / figures["rows"], 1)
+        rows.append(row(bench, case, who, figures, rows[0] if rows else None))
 
     for name, sink in sinks.items():
         with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:

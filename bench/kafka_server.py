@@ -1,0 +1,142 @@
+"""The embedded Kafka broker with one topic that sends the same batches over and over, as fast as they are asked for.
+
+    python -m bench.kafka_server --messages 1000000 --size 100 --batch 1000 --codec none --partitions 4
+
+Prints one JSON line when it listens, as ``replay_server`` does. Everything but Fetch and ListOffsets is the broker's
+own; those tell of VARIETY batches in turn, which nobody had to store.
+"""
+
+import argparse
+import asyncio
+import json
+
+from fastwire.kafka.connection import Key
+from fastwire.kafka.message import Body
+from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
+from fastwire_daemon.devbroker.kafka.broker import HANDLERS, KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.kafka.connection import KafkaConnection, Request
+
+from .message import Messages
+
+TOPIC = "replay"
+VARIETY = 64
+TIME = 1_700_000_000_000
+EARLIEST = -2
+
+
+class Replay(KafkaDevBroker):
+    """Partitions of ``count`` batches each."""
+
+    def __init__(self, size: int, batch: int, codec: Compression, count: int, partitions: int) -> None:
+        super().__init__(KafkaOptions(enforce=False))
+        self.handlers = HANDLERS | {Key.FETCH: fetch, Key.LIST_OFFSETS: list_offsets}
+        self.batch = batch
+        self.end = count * batch
+        source = Messages(size)
+        # Behind the first offset, which no sum covers.
+        self.rests = [
+            encode_block_batch(
+                encode_values([source.value(number * batch + row) for row in range(batch)], None),
+                batch,
+                base_timestamp=TIME + number,
+                compression=codec,
+            )[8:]
+            for number in range(VARIETY)
+        ]
+        self.create_topic(TOPIC, partitions)
+
+    def records(self, partition: int, offset: int, room: int) -> bytes:
+        """What a partition holds from ``offset`` on: whole batches, one at least."""
+        found: list[bytes] = []
+        for number in range(offset // self.batch, self.end // self.batch):
+            rest = self.rests[(partition + number) % VARIETY]
+            room -= 8 + len(rest)
+            if found and room < 0:
+                break
+            found += ((number * self.batch).to_bytes(8), rest)
+        return b"".join(found)
+
+
+def fetch(connection: KafkaConnection, request: Request) -> Body | None:
+    """Everything that was asked for, at once; at the end of everything, nothing, after a while."""
+    broker = connection.broker
+    assert isinstance(broker, Replay)
+    room = request.body["max_bytes"]
+    responses = []
+    for topic in request.body["topics"]:
+        answers = []
+        for one in topic["partitions"]:
+            records = b""
+            if room > 0:
+                allowed = min(room, one["partition_max_bytes"])
+                records = broker.records(one["partition"], one["fetch_offset"], allowed)
+                room -= len(records)
+            answers.append(
+                {
+                    "partition_index": one["partition"],
+                    "high_watermark": broker.end,
+                    "last_stable_offset": broker.end,
+                    "log_start_offset": 0,
+                    "records": records,
+                }
+            )
+        responses.append({**topic, "partitions": answers})
+    body = {"session_id": 0, "responses": responses}
+    if room < request.body["max_bytes"]:
+        return body
+    broker.loop.call_later(request.body["max_wait_ms"] / 1000, connection.answer, request, body)
+    return None
+
+
+def list_offsets(connection: KafkaConnection, request: Request) -> Body:
+    """Every partition begins at 0, and ends where all do."""
+    broker = connection.broker
+    assert isinstance(broker, Replay)
+    topics = [
+        {
+            "name": topic["name"],
+            "partitions": [
+                {
+                    "partition_index": one["partition_index"],
+                    "timestamp": -1,
+                    "offset": 0 if one["timestamp"] == EARLIEST else broker.end,
+                    "leader_epoch": 0,
+                }
+                for one in topic["partitions"]
+            ],
+        }
+        for topic in request.body["topics"]
+    ]
+    return {"topics": topics}
+
+
+async def serve(broker: Replay, partitions: int) -> None:
+    """Until the process is ended."""
+    await broker.start()
+    told = {
+        "url": broker.url,
+        "port": broker.port,
+        "topic": TOPIC,
+        "messages": broker.end * partitions,
+        "batch_bytes": 8 + len(broker.rests[0]),
+    }
+    print(json.dumps(told), flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Read the arguments and serve."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000, help="in all partitions")
+    parser.add_argument("--size", type=int, default=100, help="bytes of one message")
+    parser.add_argument("--batch", type=int, default=1000, help="messages a batch")
+    parser.add_argument("--codec", default="none", choices=[codec.name.lower() for codec in Compression])
+    parser.add_argument("--partitions", type=int, default=4)
+    args = parser.parse_args()
+    count = -(-args.messages // (args.batch * args.partitions))
+    broker = Replay(args.size, args.batch, Compression[args.codec.upper()], count, args.partitions)
+    asyncio.run(serve(broker, args.partitions))
+
+
+if __name__ == "__main__":
+    main()
