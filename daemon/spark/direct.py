@@ -7,6 +7,7 @@ from pyspark.errors import AnalysisException
 from fastwire.columns.schema import column_names
 
 from ..config import ConfigError, Problem, SparkSource
+from .datasource import KNOWS_LIMITS
 from .dialects import dialect_of
 from .options import parse_options
 from .register import FastwireSource
@@ -15,7 +16,7 @@ from .rows import PLACE
 __all__ = ["read_brokers", "reader_options", "stream_brokers"]
 
 
-def reader_options(source: SparkSource, *, streaming: bool) -> dict[str, str]:
+def reader_options(source: SparkSource, *, streaming: bool, limited: bool = True) -> dict[str, str]:
     """The options that say the same as ``source``. A batch is a trial: without limits, and no cursor moves."""
     dialect = dialect_of(str(source.url))
     options = {
@@ -40,24 +41,29 @@ def reader_options(source: SparkSource, *, streaming: bool) -> dict[str, str]:
     elif streaming or source.start.kind == "earliest":
         options["startingOffsets"] = source.start.kind
     if streaming:
-        options["maxRecordsPerTrigger"] = str(source.max_records)
+        if limited:
+            options["maxRecordsPerTrigger"] = str(source.max_records)
         if source.subscription is not None:
             options[dialect.group] = source.subscription
     return options
 
 
-def stream_brokers(session: Any, name: str, source: SparkSource) -> Any:
-    """A streaming frame of records, for the job called ``name``. Raises ConfigError for what no query could be of."""
-    return _reader(session, session.readStream, name, source, streaming=True).load()
+def stream_brokers(session: Any, name: str, source: SparkSource, *, ends: bool) -> Any:
+    """A streaming frame of records, for the job called ``name``. Raises ConfigError for what no query could be of.
+
+    Where the query ``ends`` when all that is there has been read, Spark 4.0 and 4.1 end it after one batch, whatever it
+    has left: so that batch is everything.
+    """
+    options = reader_options(source, streaming=True, limited=KNOWS_LIMITS or not ends)
+    return _reader(session, session.readStream, name, options, streaming=True).load()
 
 
 def read_brokers(session: Any, name: str, source: SparkSource) -> Any:
     """What the topics hold now, as a frame that is not a stream."""
-    return _reader(session, session.read, name, source, streaming=False).load()
+    return _reader(session, session.read, name, reader_options(source, streaming=False), streaming=False).load()
 
 
-def _reader(session: Any, reader: Any, name: str, source: SparkSource, *, streaming: bool) -> Any:
-    options = reader_options(source, streaming=streaming)
+def _reader(session: Any, reader: Any, name: str, options: dict[str, str], *, streaming: bool) -> Any:
     try:
         parse_options(options, streaming=streaming)  # in Spark it would be said in a trace of two languages
     except ConfigError as exc:

@@ -96,7 +96,8 @@ class RunningJob:
     """One query. ``finished`` counts the batches that are in their tables."""
 
     def __init__(self, session: Any, name: str, job: SparkConfig) -> None:
-        plan = plan_job(session, stream_rows(session, name, job.source), name, job)
+        rows = stream_rows(session, name, job.source, ends=job.trigger is None)
+        plan = plan_job(session, rows, name, job)
         self.name = name
         self.finished = 0
         self._job = job

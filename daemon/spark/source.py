@@ -8,13 +8,13 @@ from .landed import read_landed, stream_landed
 __all__ = ["read_rows", "stream_rows"]
 
 
-def stream_rows(session: Any, name: str, source: SparkSource) -> Any:
-    """The source of the job called ``name`` as a stream of rows, each once."""
+def stream_rows(session: Any, name: str, source: SparkSource, *, ends: bool) -> Any:
+    """The source of the job called ``name`` as a stream of rows, each once; ``ends`` when all that is there is read."""
     if source.dataset is not None:
         return stream_landed(session, source.dataset, source.max_files)
     from .direct import stream_brokers  # PySpark 4.0 and later
 
-    return stream_brokers(session, name, source)
+    return stream_brokers(session, name, source, ends=ends)
 
 
 def read_rows(session: Any, name: str, source: SparkSource) -> Any:

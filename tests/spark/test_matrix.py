@@ -62,7 +62,9 @@ def values(frame):
 
 plain = values(spark.read.format("fastwire").options(**given).load())
 batches = []
-given |= {"startingOffsets": "earliest", "maxRecordsPerTrigger": "300"}
+given["startingOffsets"] = "earliest"
+if spark.version >= "4.2":  # before, a query that ends would end behind the limit
+    given["maxRecordsPerTrigger"] = "300"
 stream = spark.readStream.format("fastwire").options(**given).load().writeStream.trigger(availableNow=True)
 query = stream.option("checkpointLocation", checkpoint).foreachBatch(
     lambda frame, batch: batches.append(values(frame))
@@ -126,7 +128,7 @@ def test_topics_are_read(installed: Installed, tmp_path: Path, version: str, sce
             assert plain == sorted(f"{number}:{row}" for number in range(first + count) for row in range(ROWS))
             new = sorted(f"{number}:{row}" for number in range(first, first + count) for row in range(ROWS))
             assert sorted(value for batch in batches for value in batch) == new
-            assert len([batch for batch in batches if batch]) == (1 if version < "4.2" else -(-count * ROWS // 300))
+            assert (len([batch for batch in batches if batch]) > 1) == (version >= "4.2")
 
 
 @pytest.mark.parametrize("over", ["landed", "brokers"])
