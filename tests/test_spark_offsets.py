@@ -44,6 +44,7 @@ def test_how_many_partitions_are_behind() -> None:
     assert behind(text(a=1), text(a=1)) == 0
     assert behind(text(a=1), None) is None
     assert behind(text(a=1), "null") is None
+    assert behind("{'sys': 'pulsar'}", "None") is None
     assert behind('{"logOffset":0}', '{"logOffset":1}') is None
 
 

@@ -87,7 +87,10 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
 
 def behind(end: str | None, latest: str | None) -> int | None:
     """How many partitions go on after ``end``, where ``latest`` says; None for texts that are not of ours."""
-    parsed: list[dict[str, Any] | None] = [json.loads(text) for text in (end, latest) if text]
+    try:
+        parsed: list[dict[str, Any] | None] = [json.loads(text) for text in (end, latest) if text]
+    except ValueError:
+        return None  # Spark 4.0 and 4.1 show it otherwise
     documents = [each for each in parsed if each is not None and "sys" in each]
     if len(documents) < 2:
         return None  # a reader that has not been asked yet says null
