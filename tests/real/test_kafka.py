@@ -50,6 +50,10 @@ def records(count: int, partitions: int, seed: int) -> list[Sent]:
 def produce(broker: KafkaBroker, topic: str, sent: Iterable[Sent], **settings: Any) -> None:
     said = {key.replace("_", "."): value for key, value in settings.items()}
     producer = Producer({"bootstrap.servers": broker.servers, "log_level": 0, "linger.ms": 20, **said})
+    transactional = "transactional.id" in said
+    if transactional:
+        producer.init_transactions(60)
+        producer.begin_transaction()
     for one in sent:
         producer.produce(
             topic,
@@ -61,6 +65,8 @@ def produce(broker: KafkaBroker, topic: str, sent: Iterable[Sent], **settings: A
         )
         producer.poll(0)
     assert producer.flush(60) == 0
+    if transactional:
+        producer.commit_transaction(60)
 
 
 def job(broker: KafkaBroker, topic: str, path: Path, **more: Any) -> Job:
@@ -102,7 +108,9 @@ def test_every_field(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str],
     topic = fresh_name("fields")
     plain_kafka.create_topic(topic, 3)
     sent = records(1500, 3, seed=CODECS.index(codec))
-    produce(plain_kafka, topic, sent, compression_type=codec)
+    # However they are sent: by a plain producer, an idempotent one, or in a transaction.
+    ways: dict[str, dict[str, Any]] = {"gzip": {"enable_idempotence": True}, "lz4": {"transactional_id": topic}}
+    produce(plain_kafka, topic, sent, compression_type=codec, **ways.get(codec, {}))
     assert_same(sent, land(job(plain_kafka, topic, tmp_path / "data"), tmp_path), topic)
 
 
