@@ -19,10 +19,10 @@ def ways(case: Case) -> tuple[str, ...]:
 
 
 def how_many(case: Case) -> tuple[int, int]:
-    """Messages for us and for pulsar-client: about a second each."""
+    """Messages for us and for pulsar-client: a second or two each."""
     if case.batch > 1:
-        return (16_000_000, 300_000) if case.size == 100 else (2_000_000, 150_000)
-    return (1_000_000, 100_000) if case.size == 100 else (400_000, 100_000)
+        return (24_000_000, 250_000) if case.size == 100 else (3_000_000, 150_000)
+    return (2_000_000, 100_000) if case.size == 100 else (400_000, 100_000)
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ import io
 import json
 import sys
 import time
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fastwire.columns.schema import COLUMNS
@@ -23,9 +23,20 @@ MOST_ROWS = 300_000
 ROUNDS = 3
 
 
+def first_rows(folder: Path) -> pa.Table:
+    """Some row groups, read to the end before anything is measured: a dataset's ``head`` goes on in the background."""
+    groups: list[pa.Table] = []
+    for path in sorted(folder.glob("*.parquet")):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            if sum(each.num_rows for each in groups) < MOST_ROWS:
+                groups.append(file.read_row_group(group, use_threads=False))
+    return pa.concat_tables(groups).slice(0, MOST_ROWS)
+
+
 def main() -> None:
     """Read, write, tell what writing took."""
-    table = ds.dataset(sys.argv[1], format="parquet").head(MOST_ROWS)
+    table = first_rows(Path(sys.argv[1]))
     for name in ("topic", "producer"):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, table[name].dictionary_encode())
