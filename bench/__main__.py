@@ -17,7 +17,19 @@ from typing import Any
 from .child import ROOT, machine, table
 from .targets import judged
 
-BENCHES = ("scan_decode", "discard", "kafka", "to_parquet", "shared", "broker", "partitions", "start", "spark_job")
+BENCHES = (
+    "scan_decode",
+    "discard",
+    "kafka",
+    "to_parquet",
+    "shared",
+    "broker",
+    "partitions",
+    "start",
+    "spark_job",
+    "spark_source",
+    "spark_kafka",
+)
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -1,9 +1,11 @@
 """What the benches share: server and consumer as child processes, with what they used; results as rows."""
 
+import importlib.util
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +15,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Case", "Child", "cases", "machine", "run", "run_program", "serving", "show", "table"]
+__all__ = [
+    "Case",
+    "Child",
+    "cases",
+    "machine",
+    "run",
+    "run_program",
+    "serving",
+    "show",
+    "spark_is_here",
+    "table",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = (
@@ -110,6 +123,16 @@ def serving(
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def spark_is_here(*programs: str) -> bool:
+    """Whether there are PySpark, a Java and these; says so if not."""
+    missing = [program for program in ("java", *programs) if shutil.which(program) is None]
+    if importlib.util.find_spec("pyspark") is None:
+        missing.append("PySpark")
+    if missing:
+        print(f"without {' and '.join(missing)} nothing is measured", file=sys.stderr)
+    return not missing
 
 
 def machine() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The job on Spark, from landed files into a table, beside what Spark itself takes to scan and to write them.
+"""The job on Spark, from landed files or brokers into a table, beside what Spark takes to scan and to write the files.
 
     python -m bench.spark_job [--json]
 
@@ -6,10 +6,7 @@ Orders as JSON of about 100 B, in one session on two threads, each way once afte
 process, of Spark's Java and of its Python workers. Without PySpark or Java nothing is measured.
 """
 
-import importlib.util
 import random
-import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +19,7 @@ from fastwire_daemon.config import parse_config
 from fastwire_daemon.spark.job import open_session, run_jobs
 from tests.spark.landed import Landed
 
-from .child import show
+from .child import Case, serving, show, spark_is_here
 
 FILES, ROWS = 8, 250_000
 SETTINGS = {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.driver.bindAddress": "127.0.0.1"}
@@ -79,13 +76,13 @@ def measured(way: str, rows: int, work: Callable[[], object]) -> dict[str, Any]:
     }
 
 
-def job(spark: Any, folder: Path, name: str, number: int) -> Callable[[], object]:
+def job(spark: Any, folder: Path, name: str, number: int, source: str = "") -> Callable[[], object]:
     place = folder / f"job-{number}"
     form = "spark-parquet" if "Spark" in name else "dataset"
     compression = "zstd" if "Spark" in name else "zstd:1"
     text = f"""
 [spark.orders]
-source = {{ dataset = "{folder}/landed" }}
+source = {{ {source or f'dataset = "{folder}/landed"'} }}
 output = {{ path = "{place}/table", quarantine = "{place}/bad", checkpoint = "{place}/checkpoint", format = "{form}", \
 compression = "{compression}" }}
 {JOBS[name].replace("FOLDER", str(folder))}
@@ -122,14 +119,18 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
             yield measured(way, rows, work)
         for number, name in enumerate(JOBS, 1):
             yield measured(f"job: {name}", rows, job(spark, folder, name, number))
+        with serving(Case(100, 1000, "none"), rows) as server:
+            direct = f'url = "{server["url"]}", topics = ["{server["topic"]}"]'
+            for number in (100, 101):  # the first pays for the workers that read
+                figure = measured("job: none, direct", rows, job(spark, folder, "none", number, direct))
+            yield figure
     finally:
         spark.stop()
 
 
 def main() -> None:
     """Measure and print."""
-    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
-        print("no PySpark, or no Java: nothing is measured", file=sys.stderr)
+    if not spark_is_here():
         return
     with tempfile.TemporaryDirectory() as folder:
         show(list(rows_of(Path(folder))))

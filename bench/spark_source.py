@@ -21,18 +21,16 @@ import psutil
 
 from tests.spark.session import SETTINGS
 
-from .child import Case, serving, table
+from .child import Case, serving, spark_is_here, table
 
 PARTITIONS = 4
 NARROW = "key,value,partition,offset"
 
 
-def session() -> Any:
-    """A small Spark with two task slots."""
+def session(*, fastwire: bool = True, **settings: str) -> Any:
+    """A small Spark with two task slots, which knows our source if it is to."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
-
-    from fastwire_daemon.spark.register import FastwireSource
 
     builder = SparkSession.builder.master("local[2]").appName("fastwire-bench")
     more = {
@@ -40,11 +38,14 @@ def session() -> Any:
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.python.unix.domain.socket.enabled": "true",
     }
-    for key, value in (SETTINGS | more).items():
+    for key, value in (SETTINGS | more | settings).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(FastwireSource)
+    if fastwire:
+        from fastwire_daemon.spark.register import FastwireSource
+
+        spark.dataSource.register(FastwireSource)
     return spark
 
 
@@ -60,28 +61,42 @@ def cpu_s(java: psutil.Process) -> float:
     return used
 
 
-def measured(java: psutil.Process, rows: int, work: Callable[[], Any]) -> dict[str, Any]:
-    """Rate and CPU of the second of two runs."""
-    for _ in range(2):
-        before, began = cpu_s(java), time.perf_counter()
-        work()
-        wall, used = time.perf_counter() - began, cpu_s(java) - before
-    return {"rows": rows, "s": round(wall, 2), "rows_per_s": round(rows / wall), "cpu_us": round(used / rows * 1e6, 3)}
+def measured_by(spark: Any, rows: int) -> Callable[[str, str, Callable[[], Any]], dict[str, Any]]:
+    """A function that measures work on ``rows`` rows: rate and CPU of the second of two runs."""
+    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
+
+    def measured(way: str, columns: str, work: Callable[[], Any]) -> dict[str, Any]:
+        for _ in range(2):
+            before, began = cpu_s(java), time.perf_counter()
+            work()
+            wall, used = time.perf_counter() - began, cpu_s(java) - before
+        return {
+            "way": way,
+            "columns": columns,
+            "rows": rows,
+            "s": round(wall, 2),
+            "rows_per_s": round(rows / wall),
+            "cpu_us": round(used / rows * 1e6, 3),
+        }
+
+    return measured
 
 
 def main() -> None:
     """Run all of it."""
+    if not spark_is_here():
+        return
     rows = int(sys.argv[sys.argv.index("--rows") + 1]) if "--rows" in sys.argv else 8_000_000
     case = Case(100, 1000, "none")
     folder = Path(tempfile.mkdtemp(prefix="fastwire-bench-"))
     began = time.perf_counter()
     spark = session()
     start_s = round(time.perf_counter() - began, 1)
-    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    measured = measured_by(spark, rows)
     figures: list[dict[str, Any]] = []
 
     def add(way: str, columns: str, work: Callable[[], Any]) -> None:
-        figures.append({"bench": "spark_source", "way": way, "columns": columns, **measured(java, rows, work)})
+        figures.append({"bench": "spark_source", **measured(way, columns, work)})
         if "--json" in sys.argv:
             print(json.dumps(figures[-1]), flush=True)
 
