@@ -81,6 +81,7 @@ TARGETS = (
     Target("entries of one message, replayed", 0.25, cpu("discard", SINGLE), "discard", SINGLE),
     Target("entries of one message, a real broker", 1.3, cpu("broker", SINGLE), "broker", SINGLE),
     Target("socket to columns, a real broker", 0.05, cpu("broker", BATCHES), "broker", BATCHES),
+    Target("Kafka, socket to columns", 0.05, cpu("kafka", BATCHES), "kafka", BATCHES),
     Target(
         "socket to Parquet, beyond pyarrow alone",
         0.10,
