@@ -51,7 +51,11 @@ class KafkaPipe(AnyPipe):
             "protocol": "none",
             "start": parse_start(start),
             "cluster": "c",
-            "limits": FetchLimits(max_wait_ms=100, partition_bytes=more.pop("partition_bytes", 1 << 20)),
+            "limits": FetchLimits(
+                max_wait_ms=100,
+                partition_bytes=more.pop("partition_bytes", 1 << 20),
+                session_above=more.pop("session_above", 100),
+            ),
             "metadata_age_s": 0.2,
         }
         self.source = KafkaSource(KafkaSettings(**settings | more), self, self.pool, grouped=grouped)

@@ -62,12 +62,22 @@ class Scene:
         return [one["partition"] for topic in body["topics"] for one in topic["partitions"]]
 
     def answer(
-        self, request: int, ends: dict[int, int], *, records: int = 0, stable: dict[int, int] | None = None
+        self,
+        request: int,
+        ends: dict[int, int],
+        *,
+        records: int = 0,
+        stable: dict[int, int] | None = None,
+        **more: Any,
     ) -> None:
-        """Answer request ``request`` of the last ``pump``; each partition's end, and how many records it gives."""
+        """Answer request ``request`` of the last ``pump``; each partition's end, and how many records it gives.
+
+        In a session the partitions are those of ``ends``; ``more`` are fields of the answer.
+        """
         correlation_id, version, body = self.sent[request]
         told = []
-        for number in self.partitions(body):
+        numbers = self.partitions(body) if body.get("session_epoch", -1) < 0 else list(ends)
+        for number in numbers:
             offset = self.slots.position(number).a
             made = [Record(value=b"v", timestamp=1)] * records
             told.append(
@@ -78,10 +88,10 @@ class Scene:
                     "records": encode_batch(made, base_offset=offset) if made else b"",
                 }
             )
-        answer = {"responses": [{"topic": "t", "topic_id": ID, "partitions": told}]}
+        answer = {"responses": [{"topic": "t", "topic_id": ID, "partitions": told}] if told else [], **more}
         events = self.feed(encode_response(1, version, correlation_id, answer))
         assert isinstance(events[-1], FetchDone)
-        assert self.fetcher.done(events[-1].fetched.correlation_id) == self.partitions(body)
+        assert list(self.fetcher.done(events[-1].fetched)) == numbers
 
 
 def test_partitions_that_are_behind_are_split_over_two_requests() -> None:
@@ -169,3 +179,116 @@ def test_topics_go_by_id_where_both_know_it(versions: tuple[int, int], topic_id:
         assert topic["topic"] == "t"
     assert body["max_bytes"] == 16 << 20
     assert topic["partitions"][0]["partition_max_bytes"] == 1 << 20
+
+
+# --- sessions
+
+
+def session(body: dict[str, Any]) -> tuple[int, int]:
+    return body["session_id"], body["session_epoch"]
+
+
+def in_session(count: int) -> Scene:
+    """A scene whose partitions are all at their ends, and in session 77."""
+    scene = Scene(count, session_above=3)
+    scene.pump()
+    for request in range(2):
+        scene.answer(request, dict.fromkeys(range(count), 10))
+    assert scene.pump() == [(list(range(count)), 500)]
+    assert session(scene.sent[0][2]) == (0, 0)
+    opening = scene.sent
+    assert scene.pump() == []  # one is in flight
+    scene.sent = opening
+    scene.answer(0, dict.fromkeys(range(count), 10), session_id=77)
+    return scene
+
+
+def test_a_session_names_what_has_changed() -> None:
+    scene = in_session(8)
+    assert scene.pump() == [([], 500)]
+    assert session(scene.sent[0][2]) == (77, 1)
+    scene.answer(0, {3: 11}, records=1, session_id=77)
+    assert scene.pump() == [([3], 500)]
+    assert session(scene.sent[0][2]) == (77, 2)
+    assert scene.sent[0][2]["topics"][0]["partitions"][0]["fetch_offset"] == 11
+    scene.fetcher.drop(5)
+    scene.slots.attach(6, Position(4, -1), 2)
+    scene.fetcher.drop(6)
+    scene.fetcher.add(Target(6, "t", ID, 6, 8, 2))
+    scene.answer(0, {}, session_id=77)
+    assert scene.pump() == [([6], 500)]
+    body = scene.sent[0][2]
+    assert [(one["topic_id"], one["partitions"]) for one in body["forgotten_topics_data"]] == [(ID, [5])]
+    assert body["topics"][0]["partitions"][0]["current_leader_epoch"] == 8
+    scene.answer(0, {6: 5}, records=1, session_id=77)
+    assert scene.slots.position(6).a == 5
+
+
+def test_another_log_of_the_same_place_is_not_forgotten() -> None:
+    scene = in_session(8)
+    index = scene.slots.add(Log("kafka", "c", "t", "5", "+1"))
+    scene.slots.attach(index, Position(3, -1), 1)
+    scene.fetcher.drop(5)
+    scene.fetcher.add(Target(index, "t", ID, 5, 7, 1))
+    assert scene.pump() == [([5], 500)]
+    assert scene.sent[0][2]["forgotten_topics_data"] == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "again"),
+    [
+        ({"error_code": 70}, (0, 0)),
+        ({"error_code": 71}, (77, 0)),
+        ({"error_code": 106}, (77, 0)),
+        ({"session_id": 0}, (0, 0)),
+    ],
+)
+def test_a_session_that_is_gone_is_opened_anew(answer: dict[str, Any], again: tuple[int, int]) -> None:
+    scene = in_session(8)
+    scene.pump()
+    scene.answer(0, {}, **answer)
+    assert scene.pump() == [(list(range(8)), 500)]
+    assert session(scene.sent[0][2]) == again
+
+
+def test_what_nobody_has_asked_for_ends_a_session() -> None:
+    scene = in_session(8)
+    scene.fetcher.drop(2)
+    scene.pump()
+    scene.slots.attach(2, Position(10, -1), 9)
+    correlation_id, version, _ = scene.sent[0]
+    told = {"responses": [{"topic_id": ID, "partitions": [{"partition_index": 2, "records": b""}]}], "session_id": 77}
+    (done,) = scene.feed(encode_response(1, version, correlation_id, told))
+    assert list(scene.fetcher.done(done.fetched)) == []
+    assert scene.pump() == [([0, 1, 3, 4, 5, 6, 7], 500)]
+    assert session(scene.sent[0][2]) == (77, 0)
+
+
+def test_many_that_fall_behind_end_a_session() -> None:
+    scene = in_session(8)
+    scene.pump()
+    scene.answer(0, dict.fromkeys(range(4), 100), session_id=77)
+    assert scene.pump() == [([], 500)]
+    scene.answer(0, dict.fromkeys(range(5), 100), session_id=77)
+    assert [partitions for partitions, _ in scene.pump()] == [[0, 1, 2, 5, 6, 7], [3, 4]]
+    assert [session(body) for _, _, body in scene.sent] == [(77, -1), (0, -1)]
+
+
+def test_a_topic_without_an_id_opens_another_session() -> None:
+    scene = in_session(8)
+    index = scene.slots.add(Log("kafka", "c", "u", "0"))
+    scene.slots.attach(index, Position(3, -1), 1)
+    scene.fetcher.add(Target(index, "u", bytes(16), 0, 7, 1))
+    ((partitions, _),) = scene.pump()
+    assert len(partitions) == 9
+    assert scene.sent[0][1] == 12
+    assert session(scene.sent[0][2]) == (77, 0)
+
+
+def test_old_brokers_have_no_sessions() -> None:
+    scene = Scene(8, session_above=3, versions=(0, 6))
+    scene.pump()
+    for request in range(2):
+        scene.answer(request, dict.fromkeys(range(8), 10))
+    assert scene.pump() == [(list(range(8)), 500)]
+    assert "session_id" not in scene.sent[0][2]

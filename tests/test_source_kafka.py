@@ -84,6 +84,28 @@ def test_small_answers(cut_tails: bool) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("release", ["1.1", "4.1"])
+def test_sessions_of_many_idle_partitions(release: str) -> None:
+    async def main() -> None:
+        async with serving(120, release=release, nodes=2) as broker, reading(broker, session_above=20) as pipe:
+            await pipe.granted()
+            await until(lambda: len(broker.sessions) == 2, "a session with each node")
+            for turn in range(3):
+                for partition in (turn, 40, 41):
+                    broker.append("t", batches(turn, 1), partition)
+                broker.move_leader("t", 40)
+                await pipe.got((turn + 1) * 30)
+                broker.forget_sessions()
+            for partition in range(120):
+                broker.append("t", batches(10, 2), partition)
+            await pipe.got(90 + 2400)
+            assert_once(pipe, 90 + 2400)
+            await until(lambda: len(broker.sessions) == 2, "a session with each node again")
+            await pipe.drained()
+
+    run(main)
+
+
 @pytest.mark.parametrize("compression", Compression)
 def test_codecs(compression: Compression) -> None:
     async def main() -> None:

@@ -42,6 +42,7 @@ cdef class ResponseWalk:
     cdef int64_t received        # bytes of all records
     cdef int64_t unknown
     cdef list nodes
+    cdef list answered           # slots
     cdef void begin(self, planned, int32_t correlation, int64_t size) noexcept
     cdef bint piece(self) except -1
     cdef object rest(self)

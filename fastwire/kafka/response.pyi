@@ -16,4 +16,5 @@ class Fetched:
     session_id: int
     received: int
     unknown: int
+    answered: tuple[int, ...]
     nodes: tuple[tuple[int, str, int], ...]

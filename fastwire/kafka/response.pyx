@@ -41,8 +41,8 @@ class Planned:
 class Fetched:
     """The end of a Fetch response; what it says of partitions is in their slots.
 
-    ``nodes`` are addresses that came along: (node id, host, port). ``received`` counts the bytes of all records, and
-    ``unknown`` the partitions that nobody asked for, or not any more.
+    ``nodes`` are addresses that came along: (node id, host, port). ``received`` counts the bytes of all records,
+    ``answered`` has the slots of the partitions that it speaks of, and ``unknown`` counts those that nobody asked for.
     """
 
     correlation_id: int
@@ -51,6 +51,7 @@ class Fetched:
     session_id: int
     received: int
     unknown: int
+    answered: tuple[int, ...]
     nodes: tuple[tuple[int, str, int], ...]
 
 
@@ -68,6 +69,7 @@ cdef class ResponseWalk:
         self.buffer = buffer
         self.phase = FRAME
         self.nodes = []
+        self.answered = []
 
     cdef void begin(self, planned, int32_t correlation, int64_t size) noexcept:
         """A frame has begun, of which ``size`` bytes follow its correlation id."""
@@ -80,6 +82,7 @@ cdef class ResponseWalk:
         self.throttle = self.error = self.session_id = 0
         self.received = self.unknown = 0
         self.nodes = []
+        self.answered = []
         self.topics_left = -1
         self.phase = TOPIC
 
@@ -103,7 +106,8 @@ cdef class ResponseWalk:
             return None
         self.phase = FRAME
         return Fetched(
-            self.correlation, self.throttle, self.error, self.session_id, self.received, self.unknown, tuple(self.nodes)
+            self.correlation, self.throttle, self.error, self.session_id, self.received, self.unknown,
+            tuple(self.answered), tuple(self.nodes),
         )
 
     cdef bint piece(self) except -1:
@@ -251,8 +255,8 @@ cdef class ResponseWalk:
                 slot.leader = slot.leader_epoch = -1
                 slot.diverging_offset = -1
                 slot.received = size if size > 0 else 0
-                self.slots.touch(slot, self.slot_index)
-        if self.slot_index < 0:
+                self.answered.append(self.slot_index)
+        else:
             self.unknown += 1
         aborted.sort()
         self.aborted = aborted

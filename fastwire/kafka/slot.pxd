@@ -21,7 +21,6 @@ cdef struct Slot:                # what the scanner knows of one partition
     int64_t diverging_offset     # where our log and the leader's part, -1 = nowhere
     int64_t largest              # bytes of the largest recent batch
     int64_t received             # bytes of records in the last answer
-    bint dirty
     uint64_t chunk               # the chunk that holds this slot's open span
     int64_t span
 
@@ -30,4 +29,3 @@ cdef class SlotTable(LogTable):
     cdef Slot* slots
     cdef int64_t capacity
     cdef Slot* get(self, int64_t index) except NULL
-    cdef int touch(self, Slot* s, int64_t index) except -1

@@ -1,7 +1,7 @@
 """Partition slots: per partition, what has been read, and what the last answer said of it.
 
 A C array by slot number, which is the log index: the scanner reads and writes it for every batch, and Python looks at
-the slots that were touched when an answer is through.
+those that an answer speaks of when it is through.
 """
 
 cimport cython
@@ -48,12 +48,6 @@ cdef class SlotTable(LogTable):
         if index < 0 or index >= self.capacity or not self.slots[index].known:
             raise KeyError(f"no partition {index}")
         return &self.slots[index]
-
-    cdef int touch(self, Slot* s, int64_t index) except -1:
-        if not s.dirty:
-            s.dirty = True
-            self.dirty.append(index)
-        return 0
 
     def add(self, log):
         """Register a partition and return its index; it is not read before ``attach``."""
@@ -113,11 +107,3 @@ cdef class SlotTable(LogTable):
     def largest_batch(self, int64_t index):
         """Bytes of the largest recent batch, decompressed."""
         return self.get(index).largest
-
-    def take_dirty(self):
-        """Partitions that an answer has spoken of since the last call."""
-        dirty = self.dirty
-        self.dirty = []
-        for index in dirty:
-            self.slots[<int64_t>index].dirty = False
-        return dirty

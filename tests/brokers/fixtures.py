@@ -10,11 +10,12 @@ from typing import TypeVar
 import pytest
 
 from tests.brokers.kafka import GuardedKafka, KafkaBroker
+from tests.brokers.kafka_zookeeper import OldKafka
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.process import JavaBroker
 from tests.brokers.pulsar import PulsarBroker
 
-__all__ = ["fresh_name", "guarded_kafka", "guarded_pulsar", "plain_kafka", "plain_pulsar"]
+__all__ = ["fresh_name", "guarded_kafka", "guarded_pulsar", "old_kafka", "plain_kafka", "plain_pulsar"]
 
 B = TypeVar("B", bound=JavaBroker)
 
@@ -49,6 +50,12 @@ def _kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBr
 @pytest.fixture(scope="session")
 def _guarded_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     yield from _running(GuardedKafka(tmp_path_factory.mktemp("kafka-guarded")))
+
+
+@pytest.fixture(scope="module")
+def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafka]:
+    """A Kafka broker that stores old message formats: for one module alone, and so not for the whole session."""
+    yield from _running(OldKafka(tmp_path_factory.mktemp("kafka-old")))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.question import EARLIEST, LATEST
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
+from fastwire.kafka.session import ENDED
 from fastwire.kafka.slot import SlotTable, Told
 from fastwire.position import Coverage, Position, format_position
 from fastwire.wire.pool import Pool
@@ -63,7 +64,6 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         self._coverage = Coverage()  # as we know it
         self._beginnings = Beginnings(settings, self.cluster)
         self._leaders = Leaders(self, self.cluster, settings.topics, self._beginnings, self._tasks)
-        self._touched: set[int] = set()  # partitions that unfinished answers speak of
         self._group = group_of(self, settings, self.cluster) if grouped else Alone(self)
         self._heads: dict[int, Position] = {}
         self._found_heads = asyncio.Event()
@@ -209,14 +209,14 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         """A Fetch answer is through."""
         if self._closing:
             return
-        link.fetcher.done(fetched.correlation_id)
-        touched, self._touched = self._touched.union(self.slots.take_dirty()), set()
-        for index in touched:
+        link.fetcher.done(fetched)
+        if fetched.error and fetched.error not in ENDED:
+            link.abort(str(BrokerError(fetched.error, f"Fetch from {link}")))
+            return
+        for index in fetched.answered:
             partition = self.partitions[index]
             if partition.granted and partition.link is link:
                 self._told(partition, self.slots.told(index), fetched)
-            elif partition.granted and partition.link is not None:
-                self._touched.add(index)  # by an answer that is not through
         if not self.holding:
             link.pump()
 

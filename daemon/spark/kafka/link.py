@@ -73,7 +73,7 @@ class Link(BlockingLink[Connection, Event, Body]):
             case ChunkReady(chunk):
                 self.chunks.append(chunk)
             case FetchDone(fetched):
-                self.fetcher.done(fetched.correlation_id)
+                self.fetcher.done(fetched)
                 self.answers += 1
             case Reply(correlation_id, body):
                 self._replied(correlation_id, body)
