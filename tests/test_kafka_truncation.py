@@ -107,9 +107,11 @@ def test_whatever_a_cluster_loses(tmp_path: Path, seed: int) -> None:
             found = [ends.get(str(partition)) for partition in range(PARTITIONS)]
             return [at and at.a for at in found] == broker.ends("t")
 
-        await until(lambda: landed() or running.done(), "everything landed", lambda: pipeline.status())
-        pipeline.drain("test")
-        await running
+        try:
+            await until(lambda: landed() or running.done(), "everything landed", lambda: pipeline.status())
+        finally:
+            pipeline.drain("test")
+            await running
         assert broker.violations == []
         await broker.stop()
 

@@ -487,6 +487,25 @@ def test_reading_goes_on_behind_a_break(release: str) -> None:
     run(main)
 
 
+def test_a_break_behind_a_break_before_anything_was_read() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker, on_truncation="continue") as pipe:
+            broker.append("t", batches(0, 10))
+            await pipe.got(100)
+            pipe.commit()
+            broker.truncate("t", 80)
+            await until(lambda: len(pipe.source.logs) == 2, "another log", lambda: pipe.told)
+            await until(lambda: pipe.source.partitions[1].granted, "that it is read")
+            broker.truncate("t", 60)
+            broker.append("t", batches(50, 10))
+            await until(lambda: pipe.values["t", "0", b"59:9"] == 1, "the last record", lambda: pipe.told)
+            assert [one.incarnation.partition("+")[2] for one in pipe.source.logs] == ["", "1", "2"]
+            await pipe.drained()
+            assert landed(pipe, 0) == values(*range(10), *range(50, 60))
+
+    run(main)
+
+
 def test_another_one_has_gone_on_behind_a_break() -> None:
     async def main() -> None:
         async with serving() as broker, reading(broker) as pipe:

@@ -29,26 +29,29 @@ class Beginnings:
         if coverage.start(partition.log) is None:
             return await self._first(partition, assignment)
         at = partition.position(coverage)
-        if partition.end < at.a:
-            await self._check_end(partition, at)
         end = await self.parting(partition, at)
         if end is not None:
             raise partition.broken(at, end)
+        if partition.end < at.a:
+            await self._check_end(partition, at)
         return partition.gap(at)
 
     async def _check_end(self, partition: Partition, at: Position) -> None:
         """Look again: others may have landed more meanwhile, and an open transaction hides what is stored."""
         stored = await self.stored(partition)
         if stored < at.a:
-            raise partition.broken(at, stored)
+            raise partition.broken(at, Position(stored, -1))
 
     async def stored(self, partition: Partition) -> int:
         """Where the leader's log ends, whoever may read that far."""
         found = await self._cluster.list_offsets({partition.place: LATEST}, read_committed=False)
         return found[partition.place][0]
 
-    async def parting(self, partition: Partition, at: Position) -> int | None:
-        """Ask the leader where its log parts from one that was read up to ``at``; None: nowhere (kafka 13.3)."""
+    async def parting(self, partition: Partition, at: Position) -> Position | None:
+        """Ask the leader where its log parts from one that was read up to ``at``; None: nowhere (kafka 13.3).
+
+        The epoch is the last one that both have: by it a later break is found before anything more was read.
+        """
         if at.b < 0:
             return None
         found = await self._cluster.epoch_end(partition.place, at.b)
@@ -56,7 +59,7 @@ class Beginnings:
             return None
         epoch, end = found
         if 0 <= end < at.a:
-            return end
+            return Position(end, epoch)
         if epoch != at.b:
             # All of that epoch was compacted away before this leader had it; or it was elected twice without being in
             # sync, and what it holds instead can be told from that by nobody.
@@ -71,7 +74,7 @@ class Beginnings:
     async def _first(self, partition: Partition, assignment: Assignment) -> First | None:
         began = assignment.cursor
         if partition.resumes_at is not None:
-            began = Position(partition.resumes_at, -1)
+            began = partition.resumes_at
         elif began is None:
             began = Position(await self._start_offset(partition), -1)
         else:
@@ -79,8 +82,7 @@ class Beginnings:
         if partition.assignment is not assignment:
             return None
         partition.began = began
-        progress = assignment.progress and partition.resumes_at is None
-        return First(partition.index, Span(partition.log, began, began, 0), progress)
+        return First(partition.index, Span(partition.log, began, began, 0), assignment.progress)
 
     async def _start_offset(self, partition: Partition) -> int:
         """Where a log begins for us that neither Coverage nor the group knows."""

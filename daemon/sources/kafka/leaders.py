@@ -136,7 +136,7 @@ class Leaders:
         if not partition.granted or partition.session != session:
             return
         if end is not None:
-            self._reader.part(partition, end)
+            self._reader.part(partition, end.a)
             return
         partition.checked_epoch = max(epoch, partition.checked_epoch)
         partition.link = link

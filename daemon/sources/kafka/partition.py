@@ -12,10 +12,10 @@ __all__ = ["LogBroken", "Partition", "Stage"]
 
 
 class LogBroken(LogStopped):
-    """The cluster has lost some of what has landed; its log has other records from ``offset`` on, if any."""
+    """The cluster has lost some of what has landed; its log has other records from ``position`` on, if any."""
 
-    def __init__(self, message: str, offset: int) -> None:
-        self.offset = offset
+    def __init__(self, message: str, position: Position) -> None:
+        self.position = position
         super().__init__(message)
 
 
@@ -46,7 +46,7 @@ class Partition:
     log_start: int = -1
     end: int = -1  # of the log, as it was last asked for
     committed: Position | None = None  # what the group has
-    resumes_at: int | None = None  # behind a break
+    resumes_at: Position | None = None  # behind a break
     began: Position | None = None
     link: Link | None = None  # by which it is read
     checked_epoch: int = -1  # of the leader that has confirmed our position
@@ -67,7 +67,9 @@ class Partition:
         """Make the assignment that is in force from here on."""
         self.stage = Stage.ASSIGNED
         self.granted = False
-        self.assignment = Assignment(self.index, self.log, self.head, self.committed, self.committed is not None)
+        # What was committed before a break is no progress in the log behind it.
+        progress = self.committed is not None and self.resumes_at is None
+        self.assignment = Assignment(self.index, self.log, self.head, self.committed, progress)
         return self.assignment
 
     def gap(self, at: Position) -> First | None:
@@ -77,11 +79,11 @@ class Partition:
         gap = Gap(Position(self.log_start, -1), "the log begins here: what lay before was deleted by retention")
         return First(self.index, Span(self.log, at, at, 0, gap))
 
-    def broken(self, at: Position, end: int) -> LogBroken:
+    def broken(self, at: Position, end: Position) -> LogBroken:
         """What is to be raised where the leader's log ends, or parts from ours, before what has landed."""
         return LogBroken(
-            f"{self.log}: {format_position('kafka', at)} has landed, but the leader's log ends at {end}: records were "
-            "lost by an unclean election, or the log was truncated",
+            f"{self.log}: {format_position('kafka', at)} has landed, but the leader's log ends at {end.a}: records "
+            "were lost by an unclean election, or the log was truncated",
             end,
         )
 

@@ -325,7 +325,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         """``new`` goes on for ``old`` behind a break: same place, same owner, another log."""
         self.give_up([old], "the log goes on behind a break")
         old.stage = Stage.REPLACED
-        if self._heads.pop(old.index, None) is not None and new.resumes_at is not None and old.end > new.resumes_at:
+        if self._heads.pop(old.index, None) is not None and new.resumes_at is not None and old.end > new.resumes_at.a:
             self._heads[new.index] = Position(old.end, -1)
         self.assign([new])
 
@@ -376,8 +376,8 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             return await self._beginnings.resolve(partition, assignment, coverage)
         except LogBroken as exc:
             if self.settings.on_truncation == "continue":
-                log.error("reading goes on behind a break", error=str(exc), offset=exc.offset)
-                self._replace(partition, self._topics.go_on(partition, exc.offset))
+                log.error("reading goes on behind a break", error=str(exc), offset=exc.position.a)
+                self._replace(partition, self._topics.go_on(partition, exc.position))
             else:
                 self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
         except LogStopped as exc:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.metadata import NO_ID, topic_id_text
 from fastwire.kafka.slot import SlotTable
-from fastwire.position import Coverage, Log
+from fastwire.position import Coverage, Log, Position
 
 from ...kafka.cluster import Cluster
 from ..base import SourceFailed
@@ -73,10 +73,10 @@ class Topics:
         log = _newest(partition.log, coverage)
         return partition if log == partition.log else self._add(log, partition.topic_id, late=True)
 
-    def go_on(self, partition: Partition, offset: int) -> Partition:
-        """Go on behind a break, as another log that begins at ``offset``."""
+    def go_on(self, partition: Partition, position: Position) -> Partition:
+        """Go on behind a break, as another log that begins at ``position``."""
         made = self._add(_behind_break(partition.log), partition.topic_id, late=True)
-        made.resumes_at = offset
+        made.resumes_at = position
         return made
 
     def _log(self, name: str, number: int, topic_id: bytes, coverage: Coverage) -> Log:
