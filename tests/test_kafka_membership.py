@@ -166,6 +166,17 @@ def test_sync_is_broken_off_by_another_round() -> None:
     asked(member, Key.JOIN_GROUP)
 
 
+def test_what_a_former_life_was_assigned_is_not_taken() -> None:
+    member = Classic(settings(instance="i"))
+    assert join(member, 1) == []
+    asked(member, Key.SYNC_GROUP)
+    assert answer(member, assignment=encode_assignment([("t", 0), ("former", 0)])) == []
+    assert member.owned == frozenset() and not member.may_commit
+    again = member.next(0.0)
+    assert isinstance(again, float) and again > 0
+    assert asked(member, Key.JOIN_GROUP, again)["member_id"] == "me"
+
+
 def test_only_those_leave_who_do_not_come_back() -> None:
     leave = joined(0).leave()
     assert leave is not None and leave.key == Key.LEAVE_GROUP

@@ -313,6 +313,10 @@ class Classic(Membership[Place]):
         if code:
             return self._expelled(code, "SyncGroup", now)
         assigned = decode_assignment(body["assignment"])
+        if not {topic for topic, _ in assigned} <= set(self.settings.topics):
+            # What the coordinator has kept of a static member's former life, when that read other topics.
+            self._joined, self._not_before = False, now + AGAIN_S
+            return []
         self._beat(now)
         self._synced = True
         self._before, self._before_in = assigned, self.generation
