@@ -10,6 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,7 +19,17 @@ from tests.brokers.maven import cached_jars, java_executable
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker, ends_with_parent
 
-__all__ = ["LOGIN_S", "PASSWORD", "PLAIN_USER", "USER", "VERSION", "GuardedKafka", "KafkaBroker", "unsecured_token"]
+__all__ = [
+    "LOGIN_S",
+    "PASSWORD",
+    "PLAIN_USER",
+    "POM",
+    "USER",
+    "VERSION",
+    "GuardedKafka",
+    "KafkaBroker",
+    "unsecured_token",
+]
 
 VERSION = "4.1.0"
 LOG4J_VERSION = "2.24.3"
@@ -144,6 +155,26 @@ class KafkaBroker(JavaBroker):
         asked = [ConsumerGroupTopicPartitions(group)]
         found = admin.list_consumer_group_offsets(asked)[group].result(30)
         return {(one.topic, one.partition): one.offset for one in found.topic_partitions}
+
+    def stored(self, topic: str, partition: int) -> list[bytes]:
+        """The batches (or old message sets) of a partition's first segment, as they stand on the disk."""
+        (segment, *_) = sorted((self.folder / "data" / f"{topic}-{partition}").glob("*.log"))
+        data, at, found = segment.read_bytes(), 0, []
+        while at < len(data):
+            end = at + 12 + int.from_bytes(data[at + 8 : at + 12])
+            found.append(data[at:end])
+            at = end
+        return found
+
+    def set_group(self, group: str, **settings: str) -> None:
+        """Settings of a group of the newer protocol, with _ for dots."""
+        said = [
+            ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in settings.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=said)
+        admin = self.admin
+        admin.incremental_alter_configs([resource])[resource].result(30)
 
     def healthy(self) -> bool:
         try:

@@ -106,12 +106,7 @@ class OldKafka(KafkaBroker):
 
     def magics(self, topic: str, partition: int) -> set[int]:
         """The versions of everything in the first segment of a partition, as it stands on the disk."""
-        (segment, *_) = sorted((self.folder / "data" / f"{topic}-{partition}").glob("*.log"))
-        data, at, found = segment.read_bytes(), 0, set()
-        while at < len(data):
-            found.add(data[at + 16])
-            at += 12 + int.from_bytes(data[at + 8 : at + 12])
-        return found
+        return {batch[16] for batch in self.stored(topic, partition)}
 
     def command(self) -> list[str]:
         address = f"PLAINTEXT://127.0.0.1:{self.port}"

@@ -1,0 +1,48 @@
+"""Kafka's own command-line tools: the Java client as its makers drive it."""
+
+import subprocess
+from pathlib import Path
+
+from tests.brokers.kafka import POM, VERSION
+from tests.brokers.maven import cached_jars, java_executable
+from tests.brokers.process import ends_with_parent
+
+__all__ = ["kafka_tool", "tool_jars"]
+
+TOOL_LIMIT = 120.0  # seconds; 3 on a quiet machine
+
+# All that the tools need besides comes with the broker.
+TOOLS_POM = f"""<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>fastwire.tests</groupId>
+  <artifactId>kafka-tools</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def tool_jars() -> list[Path]:
+    """The folders with all that a tool needs; BrokerUnavailableError where they cannot be had."""
+    return [cached_jars(f"kafka-{VERSION}", POM), cached_jars(f"kafka-tools-{VERSION}", TOOLS_POM)]
+
+
+def kafka_tool(name: str, *arguments: str, lines: str = "") -> None:
+    """Run a tool of ``org.apache.kafka.tools`` to its end, with ``lines`` at its input; fails with what it has said."""
+    java = [java_executable(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [*java, "-cp", ":".join(f"{one}/*" for one in tool_jars()), f"org.apache.kafka.tools.{name}", *arguments]
+    done = subprocess.run(
+        [*ends_with_parent(), *command],
+        input=lines.encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TOOL_LIMIT,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-4000:]
