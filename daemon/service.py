@@ -41,6 +41,8 @@ __all__ = ["Service", "run_service"]
 SWITCH_INTERVAL_S = 0.0005
 TRIM_INTERVAL_S = 30.0
 PROGRESS_INTERVAL_S = 0.25
+START_LOOK_S = 0.01
+RELEASE_INTERVAL_S = 5.0  # a millisecond of faults, when memory is scarce
 # A sink's call may take long (a slow disk) but not for ever; waits with a known reason do not count.
 HUNG_AFTER_S = 120.0
 ABORT_GRACE_S = 5.0
@@ -120,7 +122,7 @@ class Service:
         self._exit_code = 0
         self._signals = 0
         self._reloading: asyncio.Task[None] | None = None
-        self._pages_released_at = -TRIM_INTERVAL_S
+        self._pages_released_at = -RELEASE_INTERVAL_S
         self._budget.watch(self._on_level)
 
     def _on_level(self, level: Level) -> None:
@@ -132,7 +134,7 @@ class Service:
     def _release_pages(self) -> None:
         """What the start has read of the libraries goes back: once it is over, and again when memory is scarce."""
         now = asyncio.get_running_loop().time()
-        if now - self._pages_released_at >= TRIM_INTERVAL_S:
+        if now - self._pages_released_at >= RELEASE_INTERVAL_S:
             self._pages_released_at = now
             release_library_pages()
 
@@ -169,6 +171,7 @@ class Service:
         self._budget.start()
         clock = asyncio.create_task(self._clock())
         progress = asyncio.create_task(self._show_progress())
+        start = asyncio.create_task(self._await_start())
         try:
             for name in self._wanted(self._config):
                 self._start(name, self._config.pipelines[name])
@@ -184,7 +187,8 @@ class Service:
             self._notifier.stopping()
             clock.cancel()
             progress.cancel()
-            await asyncio.gather(clock, progress, return_exceptions=True)
+            start.cancel()
+            await asyncio.gather(clock, progress, start, return_exceptions=True)
             self._budget.stop()
             if http is not None:
                 await http.stop()
@@ -337,16 +341,20 @@ class Service:
         )
         return f"{rows} rows committed; {states}" if states else "no pipeline is running"
 
+    async def _await_start(self) -> None:
+        """Let go of what the start has read as soon as it is over: the first records fill a small budget in no time."""
+        pause = START_LOOK_S
+        while not self.ready():
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.1, PROGRESS_INTERVAL_S)
+        self._release_pages()
+
     async def _show_progress(self) -> None:
         # Lines of a stdout sink and a line that renews itself do not get on on one terminal.
         printing = any(config.sink.type == "stdout" for config in self._config.pipelines.values())
         progress = Progress(None if printing and sys.stdout.isatty() else console())
-        starting = True
         try:
             while True:
-                if starting and self.ready():
-                    starting = False
-                    self._release_pages()
                 progress.show(self._facts())
                 for name, running in self._running.items():
                     running.tell(name, self._metrics)

@@ -242,8 +242,12 @@ class Bed:
                 await asyncio.sleep(0.001)
 
     async def give(self, entries: int = 1) -> bool:
+        def written() -> int:
+            return sum(note.startswith("write") for note in self.notes)
+
+        before = written()
         room = self.pipeline.on_chunk(self.chunks.next(entries))
-        await self.until(lambda: not self.pipeline._chunks)
+        await self.until(lambda: written() > before)
         await asyncio.sleep(0.01)
         return room
 

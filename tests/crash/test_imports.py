@@ -44,7 +44,6 @@ NEEDLESS = {
     "fastwire_daemon.pulsar.intake": "the client for people",
     "fastwire_daemon.pulsar.producer": "writing",
     "fastwire_daemon.spark": "jobs on Spark",
-    "numpy": "converting columns",
     "pandas": "converting columns",
     "pyarrow.compute": "folders by day or hour; 8 MiB, and as long as the rest of pyarrow",
     "pyarrow.dataset": "reading",
