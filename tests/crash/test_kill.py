@@ -53,7 +53,7 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
     return killed
 
 
-@pytest.mark.parametrize("kind", ["failover", "static", *seldom("shared", "none", "consumer")])
+@pytest.mark.parametrize("kind", ["failover", "shared", "static", *seldom("none", "consumer")])
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
     with Watch(scene.path, tmp_path / "seen.json") as watch:
