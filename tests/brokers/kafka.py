@@ -15,7 +15,7 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewTopic
 
 from tests.brokers.certs import Certificates, make_certificates
-from tests.brokers.maven import cached_jars, java_executable
+from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker, ends_with_parent
 
@@ -39,14 +39,9 @@ PLAIN_USER = "alice"  # of PLAIN, whose users are keys in a file
 PASSWORD = "a pass: word"
 LOGIN_S = 3  # how long a login lasts on the listener that says so
 
-POM = f"""<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fastwire.tests</groupId>
-  <artifactId>kafka-broker</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
+POM = pom(
+    "kafka-broker",
+    f"""\
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
     </dependency>
@@ -61,9 +56,8 @@ POM = f"""<?xml version="1.0" encoding="UTF-8"?>
       <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-1.2-api</artifactId>
       <version>{LOG4J_VERSION}</version>
     </dependency>
-  </dependencies>
-</project>
-"""
+""",
+)
 
 LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="WARN">

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from tests.brokers.kafka import POM, VERSION
-from tests.brokers.maven import cached_jars, java_executable
+from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.process import ends_with_parent
 
 __all__ = ["kafka_tool", "tool_jars"]
@@ -12,21 +12,15 @@ __all__ = ["kafka_tool", "tool_jars"]
 TOOL_LIMIT = 120.0  # seconds; 3 on a quiet machine
 
 # All that the tools need besides comes with the broker.
-TOOLS_POM = f"""<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fastwire.tests</groupId>
-  <artifactId>kafka-tools</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
+TOOLS_POM = pom(
+    "kafka-tools",
+    f"""\
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{VERSION}</version>
       <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
     </dependency>
-  </dependencies>
-</project>
-"""
+""",
+)
 
 
 def tool_jars() -> list[Path]:

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 from tests.brokers.kafka import KafkaBroker
-from tests.brokers.maven import cached_jars, java_executable
+from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 
@@ -12,23 +12,17 @@ __all__ = ["VERSION", "OldKafka"]
 
 VERSION = "3.9.1"
 
-POM = f"""<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fastwire.tests</groupId>
-  <artifactId>kafka-broker</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
+POM = pom(
+    "kafka-broker",
+    f"""\
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId><version>1.7.36</version>
     </dependency>
-  </dependencies>
-</project>
-"""
+""",
+)
 
 LOG4J = """log4j.rootLogger=WARN, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["BrokerUnavailableError", "cached_jars", "java_executable"]
+__all__ = ["BrokerUnavailableError", "cached_jars", "java_executable", "pom"]
 
 # Called by its full name: a bare `dependency:copy-dependencies` would first ask the registry which version is newest.
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -33,6 +33,21 @@ def cache_folder() -> Path:
     """Where jars are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "fastwire" / "brokers"
+
+
+def pom(name: str, dependencies: str, managed: str = "") -> str:
+    """What Maven is to fetch: ``dependencies`` as elements; ``managed`` is the element that may give their versions."""
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>fastwire.tests</groupId>
+  <artifactId>{name}</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+{managed}  <dependencies>
+{dependencies}  </dependencies>
+</project>
+"""
 
 
 def cached_jars(name: str, pom: str) -> Path:

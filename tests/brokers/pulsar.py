@@ -21,7 +21,7 @@ from types import FrameType
 
 from tests.brokers.admin import PulsarAdmin
 from tests.brokers.certs import Certificates, make_certificates, make_token
-from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable
+from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 
@@ -29,18 +29,9 @@ __all__ = ["CERTIFICATE_ROLE", "PASSWORD", "USER", "VERSION", "PulsarBroker"]
 
 VERSION = "4.0.7"
 
-POM = f"""<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fastwire.tests</groupId>
-  <artifactId>pulsar-standalone</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencyManagement><dependencies><dependency>
-    <groupId>org.apache.pulsar</groupId><artifactId>pulsar</artifactId><version>{VERSION}</version>
-    <type>pom</type><scope>import</scope>
-  </dependency></dependencies></dependencyManagement>
-  <dependencies>
+POM = pom(
+    "pulsar-standalone",
+    f"""\
     <dependency>
       <groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{VERSION}</version>
     </dependency>
@@ -55,9 +46,14 @@ POM = f"""<?xml version="1.0" encoding="UTF-8"?>
     <!-- Without versions: the BOM pins the ones that the broker was compiled with. -->
     <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId></dependency>
     <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j2-impl</artifactId></dependency>
-  </dependencies>
-</project>
-"""
+""",
+    managed=f"""\
+  <dependencyManagement><dependencies><dependency>
+    <groupId>org.apache.pulsar</groupId><artifactId>pulsar</artifactId><version>{VERSION}</version>
+    <type>pom</type><scope>import</scope>
+  </dependency></dependencies></dependencyManagement>
+""",
+)
 
 LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="WARN">
