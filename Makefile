@@ -12,18 +12,21 @@ STUBBED := $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).pyi),$(name)))
 STUBBED_MODULES := $(patsubst daemon.%,fastwire_daemon.%,$(subst /,.,$(STUBBED)))
 PROTOS := $(shell cd proto && find . -name '*.proto')
 CODEC_TESTS := $(wildcard tests/test_wire_*.py tests/test_columns_*.py tests/test_pulsar_*.py) \
-	$(foreach name,scan message payload,$(wildcard tests/test_kafka_$(name).py))
+	$(foreach name,scan message payload records,$(wildcard tests/test_kafka_$(name).py))
 
 # Stamps: a second call finds its work done.
 MADE := $(VENV)/.made
 INSTALLED := $(VENV)/.installed
 BUILT := $(VENV)/.built
 SPARK := $(VENV)/.spark
+PEERS := $(VENV)/.peers
 PROTOC := build/protoc/.made
 
-# Most tests that take long wait for a broker: more of them at once than there are cores. WORKERS=0: one after the other.
+# Most tests that take long wait: for a broker, and unit tests for a delay to pass. So there are more of them at once
+# than there are cores, and more of those that need no broker. WORKERS=0: one after the other.
 WORKERS ?= 3
-PYTEST := $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder
+check: WORKERS = 5
+PYTEST = $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -81,6 +84,11 @@ $(SPARK): $(INSTALLED)
 	fi
 	touch $@
 
+# Who is measured beside us, and is no witness in tests.
+$(PEERS): $(INSTALLED)
+	$(PY) -m pip install -q --no-build-isolation -e '.[dev,bench]'
+	touch $@
+
 build: $(BUILT)
 
 demo: $(BUILT)
@@ -107,10 +115,10 @@ test: lint $(PROTOC) $(SPARK)
 
 # Fuzzing in the build with the sanitizers; what it finds is written to the corpus here.
 soak: $(BUILT) $(SPARK) asan-build
-	$(BIN)/pytest -m soak --ignore tests/fuzz
+	$(PYTEST) -m soak --ignore tests/fuzz
 	$(IN_ASAN) FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(ASAN_PYTEST) -m soak tests/fuzz
 
-bench: $(BUILT) $(SPARK)
+bench: $(BUILT) $(SPARK) $(PEERS)
 	$(PY) -m bench
 
 # A copy of the tree, so that the modules in place stay what they are. The report of a sanitizer goes to the standard

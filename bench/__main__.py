@@ -60,7 +60,9 @@ def main() -> None:
     parser.add_argument("benches", nargs="*", metavar="BENCH", help=", ".join(BENCHES))
     parser.add_argument("--all", action="store_true", help="every size, batch and codec")
     parser.add_argument("--json", action="store_true", help="no tables")
-    parser.add_argument("--save", metavar="NAME", help="keep the lines in bench/results/NAME.json")
+    parser.add_argument(
+        "--save", metavar="NAME", help="keep the lines in bench/results/NAME.json; readme: the README's"
+    )
     args = parser.parse_args()
     if unknown := set(args.benches) - set(BENCHES):
         parser.error(f"no such bench: {', '.join(sorted(unknown))}")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEERS = (
     "pulsar-client",
     "confluent-kafka",
+    "aiokafka",
     "pyarrow",
     "uvloop",
     "cython",
@@ -144,8 +145,15 @@ def machine() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),  # of others, before we begin
         "kernel": platform.release(),
         "python": platform.python_version(),
-        **{name: version(name) for name in PEERS},
+        **{name: _version(name) for name in PEERS},
     }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from .child import ROOT, Case, show
-from .scan_decode import stream
+from .scan_decode import STREAMS
 
-CASES = (Case(100, 1000, "none"), Case(100, 1, "none"), Case(100, 1000, "lz4"))
+CASES = (
+    ("pulsar", Case(100, 1000, "none")),
+    ("pulsar", Case(100, 1, "none")),
+    ("pulsar", Case(100, 1000, "lz4")),
+    ("kafka", Case(100, 1000, "none")),
+)
 BASELINE = Path(__file__).parent / "results" / "instructions.json"
 TOLERANCE = 0.03
 FEW, MANY = 4, 12  # rounds: the difference leaves out what is done once
 
 
-def count(data: bytes, rounds: int) -> int:
+def count(system: str, data: bytes, rounds: int) -> int:
     """Instructions inside ``Scanner.scan`` for so many rounds over these frames."""
     with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
         frames = Path(folder, "frames")
@@ -35,7 +40,7 @@ def count(data: bytes, rounds: int) -> int:
             "--tool=callgrind",
             "--toggle-collect=*Scanner_*scan*",
             f"--callgrind-out-file={folder}/out",
-            *(sys.executable, "-m", "bench.scan_rounds", str(frames), str(rounds)),
+            *(sys.executable, "-m", "bench.scan_rounds", system, str(frames), str(rounds)),
         ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     found = re.search(r"Collected : (\d+)", done.stderr)
@@ -44,11 +49,11 @@ def count(data: bytes, rounds: int) -> int:
     return int(found[1])
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(system: str, case: Case) -> dict[str, Any]:
     """Instructions a message, without what is done once."""
-    data, _, messages = stream(case)
-    each = (count(data, MANY) - count(data, FEW)) / messages / (MANY - FEW)
-    return {"bench": "instructions", **case.fields(), "instructions_per_message": round(each, 1)}
+    data, entries = STREAMS[system](case)
+    each = (count(system, data, MANY) - count(system, data, FEW)) / (entries * case.batch) / (MANY - FEW)
+    return {"bench": "instructions", "system": system, **case.fields(), "instructions_per_message": round(each, 1)}
 
 
 def compiler() -> str:
@@ -69,7 +74,7 @@ def check(rows: list[dict[str, Any]]) -> int:
         return 0
     kept = json.loads(BASELINE.read_text(encoding="utf-8"))
     changed = [
-        f"{Case(row['size'], row['batch'], row['codec'])}: {row['instructions_per_message']}, was {was}"
+        f"{row['system']} {Case(row['size'], row['batch'], row['codec'])}: {row['instructions_per_message']}, was {was}"
         for row, was in zip(rows, kept["instructions_per_message"], strict=True)
         if abs(row["instructions_per_message"] - was) > was * TOLERANCE
     ]
@@ -82,7 +87,7 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("valgrind is not installed: apt-get install valgrind")
         return 0
-    rows = [measure(case) for case in CASES]
+    rows = [measure(system, case) for system, case in CASES]
     show(rows)
     if "--save" in sys.argv:
         counts = [row["instructions_per_message"] for row in rows]

@@ -233,6 +233,9 @@ class Connection:
             self.subscribe(command.subscribe)
         elif kind == Command.GET_LAST_MESSAGE_ID:
             self.last_id(command.getLastMessageId)
+        elif kind == Command.CONSUMER_STATS:
+            stats = pb.CommandConsumerStatsResponse(request_id=command.consumerStats.request_id)
+            self.send(Command.CONSUMER_STATS_RESPONSE, consumerStatsResponse=stats)
         elif kind == Command.CLOSE_CONSUMER:
             self.consumers.pop(command.close_consumer.consumer_id, None)
             self.succeed(command.close_consumer.request_id)

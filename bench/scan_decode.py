@@ -10,23 +10,22 @@ import sys
 import time
 from typing import Any
 
-from fastwire.position import Log
+from fastwire.kafka import payload as kafka_payload
+from fastwire.kafka.connection import Key
+from fastwire.kafka.message import encode_response
 from fastwire.pulsar.payload import Compression, Record, encode_block_entry, encode_single_entry, encode_values
-from fastwire.pulsar.scan import Scanner, Stop
-from fastwire.pulsar.slot import SlotTable
-from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 
 from .child import Case, cases, show
 from .message import Messages
+from .scan_rounds import CONSUMER, CORRELATION, FETCH_VERSION, SYSTEMS, TOPIC
 
-CONSUMER = 1
 TIME = 1_700_000_000_000
 BYTES = 1 << 20
 
 
-def stream(case: Case) -> tuple[bytes, int, int]:
-    """About a MiB of frames; with the number of entries and of messages."""
+def pulsar_stream(case: Case) -> tuple[bytes, int]:
+    """About a MiB of frames; with the number of entries."""
     messages, header, codec = Messages(case.size), MessageHeader(CONSUMER, 0), Compression[case.codec.upper()]
     frames: list[bytes] = []
     entries = size = 0
@@ -51,76 +50,74 @@ def stream(case: Case) -> tuple[bytes, int, int]:
         frames.append(header.encode((7, entries), len(entry.body)) + entry.body)
         entries += 1
         size += len(frames[-1])
-    return b"".join(frames), entries, entries * case.batch
+    return b"".join(frames), entries
 
 
-class Bench:
-    """A scanner and what it is given over and over."""
+def kafka_stream(case: Case) -> tuple[bytes, int]:
+    """A Fetch response of about a MiB; with the number of batches."""
+    messages, codec = Messages(case.size), kafka_payload.Compression[case.codec.upper()]
+    batches: list[bytes] = []
+    size = 0
+    while size < BYTES:
+        first = len(batches) * case.batch
+        numbers = range(first, first + case.batch)
+        block = kafka_payload.encode_values(
+            [messages.value(number) for number in numbers], [messages.key(number) for number in numbers]
+        )
+        batches.append(
+            kafka_payload.encode_block_batch(
+                block, case.batch, base_timestamp=TIME, base_offset=first, compression=codec
+            )
+        )
+        size += len(batches[-1])
+    told = {"partition_index": 0, "high_watermark": 1 << 40, "last_stable_offset": 1 << 40, "log_start_offset": 0}
+    body = {"responses": [{"topic": TOPIC, "partitions": [{**told, "records": b"".join(batches)}]}]}
+    return encode_response(Key.FETCH, FETCH_VERSION, CORRELATION, body), len(batches)
 
-    def __init__(self, case: Case) -> None:
-        self.data, self.entries, self.messages = stream(case)
-        self.slots = SlotTable([Log("pulsar", "bench", "persistent://public/default/bench", "0")])
-        self.slots.add(CONSUMER, 0, ordered=True)
-        self.slots.attach(CONSUMER, 1)
-        self.pool = Pool(1 << 30)
-        self.scanner = Scanner(self.slots, self.pool, 1, buffer_bytes=2 << 20)
 
-    def fill(self) -> None:
-        """What a socket would do."""
-        view = self.scanner.get_buffer()
-        view[: len(self.data)] = self.data
-        view.release()
-        self.scanner.received(len(self.data))
+STREAMS = {"pulsar": pulsar_stream, "kafka": kafka_stream}
 
-    def work(self) -> None:
-        """What is measured."""
-        scanner = self.scanner
-        while (stop := scanner.scan()) != Stop.NEED_BYTES:
-            if stop == Stop.CHUNK_FULL:
-                chunk = scanner.take_chunk()
-                assert chunk is not None
-                chunk.release()
-            else:
-                scanner.resume()
 
-    def round(self) -> int:
+def measure(system: str, case: Case, seconds: float) -> dict[str, Any]:
+    """The best round of ``seconds``."""
+    data, entries = STREAMS[system](case)
+    rounds = SYSTEMS[system](data)
+    messages = entries * case.batch
+
+    def one() -> int:
         """Nanoseconds of CPU for all messages once."""
-        self.slots.void_staged(CONSUMER)  # the same positions are new again
-        rows = self.scanner.rows
-        self.fill()
+        rows = rounds.scanner.rows
+        rounds.fill()
         start = time.thread_time_ns()
-        self.work()
+        rounds.work()
         used = time.thread_time_ns() - start
-        assert self.scanner.rows - rows == self.messages
+        assert rounds.scanner.rows - rows == messages
         return used
 
-
-def measure(case: Case, seconds: float) -> dict[str, Any]:
-    """The best round of ``seconds``."""
-    bench = Bench(case)
     for _ in range(5):
-        bench.round()
+        one()
     end = time.monotonic() + seconds
-    best = bench.round()
+    best = one()
     while time.monotonic() < end:
-        best = min(best, bench.round())
-    ns = best / bench.messages
+        best = min(best, one())
+    ns = best / messages
     return {
         "bench": "scan_decode",
+        "system": system,
         **case.fields(),
         "ns_per_message": round(ns, 1),
-        "ns_per_entry": round(best / bench.entries, 1),
+        "ns_per_entry": round(best / entries, 1),
         "cpu_us_per_message": round(ns / 1000, 4),
         "payload_mb_per_s": round(case.size / ns * 1000),
-        "wire_bytes_per_message": round(len(bench.data) / bench.messages, 1),
-        "peak_pool_mib": round(bench.pool.peak / 2**20, 1),
+        "wire_bytes_per_message": round(len(data) / messages, 1),
+        "peak_pool_mib": round(rounds.pool.peak / 2**20, 1),
     }
 
 
 def main() -> None:
     """Measure and print."""
     seconds = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 1.5
-    show([measure(case, seconds) for case in cases()])
+    show([measure(system, case, seconds) for system in SYSTEMS for case in cases()])
 
 
 if __name__ == "__main__":

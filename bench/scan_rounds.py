@@ -1,39 +1,114 @@
 """The scan loop over prepared frames and as little else as possible: what ``instructions`` runs under valgrind.
 
-python -m bench.scan_rounds FILE ROUNDS
+python -m bench.scan_rounds pulsar|kafka FILE ROUNDS
 """
 
 import sys
+from abc import ABC, abstractmethod
 from pathlib import Path
 
-from fastwire.position import Log
-from fastwire.pulsar.scan import Scanner, Stop
-from fastwire.pulsar.slot import SlotTable
+from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES
+from fastwire.kafka.response import Planned
+from fastwire.kafka.scan import Scanner as KafkaScanner
+from fastwire.kafka.scan import Stop
+from fastwire.kafka.slot import SlotTable as KafkaSlots
+from fastwire.position import Log, Position
+from fastwire.pulsar.scan import Scanner as PulsarScanner
+from fastwire.pulsar.slot import SlotTable as PulsarSlots
 from fastwire.wire.pool import Pool
 
+__all__ = ["CONSUMER", "CORRELATION", "FETCH_VERSION", "SYSTEMS", "TOPIC", "KafkaRounds", "PulsarRounds"]
+
 CONSUMER = 1
+CORRELATION = 1
+FETCH_VERSION = 12
+TOPIC = "bench"
+BUFFER_BYTES = 2 << 20
 
 
-def main() -> None:
-    """The same frames again and again, each time new."""
-    data, rounds = Path(sys.argv[1]).read_bytes(), int(sys.argv[2])
-    slots = SlotTable([Log("pulsar", "bench", "persistent://public/default/bench", "0")])
-    slots.add(CONSUMER, 0, ordered=True)
-    slots.attach(CONSUMER, 1)
-    scanner = Scanner(slots, Pool(1 << 30), 1, buffer_bytes=2 << 20)
-    for _ in range(rounds):
-        slots.void_staged(CONSUMER)
-        view = scanner.get_buffer()
-        view[: len(data)] = data
+class Rounds(ABC):
+    """A scanner and the frames that it is given over and over, each time new."""
+
+    scanner: PulsarScanner | KafkaScanner
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pool = Pool(1 << 30)
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Make the same positions new again."""
+
+    def fill(self) -> None:
+        """What a socket would do."""
+        self.renew()
+        view = self.scanner.get_buffer()
+        view[: len(self.data)] = self.data
         view.release()
-        scanner.received(len(data))
-        while (stop := scanner.scan()) != Stop.NEED_BYTES:
-            if stop == Stop.CHUNK_FULL:
+        self.scanner.received(len(self.data))
+
+    def work(self) -> None:
+        """What is measured."""
+        scanner = self.scanner
+        while (stop := scanner.scan()) != NEED_BYTES:
+            if stop == CHUNK_FULL:
                 chunk = scanner.take_chunk()
                 assert chunk is not None
                 chunk.release()
             else:
-                scanner.resume()
+                self.go_on(stop)
+
+    def go_on(self, stop: int) -> None:
+        """Behind any other stop than a full chunk."""
+        self.scanner.resume()
+
+
+class PulsarRounds(Rounds):
+    """Entries of one consumer."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.slots = PulsarSlots([Log("pulsar", "bench", TOPIC, "0")])
+        self.slots.add(CONSUMER, 0, ordered=True)
+        self.slots.attach(CONSUMER, 1)
+        self.scanner = PulsarScanner(self.slots, self.pool, 1, buffer_bytes=BUFFER_BYTES)
+
+    def renew(self) -> None:
+        self.slots.void_staged(CONSUMER)
+
+
+class KafkaRounds(Rounds):
+    """A Fetch response."""
+
+    scanner: KafkaScanner
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.slots = KafkaSlots()
+        self.slots.add(Log("kafka", "bench", TOPIC, "0"))
+        self.scanner = KafkaScanner(self.slots, self.pool, buffer_bytes=BUFFER_BYTES)
+        self.planned = Planned(FETCH_VERSION, True, {TOPIC.encode(): {0: (0, 1)}})
+
+    def renew(self) -> None:
+        self.slots.attach(0, Position(0, -1), 1)
+        self.scanner.plan(CORRELATION, self.planned)
+
+    def go_on(self, stop: int) -> None:
+        if stop == Stop.FETCHED:
+            self.scanner.take_fetched()
+        else:
+            super().go_on(stop)
+
+
+SYSTEMS: dict[str, type[PulsarRounds | KafkaRounds]] = {"pulsar": PulsarRounds, "kafka": KafkaRounds}
+
+
+def main() -> None:
+    """So many rounds."""
+    rounds = SYSTEMS[sys.argv[1]](Path(sys.argv[2]).read_bytes())
+    for _ in range(int(sys.argv[3])):
+        rounds.fill()
+        rounds.work()
 
 
 if __name__ == "__main__":

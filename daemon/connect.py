@@ -3,6 +3,7 @@
 import asyncio
 
 from fastwire.errors import FastwireError
+from fastwire.kafka.names import TopicPattern
 from fastwire.pulsar.topic import parse_topic
 from fastwire.wire.pool import Pool
 
@@ -63,9 +64,17 @@ async def _describe_pulsar(source: SourceConfig) -> list[tuple[str, int]]:
 
 
 async def _describe_kafka(source: SourceConfig) -> list[tuple[str, int]]:
+    from .kafka.quiet import QuietCluster as KafkaCluster
+    from .kafka.settings import ClientSettings, client_fields
     from .sources.kafka import settings_from
     from .sources.kafka.reader import Reader
 
+    pattern: object = source.topics_pattern
+    if isinstance(pattern, TopicPattern):  # of a job: pipelines have none
+        async with KafkaCluster(ClientSettings(**client_fields(source))) as cluster:
+            await cluster.refresh(None)
+            topics = cluster.metadata.topics
+            return [(name, len(topics[name].leaders)) for name in cluster.metadata.matching(pattern)]
     reader = Reader(settings_from(source), Pool(MEMORY))
     try:
         return await reader.describe()

@@ -1,21 +1,33 @@
-"""The HTTP server for operators and orchestrators: /metrics /livez /readyz /status."""
+"""The HTTP server for operators and orchestrators: /metrics /livez /readyz /status.
 
+A start takes the address and no more. The framework, which takes as long to load as all of our own modules, is loaded
+when somebody connects for the first time.
+"""
+
+import asyncio
 import errno
+import logging
 import os
 import socket
 import stat
 from collections.abc import Callable
-from typing import Any, Protocol
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastwire.errors import FastwireError
 
 from .config import HttpAddress
-from .logs import redact, to_json
+from .logs import get_logger, redact, to_json
 from .metrics import CONTENT_TYPE
+from .pages import release_library_pages
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 __all__ = ["AddressError", "HttpServer", "StatusProvider"]
+
+SHUTDOWN_S = 1.0
+
+log = get_logger("http")
 
 
 class StatusProvider(Protocol):
@@ -42,69 +54,91 @@ class HttpServer:
         self._address = address
         self._provider = provider
         self._metrics = metrics
-        self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._protocols: web.Server | None = None
 
     async def start(self) -> None:
         """Begin to answer. Raises AddressError if the address is taken or cannot be had."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._get_metrics)
-        app.router.add_get("/livez", self._get_livez)
-        app.router.add_get("/readyz", self._get_readyz)
-        app.router.add_get("/status", self._get_status)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await runner.setup()
+        address, loop = self._address, asyncio.get_running_loop()
         try:
-            site: web.BaseSite
-            if self._address.path:
-                _require_dead_socket(self._address.path)
-                site = web.UnixSite(runner, self._address.path)
+            if address.path:
+                _require_dead_socket(address.path)
+                self._listening = await loop.create_unix_server(self._protocol, address.path)
             else:
-                site = web.TCPSite(runner, self._address.host, self._address.port, reuse_address=True)
-            await site.start()
+                self._listening = await loop.create_server(
+                    self._protocol, address.host, address.port, reuse_address=True
+                )
         except OSError as exc:
-            await runner.cleanup()
-            raise AddressError(_explain(self._address, exc)) from None
-        except BaseException:
-            await runner.cleanup()
-            raise
-        self._runner = runner
+            raise AddressError(_explain(address, exc)) from None
 
     @property
     def address(self) -> HttpAddress:
         """Where it really listens: with the port that port 0 became."""
-        if self._runner is None or self._address.path or not self._runner.addresses:
+        if self._listening is None or self._address.path or not self._listening.sockets:
             return self._address
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._listening.sockets[0].getsockname()[:2]
         return HttpAddress(host, port)
 
     async def stop(self) -> None:
         """Stop answering; the file of a unix socket goes too."""
-        runner, self._runner = self._runner, None
-        if runner is None:
+        listening, self._listening = self._listening, None
+        if listening is None:
             return
-        await runner.cleanup()
+        listening.close()
+        if self._protocols is not None:
+            await self._protocols.shutdown(SHUTDOWN_S)
+        await listening.wait_closed()
         if self._address.path:
             try:
                 os.unlink(self._address.path)
             except FileNotFoundError:
                 pass
 
-    async def _get_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+    def _protocol(self) -> asyncio.Protocol:
+        """What talks on a new connection."""
+        if self._protocols is None:
+            self._protocols = self._load()
+        return self._protocols()
 
-    async def _get_livez(self, request: web.Request) -> web.Response:
-        return _verdict(self._provider.live(), "not making progress")
+    def _load(self) -> "web.Server":
+        from aiohttp import web
 
-    async def _get_readyz(self, request: web.Request) -> web.Response:
-        return _verdict(self._provider.ready(), "not ready")
+        provider = self._provider
 
-    async def _get_status(self, request: web.Request) -> web.Response:
-        body = to_json(redact(self._provider.status()), indent=True) + b"\n"
-        return web.Response(body=body, content_type="application/json")
+        def metrics() -> web.Response:
+            return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
 
+        def verdict(good: bool, otherwise: str) -> web.Response:
+            return web.Response(status=200 if good else 503, text="ok\n" if good else f"{otherwise}\n")
 
-def _verdict(good: bool, otherwise: str) -> web.Response:
-    return web.Response(status=200 if good else 503, text="ok\n" if good else f"{otherwise}\n")
+        def status() -> web.Response:
+            body = to_json(redact(provider.status()), indent=True) + b"\n"
+            return web.Response(body=body, content_type="application/json")
+
+        pages: dict[str, Callable[[], web.Response]] = {
+            "/metrics": metrics,
+            "/livez": lambda: verdict(provider.live(), "not making progress"),
+            "/readyz": lambda: verdict(provider.ready(), "not ready"),
+            "/status": status,
+        }
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            page = pages.get(request.path)
+            if page is None:
+                raise web.HTTPNotFound
+            if request.method not in ("GET", "HEAD"):
+                raise web.HTTPMethodNotAllowed(request.method, ("GET", "HEAD"))
+            try:
+                return page()
+            except Exception:
+                log.exception("a page cannot be made by a fault of this program", page=request.path)
+                raise web.HTTPInternalServerError from None
+
+        release_library_pages()
+        # Who speaks no HTTP is told so, and is no news: the framework would write a traceback for each scan of ports.
+        strangers = logging.getLogger("fastwire.http.strangers")
+        strangers.setLevel(logging.CRITICAL)
+        return web.Server(answer, access_log=None, logger=strangers)
 
 
 def _require_dead_socket(path: str) -> None:

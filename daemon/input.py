@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from fastwire.errors import FastwireError
-from fastwire.pulsar.payload import Record
 
 __all__ = ["InputError", "Put", "lines_of", "parse_json", "parse_line"]
 
@@ -27,15 +26,19 @@ class InputError(FastwireError):
 
 
 class Put(NamedTuple):
-    """A record, and the partition that was asked for."""
+    """A record, and the partition that was asked for; a key of bytes was given as base64, any other one is text."""
 
-    record: Record
+    value: bytes | None
+    key: str | bytes | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    event_time: int = 0
+    ordering_key: bytes | None = None
     partition: int | None = None
 
 
 def parse_line(line: bytes) -> Put:
     """A whole line is a value."""
-    return Put(Record(value=line))
+    return Put(line)
 
 
 def parse_json(line: bytes) -> Put:
@@ -55,27 +58,18 @@ def parse_json(line: bytes) -> Put:
             raise ValueError(f'"{name}" is none of {", ".join(_FIELDS)}')
     if "value" not in row:
         raise ValueError('"value" is missing; null makes a tombstone')
-    key, in_base64 = _key(row.get("key"))
-    record = Record(
-        value=_bytes("value", row["value"]),
-        key=key,
-        key_is_base64=in_base64,
-        ordering_key=_bytes("ordering_key", row.get("ordering_key")),
-        properties=_properties(row.get("properties")),
-        event_time=_event_time(row.get("event_time")),
-    )
     partition = row.get("partition")
     if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool) or partition < 0):
         raise ValueError('"partition" is a number from 0 on')
-    return Put(record, partition)
-
-
-def _key(cell: Any) -> tuple[str | None, bool]:
-    if isinstance(cell, dict):
-        return base64.b64encode(_bytes("key", cell) or b"").decode(), True
-    if cell is not None and not isinstance(cell, str):
-        raise ValueError('"key" is text, {"base64": "…"} or null')
-    return cell, False
+    key = row.get("key")
+    return Put(
+        value=_bytes("value", row["value"]),
+        key=key if isinstance(key, str) else _bytes("key", key),
+        properties=_properties(row.get("properties")),
+        event_time=_event_time(row.get("event_time")),
+        ordering_key=_bytes("ordering_key", row.get("ordering_key")),
+        partition=partition,
+    )
 
 
 def _bytes(name: str, cell: Any) -> bytes | None:

@@ -75,6 +75,7 @@ class BrokerLink(ABC, Generic[C, E, A]):
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._waiting: dict[int, asyncio.Future[A]] = {}
+        self._asking = False  # questions go out at the end of the turn
         self._login: asyncio.Task[None] | None = None  # one more, while the connection is in use
         self._on_chunk = on_chunk
         self._timed = (0, 0, 0, 0)  # what was taken of the scanner's times
@@ -142,8 +143,15 @@ class BrokerLink(ABC, Generic[C, E, A]):
         """Send what is queued; the answer to this request, or LinkLost, comes into the future."""
         future: asyncio.Future[A] = self._loop.create_future()
         self._waiting[request_id] = future
-        self.transport.flush()
+        if not self._asking:
+            # Answers come many at a time, and so do the questions that follow: one system call for those of a turn.
+            self._asking = True
+            self._loop.call_soon(self._send_questions)
         return future
+
+    def _send_questions(self) -> None:
+        self._asking = False
+        self.transport.flush()
 
     async def _answer(self, request_id: int) -> A:
         future = self._expect(request_id)

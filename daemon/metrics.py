@@ -105,7 +105,7 @@ class _Families:
         self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
         self.backlog = gauge(
             "fastwire_source_backlog_entries",
-            "Entries that the broker keeps for the subscription, not acknowledged when it was asked last.",
+            "What brokers hold that we have not confirmed, when asked last: entries of Pulsar, offsets of Kafka.",
         )
         self.behind = gauge(
             "fastwire_source_behind_logs", "Logs with records that had not come to us when the broker was asked last."

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvloop
 
@@ -21,6 +21,7 @@ from fastwire.wire.pool import Pool
 
 from .budget import Budget, Level
 from .config import Config, ConfigError, PipelineConfig, load_config
+from .http import HttpServer
 from .logs import console, get_logger
 from .metrics import DaemonMetrics
 from .pages import release_library_pages
@@ -31,9 +32,6 @@ from .sinks.base import LoggedSink
 from .sinks.registry import build_sink
 from .sources.registry import source_factory
 from .systemd import Notifier
-
-if TYPE_CHECKING:
-    from .http import HttpServer
 
 __all__ = ["Service", "run_service"]
 
@@ -194,12 +192,10 @@ class Service:
                 await http.stop()
             self._notifier.close()
 
-    async def _serve_http(self) -> "HttpServer | None":
+    async def _serve_http(self) -> HttpServer | None:
         address = self._config.daemon.http
         if address is None:
             return None
-        from .http import HttpServer  # 10 MiB that a daemon without it need not have
-
         server = HttpServer(address, self, self._metrics.render)
         await server.start()
         return server

@@ -7,15 +7,19 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from fastwire.errors import FastwireError
 
+from .logs import get_logger
 from .produced import Produced, ProduceError
 
 __all__ = ["PENDING_BYTES", "TopicWriter", "failed"]
 
 PENDING_BYTES = 16 << 20  # of the whole topic, before compression
+PARTITION_POLL_S = 60.0
 TURN_BYTES = 256 << 10  # after so many the event loop gets its turn, or no receipt would ever be read
 
 R = TypeVar("R")
 S = TypeVar("S")
+
+log = get_logger("producer")
 
 
 class PartMachine(Protocol):
@@ -51,6 +55,7 @@ P = TypeVar("P", bound=Part)
 class Chooser(Protocol):
     """Which partition a record goes to: by its key, or the ``current`` one, until a batch of it is closed."""
 
+    partitions: int
     current: int
 
     def of_key(self, key: Any, /) -> int: ...
@@ -67,6 +72,7 @@ class TopicWriter(ABC, Generic[P, R, S]):
         self.produced = Produced()
         self._name = name
         self._most_pending_bytes = most_pending_bytes
+        self._watching: asyncio.Task[None] | None = None
         self._parts: list[P] = []
         self._batches = 0  # of the current partition, when it became that
         self._since_turn = 0
@@ -79,8 +85,33 @@ class TopicWriter(ABC, Generic[P, R, S]):
     async def open(self) -> None:
         """Find the partitions; only then records are taken."""
 
+    def _watch(self) -> None:
+        """From now on partitions that are added are written to, too."""
+        self._watching = asyncio.create_task(self._look_for_more())
+
+    async def _look_for_more(self) -> None:
+        while True:
+            await asyncio.sleep(PARTITION_POLL_S)
+            try:
+                for number in range(len(self._parts), await self._count()):
+                    self._parts.append(await self._add(number))
+                    self._chooser().partitions = len(self._parts)
+            except FastwireError as exc:
+                log.debug("cannot ask for new partitions", topic=self._name, error=str(exc))
+
+    @abstractmethod
+    async def _count(self) -> int:
+        """How many partitions there are now."""
+
+    @abstractmethod
+    async def _add(self, number: int) -> P:
+        """A producer for a new partition, as soon as it takes records."""
+
     async def close(self) -> None:
         """Stop; what is not confirmed by then has failed."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait((self._watching,))
         await asyncio.gather(*(part.close() for part in self._parts))
 
     async def __aenter__(self) -> Self:

@@ -49,8 +49,17 @@ class PulsarWriter:
         return self._producer.produced
 
     async def write(self, put: Put) -> None:
-        """Take a record."""
-        await self._producer.put(put.record, partition=put.partition)
+        """Take a record; a key of bytes goes out as base64."""
+        key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
+        record = Record(
+            value=put.value,
+            key=key,
+            key_is_base64=isinstance(put.key, bytes),
+            ordering_key=put.ordering_key,
+            properties=put.properties,
+            event_time=put.event_time,
+        )
+        await self._producer.put(record, partition=put.partition)
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields how many records each step has taken."""
@@ -81,14 +90,21 @@ class KafkaWriter:
 
     async def write(self, put: Put) -> None:
         """Take a record. Raises ValueError for what Kafka does not have."""
-        await self._producer.put(_kafka_record(put.record), partition=put.partition)
+        if put.ordering_key is not None:
+            raise ValueError('Kafka has no "ordering_key"')
+        record = kafka.Record(
+            value=put.value,
+            key=put.key.encode() if isinstance(put.key, str) else put.key,
+            headers=[(name, value.encode()) for name, value in put.properties],
+            timestamp=put.event_time or _now_ms(),
+        )
+        await self._producer.put(record, partition=put.partition)
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load, round the partitions; yields how many records each step has taken."""
-        spread = self._producer.partitions
         for number in range(load.first, load.first + load.records):
             record = kafka.Record(value=load.record(number), timestamp=_now_ms())
-            await self._producer.put(record, partition=number % spread)
+            await self._producer.put(record, partition=number % self._producer.partitions)
             yield 1
 
     async def flush(self) -> None:
@@ -98,20 +114,6 @@ class KafkaWriter:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _kafka_record(record: Record) -> kafka.Record:
-    if record.ordering_key is not None:
-        raise ValueError('Kafka has no "ordering_key"')
-    key = None if record.key is None else record.key.encode()
-    if key is not None and record.key_is_base64:
-        key = base64.b64decode(key)
-    return kafka.Record(
-        value=record.value,
-        key=key,
-        headers=[(name, value.encode()) for name, value in record.properties],
-        timestamp=record.event_time or _now_ms(),
-    )
 
 
 def opening(

@@ -58,7 +58,8 @@ class KafkaPipe(AnyPipe):
             ),
             "metadata_age_s": 0.2,
         }
-        self.source = KafkaSource(KafkaSettings(**settings | more), self, self.pool, grouped=grouped)
+        metrics = more.pop("metrics", None)
+        self.source = KafkaSource(KafkaSettings(**settings | more), self, self.pool, metrics=metrics, grouped=grouped)
 
     def log(self, partition: int = 0) -> Log:
         return next(one for one in self.source.logs if one.partition == str(partition))

@@ -1,7 +1,8 @@
-"""A TCP proxy before a Pulsar broker that cuts, stalls and counts.
+"""A TCP proxy before a broker that cuts, stalls and counts.
 
-Lookup answers are rewritten to name the proxy, so clients come back through it. Bytes that go to the client are
-followed frame by frame, which lets a test cut a connection in the middle of a message.
+Pulsar's lookup answers are rewritten to name the proxy, so clients come back through it; a broker of Kafka has to
+advertise it. Bytes that go to the client are followed frame by frame, which lets a test cut a connection in the middle
+of a message.
 """
 
 import select
@@ -23,15 +24,19 @@ LARGEST_ANSWER = 4096
 
 
 class Proxy:
-    """Listens on a port of its own and forwards to ``port`` of 127.0.0.1; use as a context manager.
+    """Listens on ``listen`` (0: any port) and forwards to ``port`` of 127.0.0.1; use as a context manager.
 
+    Smaller frames than ``least`` carry no payload, whatever they look like: those of Kafka all look alike.
     ``connections``, ``to_client`` and ``to_broker`` count what was accepted and forwarded; ``frames`` counts the
     frames that carried a payload to a client.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, listen: int = 0, scheme: str = "pulsar", least: int = 0) -> None:
+        self.scheme = scheme
+        self.least = least
         self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", listen))
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._open: set[_Pair] = set()
         self._guard = threading.Lock()
         self._flowing = threading.Event()
@@ -53,10 +58,10 @@ class Proxy:
     @property
     def url(self) -> str:
         """The service URL that leads through the proxy."""
-        return f"pulsar://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
         return self
 
     def __exit__(
@@ -64,6 +69,9 @@ class Proxy:
     ) -> None:
         self._ending = True
         self._flowing.set()
+        # A thread that waits in accept keeps the port: wake it first.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
         self.cut()
 
@@ -167,13 +175,14 @@ class _Pair:
     def _downward(self) -> None:
         while head := self._exactly(8):
             total, size = struct.unpack(">II", head)
-            if size == total - 4 and total <= LARGEST_ANSWER:
+            # What stands there in a frame of Kafka is the number of its request.
+            if self._proxy.scheme == "pulsar" and size == total - 4 and total <= LARGEST_ANSWER:
                 self._to_client(self._rewritten(head + self._exactly(size)))
             else:
                 self._with_payload(head, total - 4)
 
     def _with_payload(self, head: bytes, left: int) -> None:
-        cut = self._proxy._cuts_this_frame()
+        cut = left >= self._proxy.least and self._proxy._cuts_this_frame()
         if cut:
             left //= 2
         self._to_client(head)

@@ -57,7 +57,6 @@ def written(rows: list[Row], mark: Callable[[list[str]], str]) -> Iterator[str]:
     yield f"holes: {len(holes)}" + "".join(f"\n  – {hole}" for hole in holes)
 
 
-_SOURCE = "test_source_pulsar"
 ROWS = [
     Row(
         "names, addresses",
@@ -73,7 +72,8 @@ ROWS = [
         "names, addresses",
         "several hosts, IPv6",
         {
-            "D": f"{_SOURCE}::test_several_hosts_and_the_first_one_dead test_source_pulsar_addresses::test_ipv6",
+            "D": "test_source_pulsar_addresses::test_several_hosts_and_the_first_one_dead"
+            " test_source_pulsar_addresses::test_ipv6",
             "G": "test_pulsar_topic::test_service_urls",
             "R": "real/test_listening::test_a_host_that_is_not_there",
         },
@@ -98,13 +98,16 @@ ROWS = [
     Row(
         "names, addresses",
         "redirects up to 20 (embedded broker only)",
-        {"D": f"{_SOURCE}::test_lookups_follow_redirects_but_not_for_ever test_devbroker_rules::test_redirects"},
+        {
+            "D": "test_source_pulsar_addresses::test_lookups_follow_redirects_but_not_for_ever"
+            " test_devbroker_rules::test_redirects"
+        },
     ),
     Row(
         "topics",
         "partitions that are added, read from earliest",
         {
-            "D": f"{_SOURCE}::test_new_partitions_are_found_and_read_from_their_beginning"
+            "D": "test_source_pulsar_topics::test_new_partitions_are_found_and_read_from_their_beginning"
             " test_client_consumer::test_new_partitions_are_read_from_their_beginning",
             "R": "real/test_client::test_partitions_that_are_added",
         },
@@ -180,8 +183,8 @@ ROWS = [
         {
             "D": "test_source_pulsar_kinds::test_interleaved_parts_become_rows_and_are_acknowledged"
             " test_source_pulsar_kinds::test_parts_that_never_come_are_put_aside_when_their_time_is_over",
-            "G": "test_pulsar_completion::test_interleaved_messages_and_what_stands_between_them"
-            " test_pulsar_completion::test_parts_that_come_twice_are_covered_and_not_used",
+            "G": "test_pulsar_completion_chunked::test_interleaved_messages_and_what_stands_between_them"
+            " test_pulsar_completion_chunked::test_parts_that_come_twice_are_covered_and_not_used",
             "R": "real/test_kinds::test_chunked_messages",
             "P": "real/test_kinds::test_chunked_messages",
             "C": "real/test_producing::test_chunks test_producing::test_the_official_client_puts_chunks_together",
@@ -204,8 +207,8 @@ ROWS = [
         {
             "D": "test_source_pulsar_kinds::test_what_cannot_be_opened_stops_its_log"
             " test_source_pulsar_kinds::test_what_cannot_be_opened_is_dropped_or_kept_as_it_is",
-            "G": "test_pulsar_completion::test_fail_stops_before_the_entry"
-            " test_pulsar_completion::test_consume_keeps_the_ciphertext_with_all_it_takes_to_open_it",
+            "G": "test_pulsar_completion_encrypted::test_fail_stops_before_the_entry"
+            " test_pulsar_completion_encrypted::test_consume_keeps_the_ciphertext_with_all_it_takes_to_open_it",
             "R": "real/test_kinds::test_encrypted_messages real/test_listening::test_what_no_key_opens",
         },
     ),
@@ -285,7 +288,7 @@ ROWS = [
         "flow",
         "the limit of unacknowledged messages: seen, committed early, told",
         {
-            "D": f"{_SOURCE}::test_a_limit_of_unacknowledged_messages_is_told_by_its_name",
+            "D": "test_source_pulsar_roles::test_a_limit_of_unacknowledged_messages_is_told_by_its_name",
             "R": "real/test_matrix::test_over_tls_with_a_token_and_a_limit_on_unacknowledged_messages",
         },
     ),
@@ -335,7 +338,7 @@ ROWS = [
         "seek by id, time, to both ends",
         {
             "D": "test_client_consumer::test_seeks test_devbroker_dispatch::test_seeking",
-            "G": "test_pulsar_connection::test_seek_to_a_place_or_a_time",
+            "G": "test_pulsar_connection_requests::test_seek_to_a_place_or_a_time",
             "R": "real/test_client::test_seeks",
         },
     ),
@@ -354,7 +357,7 @@ ROWS = [
         {
             "D": "test_source_pulsar_faults::test_consumers_that_the_broker_closes"
             " test_source_pulsar_faults::test_a_topic_that_moves_to_a_named_broker",
-            "G": "test_pulsar_connection::test_notices_become_events",
+            "G": "test_pulsar_connection_notices::test_notices_become_events",
             "R": "real/test_faults::test_topic_unloaded_under_load_with_an_open_roll",
         },
     ),
@@ -363,7 +366,7 @@ ROWS = [
         "migration (embedded broker only)",
         {
             "D": "test_source_pulsar_addresses::test_a_topic_that_migrates_is_read_on_in_its_new_cluster",
-            "G": "test_pulsar_connection::test_notices_become_events",
+            "G": "test_pulsar_connection_notices::test_notices_become_events",
         },
     ),
     Row(
@@ -378,9 +381,10 @@ ROWS = [
         "life",
         "error codes",
         {
-            "D": f"{_SOURCE}::test_refused_for_good {_SOURCE}::test_a_busy_subscription_is_waited_for",
+            "D": "test_source_pulsar::test_refused_for_good"
+            " test_source_pulsar_roles::test_a_busy_subscription_is_waited_for",
             "G": "test_pulsar_namespace::test_every_error_has_its_remedy"
-            " test_pulsar_connection::test_each_way_to_say_no",
+            " test_pulsar_connection_requests::test_each_way_to_say_no",
             "R": "real/test_refusals::test_missing_topic real/test_refusals::test_role_without_permission",
         },
     ),

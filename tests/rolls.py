@@ -31,6 +31,23 @@ def writer(
     return DatasetWriter(path, options(**changes), disk, reached)
 
 
+class Stopped(Exception):  # noqa: N818 - nothing failed
+    """A test stops the writer here."""
+
+
+def stop_at(wanted: str, times: int = 1) -> Callable[[str], None]:
+    """For ``reached``: the end of a writer that comes to step ``wanted`` for the ``times``-th time."""
+    left = [times]
+
+    def reached(step: str) -> None:
+        if step == wanted:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Stopped(step)
+
+    return reached
+
+
 def log(partition: int | str = 0) -> Log:
     return Log("pulsar", "broker:6650", "persistent://public/default/orders", str(partition))
 

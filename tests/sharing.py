@@ -4,6 +4,8 @@ A file's tests stay together, so that what a module sets up is set up once. So d
 the same Spark: those take the longest to start, and one of each is what a machine of two cores can bear.
 """
 
+import re
+
 from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["ByBroker", "scope", "turn"]
@@ -16,11 +18,33 @@ TOGETHER = (
     ("tests/real/", "Pulsar"),
     ("tests/spark/", "Spark"),
 )
-FIRST = ("Pulsar", "Kafka", "Spark", "tests/crash/", "tests/model/", "tests/test_packaging", "tests/test_instructions")
+FIRST = (
+    "Pulsar",
+    "Kafka",
+    "Spark",
+    "tests/crash/",
+    "tests/model/",
+    "tests/test_packaging",
+    "tests/test_instructions",
+    # Of the unit tests those that wait the longest, or compute the most.
+    "tests/test_source_",
+    "tests/test_pulsar_mutation",
+    "tests/test_feed",
+    "tests/test_devbroker_",
+    "tests/test_conformance",
+    "tests/test_pulsar_batch",
+    "tests/cli/",
+)
+
+
+# Of a test that both systems have: the case that is Kafka's.
+OF_KAFKA = re.compile(r"^tests/real/.*\[(\w+-)*(kafka|classic)(-\w+)*\]$")
 
 
 def scope(nodeid: str) -> str:
     """The name of the tests that run one after the other in one worker with test ``nodeid``."""
+    if OF_KAFKA.match(nodeid):
+        return "Kafka"
     path = nodeid.partition("::")[0]
     return next((name for start, name in TOGETHER if path.startswith(start)), path)
 

@@ -58,11 +58,11 @@ class Scene(ABC):
     def name(self, topic: str) -> str:
         """The full name of a topic."""
 
-    @abstractmethod
-    def create(self, topic: str, partitions: int = 0) -> None: ...
+    def create(self, topic: str, partitions: int = 0) -> None:
+        self.broker.create_topic(topic, partitions)
 
-    @abstractmethod
-    def grow(self, topic: str, partitions: int) -> None: ...
+    def grow(self, topic: str, partitions: int) -> None:
+        self.broker.grow_topic(topic, partitions)
 
     def delete(self, topic: str) -> None:
         self.broker.delete_topic(topic)
@@ -100,14 +100,6 @@ class PulsarScene(Scene):
     def name(self, topic: str) -> str:
         return f"persistent://public/default/{topic}"
 
-    def create(self, topic: str, partitions: int = 0) -> None:
-        self.broker.create_topic(topic, partitions)
-
-    def grow(self, topic: str, partitions: int) -> None:
-        for index in range(self.broker._partitioned[self.name(topic)], partitions):
-            self.broker.create_topic(f"{topic}-partition-{index}")
-        self.broker._partitioned[self.name(topic)] = partitions
-
     def append(self, first: int, count: int, topic: str = "t", partition: int = -1) -> None:
         name = topic if partition < 0 else f"{topic}-partition-{partition}"
         self.broker.append(name, entries(first, count, ROWS))
@@ -136,12 +128,6 @@ class KafkaScene(Scene):
 
     def name(self, topic: str) -> str:
         return topic
-
-    def create(self, topic: str, partitions: int = 0) -> None:
-        self.broker.create_topic(topic, partitions)
-
-    def grow(self, topic: str, partitions: int) -> None:
-        self.broker.grow_topic(topic, partitions)
 
     def append(self, first: int, count: int, topic: str = "t", partition: int = -1) -> None:
         self.broker.append(topic, batches(first, count, ROWS), max(partition, 0))

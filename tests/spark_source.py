@@ -1,7 +1,6 @@
 """What tests of the Spark source share: a broker with numbered entries, options, a range's values."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +18,7 @@ from fastwire_daemon.spark.ranges import Partition, Range
 from fastwire_daemon.spark.reading import RangeReader, ReadingRules
 from fastwire_daemon.spark.rows import Rows
 from tests.spark_scene import ROWS, PulsarScene, numbers, serve
+from tests.waiting import eventually
 
 __all__ = [
     "ROWS",
@@ -46,14 +46,6 @@ def serving(count: int = 0, broker: PulsarDevBroker | None = None, **settings: A
     scene = PulsarScene(broker, **settings)
     with serve(scene, count):
         yield scene.broker
-
-
-def eventually(condition: Callable[[], bool], patience_s: float = 30.0) -> None:
-    """Wait until ``condition`` holds."""
-    end = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < end, "never happened"
-        time.sleep(0.01)
 
 
 def at(broker: PulsarDevBroker, index: int, topic: str = "t") -> Position:

@@ -19,6 +19,7 @@ from fastwire.pulsar.payload import Record, encode_batch_entry
 from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
+from tests.arrow_types import TYPES
 from tests.pulsar_wire import CONSUMER, LOG, feed, message_frame, oracle, rows_of, scanner
 
 RECORDS = [
@@ -32,26 +33,6 @@ RECORDS = [
     for place in range(100)
 ]
 FRAME = message_frame(encode_batch_entry(RECORDS, producer_name="p", sequence_id=0, publish_time=1).body, entry=5)
-TYPES = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.dictionary(pa.int32(), pa.string()),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(
-        pa.field("item", pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]), False)
-    ),
-    "ledger": pa.int64(),
-    "batchIndex": pa.int32(),
-    "eventTime": pa.timestamp("us", "UTC"),
-    "producer": pa.dictionary(pa.int32(), pa.string()),
-    "sequenceId": pa.int64(),
-    "orderingKey": pa.binary(),
-    "schemaVersion": pa.binary(),
-    "redeliveryCount": pa.int32(),
-}
 
 
 def a_chunk(pool: Pool | None = None) -> Chunk:

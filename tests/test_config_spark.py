@@ -4,24 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.config import Config, ConfigError, json_schema, parse_config
+from fastwire_daemon.config import Config, json_schema, parse_config
+from tests.config_file import problems
 
 LEAST = """\
 [spark.orders]
 source = { dataset = "/data/orders" }
 output = { path = "/lake/orders", quarantine = "/lake/bad", checkpoint = "/lake/_chk" }
 """
-
-
-def problems(text: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, {}, name="f.toml")
-    return [str(problem) for problem in caught.value.problems]
-
-
-def problem(text: str) -> str:
-    (only,) = problems(text)
-    return only
 
 
 def parsed(text: str) -> Config:
@@ -150,6 +140,24 @@ def test_brokers_as_a_source() -> None:
     # `check --connect` asks its brokers as it asks those of a pipeline.
     assert config.sources.keys() == {"spark.orders"}
     assert config.sources["spark.orders"].topics == source.topics
+
+
+def test_topics_by_a_pattern_in_the_words_of_their_system() -> None:
+    def patterned(system: str, pattern: str) -> str:
+        text = DIRECT.replace('topics = ["orders"]', f'topics_pattern = "{pattern}"')
+        return text.replace("tls = { verify = false }\n", "").replace("pulsar+ssl://", f"{system}://")
+
+    source = parsed(patterned("pulsar", "shop/x/orders-.*")).spark["orders"].source
+    assert str(source.topics_pattern) == "persistent://shop/x/orders-.*"
+    source = parsed(patterned("kafka", "orders-.*")).spark["orders"].source
+    assert source.topics_pattern.matches("orders-1")  # type: ignore[union-attr, arg-type]
+    assert source.model_dump(mode="json")["topics_pattern"] == "orders-.*"
+    where = "f.toml:3: spark.orders.source.topics_pattern: "
+    assert problems(patterned("kafka", "a("))[0].startswith(where + '"a(": not a regular expression: ')
+    assert problems(patterned("kafka", "")) == [where + 'is empty; ".*" means all topics']
+    assert problems(patterned("pulsar", "a/b"))[0].startswith(where + '"a/b": a pattern is TENANT/NAMESPACE/REGEX')
+    both = DIRECT.replace("topics =", 'topics_pattern = "a"\ntopics =')
+    assert problems(both) == [where + "topics stands here too: use one of them"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""The commit on a real file system: what is where after each step, and who wins when two writers meet."""
+"""The commit on a real file system: what is where after each step, and what a writer refuses."""
 
 import os
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -12,38 +11,19 @@ import pytest
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import PULSAR_EARLIEST, Gap, Log, Position, Span, UndeclaredGapError
 from fastwire_daemon.dataset.description import DESCRIPTION, FORMAT
-from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.log import entry_name
 from fastwire_daemon.dataset.staging import StagedFile
-from fastwire_daemon.dataset.writer import STEPS, DatasetWriter
+from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.errors import (
     DatasetDamagedError,
     DatasetError,
     DatasetMismatchError,
     FatalDiskError,
-    FencedError,
     SinkFailedError,
-    Superseded,
 )
 from tests import rolls
-
-
-class Stopped(Exception):  # noqa: N818 - nothing failed
-    """A test stops the writer here."""
-
-
-def stop_at(wanted: str, times: int = 1):  # type: ignore[no-untyped-def]
-    left = [times]
-
-    def reached(step: str) -> None:
-        if step == wanted:
-            left[0] -= 1
-            if left[0] == 0:
-                raise Stopped(step)
-
-    return reached
 
 
 def test_opening_creates_nothing(tmp_path: Path) -> None:
@@ -266,6 +246,18 @@ def test_a_shared_reader_may(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_a_log_of_another_system_is_not_mixed_up(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, system="kafka")
+    writer.open()
+    log = Log("kafka", "id", "orders", "0", "Zm9v")
+    writer.commit([rolls.stage(writer, [0])], [Span(log, Position(0, -1), Position(1, 3), 1)])
+    with pytest.raises(UndeclaredGapError):
+        writer.commit([rolls.stage(writer, [5])], [Span(log, Position(5, -1), Position(6, 3), 1)])
+    assert PULSAR_EARLIEST not in (writer.coverage.end(log), None)
+    with pytest.raises(DatasetMismatchError, match="the system of the dataset: kafka; configured: pulsar"):
+        rolls.writer(tmp_path).open()
+
+
 def test_what_the_log_could_not_say_is_never_linked(tmp_path: Path) -> None:
     writer = rolls.writer(tmp_path)
     writer.open()
@@ -293,6 +285,13 @@ def test_a_writer_that_is_not_open(tmp_path: Path) -> None:
     writer.close()
     writer.close()
     assert rolls.visible(tmp_path) == {}
+
+
+def test_failures_are_told_with_what_was_done(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    writer = rolls.writer(tmp_path / "file")
+    with pytest.raises(FatalDiskError, match="cannot open: "):
+        writer.open()
 
 
 # --- besides rows
@@ -420,330 +419,6 @@ def test_the_log_goes_on_in_the_next_folder(tmp_path: Path) -> None:
     writer.close()
 
 
-# --- two writers
-
-
-def pair(path: Path, disks: Sequence[Disk | None] = (None, None)) -> tuple[DatasetWriter, DatasetWriter]:
-    first = rolls.writer(path, disks[0])
-    first.open()
-    first.commit([], [rolls.begun(0), rolls.begun(1)])
-    second = rolls.writer(path, disks[1])
-    second.open()
-    return first, second
-
-
-def test_disjoint_commits_follow_each_other(tmp_path: Path) -> None:
-    first, second = pair(tmp_path)
-    a, b = rolls.stage(first, [0]), rolls.stage(second, [10])
-    second.commit([b], [rolls.span(-1, 0, 1)])
-    coverage = first.commit([a], [rolls.span(-1, 0, 0)])
-    assert rolls.visible(tmp_path) == {"000000000002-0.jsonl": [10], "000000000003-0.jsonl": [0]}
-    assert rolls.end_of(coverage, 0) == rolls.end_of(coverage, 1) == 0
-    assert second.refresh() == coverage
-    first.close()
-    second.close()
-
-
-def test_the_second_to_land_the_same_is_superseded(tmp_path: Path) -> None:
-    first, second = pair(tmp_path)
-    a, b = rolls.stage(first, [0, 1]), rolls.stage(second, [0])
-    second.commit([b], [rolls.span(-1, 0)])
-    with pytest.raises(Superseded, match=r"another writer was first: .* overlaps"):
-        first.commit([a], [rolls.span(-1, 1)])
-    assert [name for name in rolls.staging(tmp_path) if not name.endswith("/lock")] == []
-    assert rolls.end_of(first.coverage) == 0, "what has landed may be acked"
-    assert rolls.rows(tmp_path) == [0]
-    with pytest.raises(ValueError, match="another roll"):
-        first.commit([a], [rolls.span(0, 1)])
-    assert rolls.end_of(first.open()) == 0
-    rolls.land(first, 0, 1)
-    assert rolls.rows(tmp_path) == [0, 1]
-    first.close()
-    second.close()
-
-
-def test_two_that_begin_a_log_at_different_places(tmp_path: Path) -> None:
-    first, second = pair(tmp_path)
-    latest = [Position(7, 40), Position(7, 50)]
-    second.commit([], [Span(rolls.log(5), latest[0], latest[0], 0)])
-    with pytest.raises(Superseded, match="a reader began it at 7:50, but it is known from 7:40"):
-        first.commit([], [Span(rolls.log(5), latest[1], latest[1], 0)])
-    assert first.coverage.start(rolls.log(5)) == latest[0]
-    first.close()
-    second.close()
-
-
-def test_a_dataset_that_somebody_else_created_meanwhile(tmp_path: Path) -> None:
-    first, second = rolls.writer(tmp_path, cluster="other:1"), rolls.writer(tmp_path)
-    first.open()
-    second.open()
-    rolls.land(second, -1, 0)
-    with pytest.raises(Superseded, match="another writer has created the dataset"):
-        first.stage()
-    assert rolls.end_of(first.open()) == 0 and first.cluster == "broker:6650"
-    first.close()
-    third = rolls.writer(tmp_path, columns=("key",))
-    third._broken = False  # as if it had looked before there was anything
-    with pytest.raises(DatasetMismatchError):
-        third.stage()
-    second.close()
-
-
-def test_a_refresh_sees_a_dataset_that_came_later(tmp_path: Path) -> None:
-    first, second = rolls.writer(tmp_path), rolls.writer(tmp_path)
-    first.open()
-    second.open()
-    rolls.land(second, -1, 0)
-    assert rolls.end_of(first.refresh()) == 0 and first.exists
-    rolls.land(first, 0, 1)
-    first.close()
-    second.close()
-
-
-@pytest.mark.parametrize("step", ["entry-linked", "log-synced", "published:0"])
-def test_a_commit_that_was_not_finished_is_published_by_the_next_reader(tmp_path: Path, step: str) -> None:
-    first = rolls.writer(tmp_path, reached=stop_at(step, 2 if step != "published:0" else 1))
-    first.open()
-    first.commit([], [rolls.begun(0), rolls.begun(1)])
-    second = rolls.writer(tmp_path)
-    second.open()
-    a = [rolls.stage(first, [0]), rolls.stage(first, [1])]
-    b = rolls.stage(second, [10])
-    with pytest.raises(Stopped):
-        first.commit(a, [rolls.span(-1, 1)])
-    second.commit([b], [rolls.span(-1, 0, 1)])
-    assert rolls.visible(tmp_path) == {
-        "000000000002-0.jsonl": [0],
-        "000000000002-1.jsonl": [1],
-        "000000000003-0.jsonl": [10],
-    }
-    with pytest.raises(SinkFailedError, match="is not open"):
-        first.refresh()
-    assert rolls.end_of(first.open()) == 1
-    first.close()
-    second.close()
-
-
-def test_the_dead_are_fenced_and_cleared_away(tmp_path: Path) -> None:
-    dead = rolls.writer(tmp_path)
-    dead.open()
-    rolls.land(dead, -1, 0)
-    rolls.stage(dead, [1, 2, 3])
-    name = rolls.entry(tmp_path, 1).writer
-    alive = rolls.writer(tmp_path)
-    alive.open()
-    assert rolls.entries(tmp_path) == 1, "whoever holds a lock is not fenced"
-    dead._staging.release()  # type: ignore[union-attr]  # what the end of a process does
-    steps: list[str] = []
-    other = rolls.writer(tmp_path, reached=steps.append)
-    other.open()
-    assert rolls.entry(tmp_path, 2).fence == (name,)
-    assert not any(each.startswith(name) for each in rolls.staging(tmp_path))
-    assert [step for step in steps if step.startswith(("fence", "staging"))] == [
-        "staging-made",
-        "fence-linked",
-        "fence-synced",
-        "staging-cleared",
-    ]
-    # Should it live after all, it cannot commit, and finds out why when it reads on.
-    with pytest.raises(FencedError, match=r"took this writer of .* for dead"):
-        dead.refresh()
-    assert rolls.end_of(dead.open()) == 0
-    rolls.land(dead, 0, 1)
-    for writer in (dead, alive, other):
-        writer.close()
-    assert rolls.rows(tmp_path) == [0, 1]
-    assert list((tmp_path / "_fastwire/staging").iterdir()) == []
-
-
-def test_what_is_not_a_writer_in_staging_is_left_alone(tmp_path: Path) -> None:
-    writer = rolls.writer(tmp_path)
-    writer.open()
-    rolls.land(writer, -1, 0)
-    writer.close()
-    (tmp_path / "_fastwire/staging/lost+found").mkdir()
-    writer.open()
-    assert rolls.entries(tmp_path) == 1
-    assert (tmp_path / "_fastwire/staging/lost+found").exists()
-    writer.close()
-
-
-class RefusingDisk(Disk):
-    """A network file system that repeats a link whose answer was lost."""
-
-    def __init__(self) -> None:
-        self.wanted = 0
-
-    def link(self, source: str, target: str) -> None:
-        super().link(source, target)
-        if "/log/" in target:
-            self.wanted -= 1
-            if self.wanted == 0:
-                super().link(source, target)
-
-
-@pytest.mark.parametrize("wanted", [1, 2])
-def test_a_link_that_is_reported_as_refused_was_ours(tmp_path: Path, wanted: int) -> None:
-    disk = RefusingDisk()
-    writer = rolls.writer(tmp_path, disk)
-    writer.open()
-    disk.wanted = wanted
-    assert rolls.end_of(rolls.land(writer, -1, 0)) == 0
-    assert rolls.end_of(rolls.land(writer, 0, 1)) == 1
-    assert rolls.rows(tmp_path) == [0, 1] and rolls.entries(tmp_path) == 2
-    writer.close()
-
-
-def test_a_folder_that_was_archived_is_made_again(tmp_path: Path) -> None:
-    writer = rolls.writer(tmp_path, partition_by="day")
-    writer.open()
-    for number in range(3):
-        staged = rolls.stage(writer, [number], "dt=2026-01-01/")
-        writer.commit([staged], [rolls.span(number - 1, number)])
-        if number == 0:
-            os.rename(tmp_path / "dt=2026-01-01", tmp_path.parent / f"{tmp_path.name}-archive")
-        assert (tmp_path / "dt=2026-01-01").exists() == (number != 0)
-    assert rolls.rows(tmp_path) == [1, 2]
-    writer.close()
-
-
-def test_a_folder_that_vanishes_in_the_middle_of_a_commit_is_made_again(tmp_path: Path) -> None:
-    def reached(step: str) -> None:
-        if step == "log-synced" and (tmp_path / "dt=2026-01-01").exists():
-            (tmp_path / "dt=2026-01-01").rmdir()
-
-    writer = rolls.writer(tmp_path, reached=reached, partition_by="day")
-    writer.open()
-    staged = rolls.stage(writer, [0], "dt=2026-01-01/")
-    writer.commit([staged], [rolls.span(-1, 0)])
-    assert rolls.rows(tmp_path) == [0]
-    writer.close()
-
-
-class Overtaken(Disk):
-    """Somebody else publishes each file at the very moment when this process would."""
-
-    def rename(self, source: str, target: str) -> None:
-        super().rename(source, target)
-        super().rename(source, target)
-
-
-def test_a_file_that_somebody_else_publishes_at_the_same_moment(tmp_path: Path) -> None:
-    writer = rolls.writer(tmp_path, Overtaken())
-    writer.open()
-    rolls.land(writer, -1, 0)
-    rolls.land(writer, 0, 1)
-    assert rolls.rows(tmp_path) == [0, 1]
-    writer.close()
-
-
-class LyingLocks(Disk):
-    """A network file system that gives a lock to whoever asks."""
-
-    def lock(self, path: str) -> int | None:
-        return os.open(path, os.O_RDWR | os.O_CREAT)
-
-
-def test_nobody_fences_itself(tmp_path: Path) -> None:
-    writer = rolls.writer(tmp_path, LyingLocks())
-    writer.open()
-    rolls.land(writer, -1, 0)
-    writer.close()
-    writer.open()
-    rolls.land(writer, 0, 1)
-    other = rolls.writer(tmp_path, LyingLocks())
-    other.open()
-    assert [len(rolls.entry(tmp_path, number).fence) for number in (1, 2, 3)] == [0, 0, 1]
-    # It has lost what was not committed, and nothing else.
-    with pytest.raises(SinkFailedError):
-        rolls.land(writer, 1, 2)
-    assert rolls.end_of(writer.open()) == 1
-    rolls.land(writer, 1, 2)
-    assert rolls.rows(tmp_path) == [0, 1, 2]
-    writer.close()
-    other.close()
-
-
-class Recording(Disk):
-    """What is asked of the disk for a commit, in order and by short names."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = f"{root}/"
-        self._paths: dict[int, str] = {}
-        self.done: list[str] = []
-
-    def _say(self, what: str, path: str) -> None:
-        writer = path.partition("/staging/")[2].partition("/")[0]
-        name = f"{path}/".removeprefix(self._root).replace("_fastwire/", "").replace(writer or "\0", "W")
-        self.done.append(f"{what} {name.strip('/') or '.'}")
-
-    def create(self, path: str) -> int:
-        file = super().create(path)
-        self._paths[file] = path
-        return file
-
-    def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
-        for path in (*(self._paths[file] for file in files), *folders):
-            self._say("sync", path)
-        super().sync(files, folders)
-
-    def link(self, source: str, target: str) -> None:
-        self._say("link", target)
-        super().link(source, target)
-
-    def rename(self, source: str, target: str) -> None:
-        self._say("rename", target)
-        super().rename(source, target)
-
-    def touch(self, path: str) -> bool:
-        self._say("touch", path)
-        return super().touch(path)
-
-    def make_folder(self, path: str) -> bool:
-        self._say("folder", path)
-        return super().make_folder(path)
-
-
-def test_the_order_of_a_commit(tmp_path: Path) -> None:
-    disk = Recording(tmp_path)
-    writer = rolls.writer(tmp_path, disk, partition_by="day")
-    writer.open()
-    writer.commit([], [rolls.begun()])
-    for number, day in ((0, "dt=2026-01-01/"), (1, "dt=2026-01-02/")):
-        disk.done.clear()
-        files = [rolls.stage(writer, [number], day)]
-        disk.done.append("commit")
-        writer.commit(files, [rolls.span(number - 1, number)])
-    assert disk.done == [
-        "commit",
-        "folder dt=2026-01-02",
-        "sync .",
-        "sync staging/W/3-0.part",
-        "sync staging/W/3-entry.part",
-        "sync dt=2026-01-01",
-        "sync staging/W",
-        "link log/000000000/000000000003.json",
-        "sync log/000000000",
-        "touch staging/W/3-0.part",
-        "rename dt=2026-01-02/000000000003-0.jsonl",
-    ]
-    writer.close()
-
-
-class TwoDevices(Disk):
-    def device(self, path: str) -> int:
-        return 2 if path.endswith("dt=2026-01-01") else 1
-
-
-def test_another_device_is_refused_before_anything_is_committed(tmp_path: Path) -> None:
-    writer = rolls.writer(tmp_path, TwoDevices(), partition_by="day")
-    writer.open()
-    staged = rolls.stage(writer, [0], "dt=2026-01-01/")
-    with pytest.raises(DatasetError, match="dt=2026-01-01 is on another device than"):
-        writer.commit([staged], [rolls.span(-1, 0)])
-    assert rolls.entries(tmp_path) == 0
-
-
 def test_encoders_stage_on_their_threads_one_at_a_time_with_the_rest(tmp_path: Path) -> None:
     """A checkpoint that is due, and what is to be synced before it, are one thread's business."""
     waited: list[bool] = []
@@ -770,68 +445,3 @@ def test_encoders_stage_on_their_threads_one_at_a_time_with_the_rest(tmp_path: P
     assert sorted(file.index for file in staged) == [0, 1, 2, 3]
     writer.commit(staged, [rolls.span(1, 5)])
     writer.close()
-
-
-# --- stopped anywhere
-
-
-def test_all_steps_are_named(tmp_path: Path) -> None:
-    """One story that comes past every step; nothing is reached that the list does not have."""
-    seen: list[str] = []
-    story(tmp_path, seen.append)
-    assert {step.partition(":")[0] for step in seen} == {step.partition(":")[0] for step in STEPS}
-    assert len(STEPS) == len(set(STEPS))
-
-
-def story(path: Path, reached) -> None:  # type: ignore[no-untyped-def]
-    """A writer that dies in its open roll, and one that takes over, for as many entries as a checkpoint needs."""
-    first = rolls.writer(path, reached=reached)
-    first.checkpoint_every = 3
-    first.open()
-    try:
-        if rolls.end_of(first.coverage) < 0:
-            rolls.land(first, -1, 0)
-        rolls.stage(first, [99])
-    finally:
-        if first._staging is not None:
-            first._staging.release()
-    second = rolls.writer(path, reached=reached)
-    second.checkpoint_every = 3
-    try:
-        second.open()
-        while (end := rolls.end_of(second.coverage)) < 4:
-            rolls.land(second, end, end + 1)
-    finally:
-        second.close()  # stopped: lets go of its lock and touches nothing
-
-
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("step", STEPS)
-def test_stopped_at_any_step_each_row_lands_once(tmp_path: Path, step: str, times: int) -> None:
-    try:
-        story(tmp_path, stop_at(step, times))
-    except Stopped:
-        pass
-    for _ in range(2):
-        story(tmp_path, lambda step: None)
-    assert rolls.rows(tmp_path) == [0, 1, 2, 3, 4]
-    assert list((tmp_path / "_fastwire/staging").iterdir()) == []
-
-
-def test_a_log_of_another_system_is_not_mixed_up(tmp_path: Path) -> None:
-    writer = rolls.writer(tmp_path, system="kafka")
-    writer.open()
-    log = Log("kafka", "id", "orders", "0", "Zm9v")
-    writer.commit([rolls.stage(writer, [0])], [Span(log, Position(0, -1), Position(1, 3), 1)])
-    with pytest.raises(UndeclaredGapError):
-        writer.commit([rolls.stage(writer, [5])], [Span(log, Position(5, -1), Position(6, 3), 1)])
-    assert PULSAR_EARLIEST not in (writer.coverage.end(log), None)
-    with pytest.raises(DatasetMismatchError, match="the system of the dataset: kafka; configured: pulsar"):
-        rolls.writer(tmp_path).open()
-
-
-def test_failures_are_told_with_what_was_done(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    writer = rolls.writer(tmp_path / "file")
-    with pytest.raises(FatalDiskError, match="cannot open: "):
-        writer.open()

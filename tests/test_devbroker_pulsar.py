@@ -3,7 +3,6 @@
 import asyncio
 import re
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, run
 from fastwire_daemon.load import Load, fill
 from fastwire_daemon.produce import client_settings, produce
 from tests.brokers.certs import make_certificates
+from tests.waiting import eventually
 
 WAIT_MS = 10_000
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -79,13 +79,6 @@ def receive(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
     return [consumer.receive(WAIT_MS) for _ in range(count)]
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 # --- both ways
 
 
@@ -119,7 +112,7 @@ def test_every_field_comes_back(broker: PulsarDevBroker, client: pulsar.Client, 
         assert message.producer_name() == "mine"
         assert message.topic_name() == "persistent://public/default/t"
         consumer.acknowledge(message)
-    until(lambda: broker.backlog("t", "s") == 0)
+    eventually(lambda: broker.backlog("t", "s") == 0)
     assert broker.messages("t") == 20
     assert len(broker.positions("t")) == (1 if batched else 20)
     producer.close()
@@ -139,7 +132,7 @@ def test_partitions(broker: PulsarDevBroker, client: pulsar.Client) -> None:
     assert sorted(int(message.data()) for message in found) == list(range(3000))
     for message in found:
         consumer.acknowledge(message)
-    until(lambda: broker.backlog("parts", "s") == 0)
+    eventually(lambda: broker.backlog("parts", "s") == 0)
     granted = [(state.window, state.permits) for state in broker.consumers("parts", "s")]
     assert len(granted) == 3 and all(permits <= window for window, permits in granted)
     consumer.close()
@@ -183,7 +176,7 @@ def test_failover(broker: PulsarDevBroker, client: pulsar.Client) -> None:
     with pytest.raises(pulsar.Timeout):
         second.receive(100)
     first.acknowledge_cumulative(found[3])
-    until(lambda: broker.backlog("t", "s") == 6)
+    eventually(lambda: broker.backlog("t", "s") == 6)
     first.close()
     assert [message.data() for message in receive(second, 6)] == [b"%d" % number for number in range(4, 10)]
 
@@ -199,7 +192,7 @@ def test_shared(broker: PulsarDevBroker, client: pulsar.Client) -> None:
             found.append(int(message.data()))
             consumer.acknowledge(message)
     assert sorted(found) == list(range(30))
-    until(lambda: broker.backlog("t", "s") == 0)
+    eventually(lambda: broker.backlog("t", "s") == 0)
     assert [state.unacked for state in broker.consumers("t", "s")] == [0, 0, 0]
 
 
@@ -224,7 +217,7 @@ def test_key_shared(broker: PulsarDevBroker, client: pulsar.Client) -> None:
     assert count == 200
     assert all(len(owners) == 1 for owners in seen.values())
     assert {next(iter(owners)) for owners in seen.values()} == {0, 1}
-    until(lambda: broker.backlog("t", "s") == 0)
+    eventually(lambda: broker.backlog("t", "s") == 0)
 
 
 # --- redelivery
@@ -245,7 +238,7 @@ def test_negative_acks_and_redelivery(broker: PulsarDevBroker, client: pulsar.Cl
     (again,) = receive(consumer, 1)
     assert (again.data(), again.redelivery_count()) == (b"2", 2)
     consumer.acknowledge(again)
-    until(lambda: broker.backlog("t", "s") == 0)
+    eventually(lambda: broker.backlog("t", "s") == 0)
 
 
 def test_everything_again_on_exclusive(broker: PulsarDevBroker, client: pulsar.Client) -> None:
@@ -272,14 +265,14 @@ def test_batch_index_acks(broker: PulsarDevBroker) -> None:
         for message in receive(consumer, 10):
             if int(message.data()) % 2:
                 consumer.acknowledge(message)
-        until(lambda: broker.backlog("t", "s") == 5)
+        eventually(lambda: broker.backlog("t", "s") == 5)
         consumer.close()
         consumer = client.subscribe("t", "s", **parts)
         found = receive(consumer, 5)
         assert [int(message.data()) for message in found] == [0, 2, 4, 6, 8]
         for message in found:
             consumer.acknowledge(message)
-        until(lambda: broker.backlog("t", "s") == 0)
+        eventually(lambda: broker.backlog("t", "s") == 0)
 
 
 # --- reconnecting
@@ -355,7 +348,7 @@ def test_reading(broker: PulsarDevBroker, client: pulsar.Client) -> None:
     consumer = client.subscribe("t", "s")
     assert consumer.get_last_message_id() == ids[9]
     consumer.unsubscribe()
-    until(lambda: broker.subscriptions("t") == [])
+    eventually(lambda: broker.subscriptions("t") == [])
 
 
 def test_patterns(broker: PulsarDevBroker, client: pulsar.Client) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -137,11 +138,28 @@ class FakeFile:
 
 
 def encoder_thread(
-    stage: Callable[[str], FakeFile], limit_bytes: int = 1 << 30, failures: list[BaseException] | None = None
+    stage: Callable[[str], FakeFile],
+    limit_bytes: int = 1 << 30,
+    failures: list[BaseException] | None = None,
+    row_group_rows: int = 131_072,
 ) -> "EncoderThread[FakeFile]":
     failures = [] if failures is None else failures
-    wanted = EncoderOptions(compression=Compression("none"), buffer_bytes=1)
+    wanted = EncoderOptions(compression=Compression("none"), buffer_bytes=1, row_group_rows=row_group_rows)
     return EncoderThread("encoder-test", ParquetEncoder, wanted, stage, limit_bytes, failures.append)
+
+
+def catch_up(thread: "EncoderThread[FakeFile]") -> None:
+    """Wait until all that was put before is encoded."""
+    reached = threading.Event()
+
+    class Mark(list[Any]):
+        """Nothing to encode; tells when its turn has come."""
+
+        def clear(self) -> None:
+            reached.set()
+
+    thread.put(Mark())
+    assert reached.wait(60)
 
 
 def test_the_largest_file_writes_when_all_together_hold_too_much() -> None:
@@ -150,18 +168,49 @@ def test_the_largest_file_writes_when_all_together_hold_too_much() -> None:
     thread = encoder_thread(lambda folder: made.setdefault(folder, FakeFile()), 4 * batch.get_total_buffer_size())
     for folder in ("a", "b", "b", "c"):
         thread.put([(folder, batch)])
-    thread.put([])
-    thread.put([])  # by now all before has been encoded
+    catch_up(thread)
     headers = {folder: file.writes for folder, file in made.items()}
     thread.put([("c", batch)])
-    thread.put([])
-    thread.put([])
+    catch_up(thread)
     assert {folder: file.writes > headers[folder] for folder, file in made.items()} == {
         "a": False,
         "b": True,
         "c": False,
     }
     assert [file.rows for file in thread.finish().result()] == [1_000, 2_000, 2_000]
+    thread.stop()
+
+
+@pytest.mark.parametrize(("row_group_rows", "limit"), [(3_000, 1 << 30), (131_072, 4)])
+def test_rows_wait_behind_a_row_group_and_no_more_than_one(row_group_rows: int, limit: int) -> None:
+    batch = pa.record_batch(Feed(partitions=1, rows=1_000).chunk(1))
+    size = batch.get_total_buffer_size()
+    encoding, may_go_on = threading.Event(), threading.Event()
+    held: list[int] = []
+
+    class Slow(FakeFile):
+        def write(self, data: Any, /) -> int:
+            encoding.set()
+            may_go_on.wait()
+            held.append(thread.pending_bytes)
+            return super().write(data)
+
+    thread = encoder_thread(lambda folder: Slow(), limit * size, row_group_rows=row_group_rows)
+    thread.put([("", batch)])
+    assert encoding.wait(60)
+    for _ in range(3):  # none of them waits for the file
+        thread.put([("", batch)])
+
+    def put_more() -> None:
+        for _ in range(20):
+            thread.put([("", batch)])
+
+    putting = threading.Thread(target=put_more)
+    putting.start()
+    may_go_on.set()
+    putting.join()
+    assert [file.rows for file in thread.finish().result()] == [24_000]
+    assert 3 * size <= max(held) <= 6 * size, "a row group that is encoded, and one that waits"
     thread.stop()
 
 
@@ -186,8 +235,7 @@ def test_a_failure_leaves_all_files_of_the_thread_alone() -> None:
     failures.clear()
     thread.drop()
     thread.put([("a", pa.record_batch(feed.chunk(1))), ("b", pa.record_batch(feed.chunk(1)))])
-    thread.put([])
-    thread.put([])
+    catch_up(thread)
     made["a"].broken = True
     writes = made["b"].writes
     assert isinstance(thread.finish().exception(), OSError)

@@ -27,31 +27,11 @@ from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.base import Compression, Encoder, EncoderOptions, Outlet, parse_compression
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
+from tests.arrow_types import TYPES
 
 ENCODERS: dict[str, type[Encoder]] = {"parquet": ParquetEncoder, "arrow": ArrowEncoder, "jsonl": JsonlEncoder}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NULLABLE = {column.name: column.nullable for column in COLUMNS["pulsar"]}
-HEADERS = pa.list_(
-    pa.field("item", pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]), False)
-)
-TYPES = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.dictionary(pa.int32(), pa.string()),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestampType": pa.int32(),
-    "headers": HEADERS,
-    "ledger": pa.int64(),
-    "batchIndex": pa.int32(),
-    "eventTime": pa.timestamp("us", "UTC"),
-    "producer": pa.dictionary(pa.int32(), pa.string()),
-    "sequenceId": pa.int64(),
-    "orderingKey": pa.binary(),
-    "schemaVersion": pa.binary(),
-    "redeliveryCount": pa.int32(),
-}
 SCHEMA = pa.schema([pa.field(name, kind, NULLABLE[name]) for name, kind in TYPES.items()])
 
 

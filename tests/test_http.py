@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -170,6 +172,91 @@ def test_an_address_that_is_not_ours(run: Run, tmp_path: Path) -> None:
                 pass
 
     run(main())
+
+
+async def said(server: HttpServer, text: str) -> str:
+    """Everything that the server says to ``text``, until it closes the connection."""
+    reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+    writer.write(text.encode())
+    try:
+        return (await reader.read()).decode()
+    finally:
+        writer.close()
+
+
+def test_requests_follow_each_other_on_a_connection(run: Run) -> None:
+    async def main() -> None:
+        async with serving(Provider()) as server:
+            text = await said(
+                server,
+                "HEAD /livez HTTP/1.1\r\nHost: it\r\n\r\n"
+                "GET /readyz?x=1 HTTP/1.1\r\nHost: it\r\n\r\n"
+                "GET /livez HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n",
+            )
+            first, second, third = text.split("HTTP/1.1 200 OK\r\n")[1:]
+            assert "Content-Length: 3\r\n" in first
+            assert first.endswith("\r\n\r\n"), "a HEAD gets no body"
+            assert second.endswith("\r\n\r\nok\n")
+            assert third.endswith("\r\n\r\nok\n")
+            assert (await said(server, "GET /livez HTTP/1.0\r\n\r\n")).endswith("\r\n\r\nok\n")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("\x16\x03\x01\r\n\r\n", 400),
+        ("GET /livez HTTP/1.1\r\nHost: it\r\nno field\r\n\r\n", 400),
+        ("GET /other HTTP/1.0\r\n\r\n", 404),
+        ("POST /livez HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 405),
+    ],
+)
+def test_what_is_no_request_of_ours_is_refused(
+    run: Run, caplog: pytest.LogCaptureFixture, text: str, status: int
+) -> None:
+    async def main() -> None:
+        async with serving(Provider()) as server:
+            assert (await said(server, text)).partition(" ")[2].startswith(f"{status} ")
+            assert (await get(server, "/livez"))[0] == 200
+
+    run(main())
+    assert caplog.text == ""
+
+
+def test_a_page_that_fails_is_500_and_the_next_one_is_answered(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        provider = Provider()
+        provider.status = None  # type: ignore[method-assign, assignment]
+        async with serving(provider) as server:
+            assert (await get(server, "/status"))[0] == 500
+            assert (await get(server, "/livez"))[0] == 200
+
+    run(main())
+    assert caplog.text.count("a page cannot be made by a fault of this program") == 1
+
+
+def test_the_framework_comes_with_the_first_connection() -> None:
+    text = """
+import asyncio, sys
+from fastwire_daemon.config import HttpAddress
+from fastwire_daemon.http import HttpServer
+
+async def main():
+    server = HttpServer(HttpAddress("127.0.0.1", 0), None, lambda: b"x 1")
+    await server.start()
+    loaded = ["aiohttp" in sys.modules]
+    reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+    writer.write(b"GET /metrics HTTP/1.0\\r\\n\\r\\n")
+    assert (await reader.read()).endswith(b"x 1")
+    writer.close()
+    await server.stop()
+    print(*loaded, "aiohttp" in sys.modules)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_stopping_twice_and_before_the_start(run: Run) -> None:

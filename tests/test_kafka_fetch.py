@@ -178,7 +178,7 @@ def test_topics_go_by_id_where_both_know_it(versions: tuple[int, int], topic_id:
     else:
         assert topic["topic"] == "t"
     assert body["max_bytes"] == 16 << 20
-    assert topic["partitions"][0]["partition_max_bytes"] == 1 << 20
+    assert topic["partitions"][0]["partition_max_bytes"] == FetchLimits().partition_bytes
 
 
 # --- sessions
@@ -292,3 +292,11 @@ def test_old_brokers_have_no_sessions() -> None:
         scene.answer(request, dict.fromkeys(range(8), 10))
     assert scene.pump() == [(list(range(8)), 500)]
     assert "session_id" not in scene.sent[0][2]
+
+
+def test_an_answer_is_a_part_of_the_memory() -> None:
+    limits = FetchLimits()
+    assert limits.within(1 << 30) == limits
+    assert limits.within(64 << 20).response_bytes == 8 << 20
+    least = limits.within(1 << 20)
+    assert (least.response_bytes, least.partition_bytes) == (1 << 20, 1 << 20)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fastwire.kafka.assignor import ASSIGNORS
 from fastwire.kafka.connection import HIGHEST, Key
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.membership import (
@@ -175,6 +176,22 @@ def test_what_a_former_life_was_assigned_is_not_taken() -> None:
     again = member.next(0.0)
     assert isinstance(again, float) and again > 0
     assert asked(member, Key.JOIN_GROUP, again)["member_id"] == "me"
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_former_life_that_read_fewer_topics(assignor: Any) -> None:
+    """Joining again is news to the coordinator, because the generation is: the others get their share, and we ours."""
+    member = Classic(GroupSettings(group="g", topics=("t", "more"), instance="i", assignor=assignor))
+    first = asked(member, Key.JOIN_GROUP)["protocols"]
+    assert join(member, 5) == []
+    assert sync(member, 0) == []
+    assert member.owned == frozenset()
+    again = member.next(0.0)
+    assert isinstance(again, float) and again > 0
+    assert asked(member, Key.JOIN_GROUP, again)["protocols"] != first
+    # Whoever has no partition of a topic now has it by everybody's consent.
+    answer(member, again, generation_id=6, protocol_name=assignor, leader="other", member_id="me", members=[])
+    assert answer(member, again, assignment=encode_assignment([("t", 0)])) == [Assign(places(0))]
 
 
 def test_only_those_leave_who_do_not_come_back() -> None:

@@ -18,13 +18,14 @@ import pytest
 from tests.tree import ROOT, Source, sources
 
 # Each unit (a module, or a package with all that is in it) and the units that it may import. Nothing else of ours.
-_BYTES = {"errors", "address", "position", "wire", "columns"}
+_BYTES = {"errors", "address", "position", "wire", "columns", "connection"}
 FASTWIRE = {
     "errors": set[str](),
     "address": set[str](),  # hosts and ports, the same in the URLs of all systems
     "position": {"errors"},
     "wire": {"errors"},
     "columns": {"errors", "position", "wire"},
+    "connection": {"columns"},  # what the state machines of all systems have in common
     # Four siblings of one shape, never each other.
     "pulsar": _BYTES,
     "kafka": _BYTES,
@@ -101,7 +102,7 @@ OPENS_SOCKETS = {
     "start_server",
     "start_unix_server",
 }
-SOCKET_OPENERS = {"transport", "devbroker", "spark"}
+SOCKET_OPENERS = {"http", "transport", "devbroker", "spark"}
 
 # fastwire computes: of the standard library it may use what has no effect outside its own memory.
 PURE = {

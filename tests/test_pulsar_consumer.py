@@ -11,7 +11,7 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, Consumer, Permits, Phase, Sent
 from fastwire.pulsar.request import SubscribeRequest
-from tests.test_pulsar_connection import CONSUMER, TOPIC, C, Wire, batch
+from tests.connection_scene import CONSUMER, TOPIC, C, Wire, batch
 
 # --- permits
 

@@ -16,18 +16,10 @@ from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.command import decode_command
 from fastwire.pulsar.event import SendConfirmed, SendRefused
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_single_entry, split_payload
-from fastwire.pulsar.producer import (
-    Access,
-    Outcome,
-    Phase,
-    Producer,
-    ProducerSettings,
-    SendTimeout,
-    TooLargeError,
-)
+from fastwire.pulsar.producer import Access, Outcome, Phase, Producer, ProducerSettings, SendTimeout, TooLargeError
 from fastwire.pulsar.request import BrokerError
+from tests.connection_scene import TOPIC, C, Wire
 from tests.pulsar_wire import inflate
-from tests.test_pulsar_connection import TOPIC, C, Wire
 
 _SIZES = Struct(">II")
 WALL = 1_700_000_000_000

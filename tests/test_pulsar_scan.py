@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from fastwire.columns.scan import ChunkScanner
 from fastwire.errors import ProtocolError
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
@@ -400,6 +401,8 @@ def test_arguments_are_checked() -> None:
         Scanner(slots, Pool(1 << 30), 0)
     with pytest.raises(ValueError, match="no column colour"):
         Scanner(slots, Pool(1 << 30), 1, columns=frozenset({"colour", "key"}))
+    with pytest.raises(TypeError, match="of its own"):
+        ChunkScanner()
 
 
 def test_drop_chunk_forgets_the_open_chunk() -> None:

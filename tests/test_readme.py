@@ -1,10 +1,12 @@
 """What the README shows works as it stands there."""
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from bench.readme import README, SAVED, renewed
 from fastwire.pulsar.payload import Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.source_pipe import until
@@ -37,3 +39,11 @@ def test_the_example_consumes_everything() -> None:
         await broker.stop()
 
     asyncio.run(play())
+
+
+def test_the_figures_are_those_of_the_saved_run() -> None:
+    text = README.read_text()
+    saved = json.loads(SAVED.read_text())
+    assert renewed(text, saved) == text, "python -m bench.readme"
+    saved["scan_decode"][0]["cpu_us_per_message"] = 12.345
+    assert "12.345" in renewed(text, saved)

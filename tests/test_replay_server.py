@@ -60,6 +60,9 @@ def test_permits_are_honoured() -> None:
             peer.send(Command.GET_LAST_MESSAGE_ID, getLastMessageId=last)
             found = peer.take(Command.GET_LAST_MESSAGE_ID_RESPONSE).getLastMessageIdResponse
             assert (found.last_message_id.entryId, found.last_message_id.batch_index) == ((1 << 14) + 16, 29)
+            stats = pb.CommandConsumerStats(consumer_id=1, request_id=300)
+            peer.send(Command.CONSUMER_STATS, consumerStats=stats)
+            assert peer.take(Command.CONSUMER_STATS_RESPONSE).consumerStatsResponse.request_id == 300
             peer.flow(10_000, consumer_id=0)
             assert len(peer.drain()) == 17
 

@@ -1,15 +1,18 @@
 """How the Pulsar source finds brokers: proxies, listeners, redirects, brokers that move topics, IPv6."""
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from fastwire_daemon.sources.pulsar.host import Stage
 from tests.source_pipe import Pipe, entries, until
-from tests.test_source_pulsar import FULL, reading, run, serving
+from tests.source_scene import FULL, reading, run, serving
 
 C = pb.BaseCommand
 INNER = "pulsar://inner-broker:6650"  # a name that only the proxy knows
@@ -20,51 +23,82 @@ def wanted(broker: PulsarDevBroker) -> list[str]:
     return sorted(one.proxy_to for one in broker.connections if isinstance(one, PulsarConnection))
 
 
-def test_brokers_behind_a_proxy() -> None:
+def test_several_hosts_and_the_first_one_dead() -> None:
     async def main() -> None:
-        async with serving(proxy_through_service_url=True) as broker:
-            broker.advertised_url = INNER
+        dead = PulsarDevBroker()
+        await dead.start()
+        port = dead.port
+        await dead.stop()
+        async with serving() as broker:
             broker.append("t", entries(0, 2))
+            url = f"pulsar://127.0.0.1:{port},127.0.0.1:{broker.port}"
+            assert len(parse_service_url(url).addresses) == 2
+            async with reading(broker, url=url) as pipe:
+                await pipe.got(20)
+
+    run(main)
+
+
+def test_lookups_follow_redirects_but_not_for_ever() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", entries(0, 2))
+            broker.redirect(times=20)
             async with reading(broker) as pipe:
                 await pipe.got(20)
-                # One connection for the proxy's own answers, one through it: without a scheme, as proxies want it.
-                assert wanted(broker) == ["", "inner-broker:6650"]
-                await pipe.drained()
-                broker.drop_connections()
-                broker.append("t", entries(2, 1))
-                await pipe.got(30)
-                assert wanted(broker) == ["", "inner-broker:6650"]
+            broker.redirect(times=21)
+            async with reading(broker, subscription="other") as pipe:
+                await until(lambda: "more than 20 redirects" in pipe.source.partitions[0].error, "a refusal")
+                await pipe.got(20)
+
+    run(main)
+
+
+@asynccontextmanager
+async def behind_a_proxy(redirected_to: str | None = None) -> AsyncIterator[tuple[PulsarDevBroker, Pipe]]:
+    """A broker whose name only its proxy knows, and a source that has read twenty rows through that."""
+    async with serving(proxy_through_service_url=True) as broker:
+        broker.advertised_url = INNER
+        if redirected_to is not None:
+            broker.redirect(redirected_to)
+        broker.append("t", entries(0, 2))
+        async with reading(broker) as pipe:
+            await pipe.got(20)
+            yield broker, pipe
+
+
+def test_brokers_behind_a_proxy() -> None:
+    async def main() -> None:
+        async with behind_a_proxy() as (broker, pipe):
+            # One connection for the proxy's own answers, one through it: without a scheme, as proxies want it.
+            assert wanted(broker) == ["", "inner-broker:6650"]
+            await pipe.drained()
+            broker.drop_connections()
+            broker.append("t", entries(2, 1))
+            await pipe.got(30)
+            assert wanted(broker) == ["", "inner-broker:6650"]
 
     run(main)
 
 
 def test_redirects_behind_a_proxy() -> None:
     async def main() -> None:
-        async with serving(proxy_through_service_url=True) as broker:
-            broker.advertised_url = INNER
-            broker.redirect("pulsar://other-broker:6650")
-            broker.append("t", entries(0, 2))
-            async with reading(broker) as pipe:
-                await pipe.got(20)
-                assert wanted(broker) == ["", "inner-broker:6650", "other-broker:6650"]
+        async with behind_a_proxy("pulsar://other-broker:6650") as (broker, _):
+            assert wanted(broker) == ["", "inner-broker:6650", "other-broker:6650"]
 
     run(main)
 
 
 def test_a_topic_that_moves_behind_a_proxy_is_followed_through_it() -> None:
     async def main() -> None:
-        async with serving(proxy_through_service_url=True) as broker:
-            broker.advertised_url = INNER
-            broker.append("t", entries(0, 2))
-            async with reading(broker) as pipe:
-                await pipe.got(20)
-                pipe.commit()
-                asked = lookups(broker)
-                broker.unload("t", "pulsar://third-broker:6650")
-                broker.append("t", entries(2, 1))
-                await pipe.got(30)
-                assert "third-broker:6650" in wanted(broker)
-                assert lookups(broker) == asked
+        async with behind_a_proxy() as (broker, pipe):
+            pipe.commit()
+            asked = lookups(broker)
+            broker.unload("t", "pulsar://third-broker:6650")
+            broker.append("t", entries(2, 1))
+            await pipe.got(30)
+            assert "third-broker:6650" in wanted(broker)
+            assert lookups(broker) == asked
 
     run(main)
 

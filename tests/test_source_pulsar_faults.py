@@ -20,7 +20,7 @@ from fastwire_daemon.tls import ClientTls
 from tests.brokers.certs import make_certificates
 from tests.hostile import pulsar as hostile
 from tests.source_pipe import Pipe, entries, until
-from tests.test_source_pulsar import FULL, ORDERED, TYPES, landed, reading, run, serving
+from tests.source_scene import FULL, ORDERED, TYPES, landed, reading, run, serving
 
 C = pb.BaseCommand
 
@@ -390,18 +390,20 @@ def test_requests_that_stay_unanswered(kind: "pb.BaseCommand.Type", monkeypatch:
     run(main)
 
 
-def test_a_seek_that_stays_unanswered_is_tried_again() -> None:
-    async def main() -> None:
-        async with serving(hostile.NeverAnswers(C.SEEK, times=2)) as broker:
-            broker.append("t", entries(0, 5))
-            async with reading(broker, start="latest", operation_timeout_s=0.2) as pipe:
-                await pipe.granted()
-                broker.append("t", entries(5, 2))
-                await pipe.got(20)
-                assert pipe.rows == 20
-                await pipe.drained()
+async def reads_from_the_end(made: PulsarDevBroker) -> None:
+    """What was there is left out and what comes is read, however long that takes."""
+    async with serving(made) as broker:
+        broker.append("t", entries(0, 5))
+        async with reading(broker, start="latest", operation_timeout_s=0.2) as pipe:
+            await pipe.granted()
+            broker.append("t", entries(5, 2))
+            await pipe.got(20)
+            assert pipe.rows == 20
+            await pipe.drained()
 
-    run(main)
+
+def test_a_seek_that_stays_unanswered_is_tried_again() -> None:
+    run(lambda: reads_from_the_end(hostile.NeverAnswers(C.SEEK, times=2)))
 
 
 def test_a_subscribe_after_a_seek_that_stays_unanswered() -> None:
@@ -414,17 +416,7 @@ def test_a_subscribe_after_a_seek_that_stays_unanswered() -> None:
                     self.broker.kinds = (C.SUBSCRIBE, C.GET_LAST_MESSAGE_ID)
                 super().handle(command, body)
 
-    async def main() -> None:
-        async with serving(SilentAfterSeek(times=2)) as broker:
-            broker.append("t", entries(0, 5))
-            async with reading(broker, start="latest", operation_timeout_s=0.2) as pipe:
-                await pipe.granted()
-                broker.append("t", entries(5, 2))
-                await pipe.got(20)
-                assert pipe.rows == 20
-                await pipe.drained()
-
-    run(main)
+    run(lambda: reads_from_the_end(SilentAfterSeek(times=2)))
 
 
 def test_a_silent_broker_is_left() -> None:

@@ -23,7 +23,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.metrics import DaemonMetrics
 from tests.keys import key_pair
 from tests.source_pipe import Pipe, entry, until
-from tests.test_source_pulsar import FULL, ORDERED, TYPES, reading, run, serving
+from tests.source_scene import FULL, ORDERED, TYPES, reading, run, serving
 
 KEY = key_pair("orders")
 DATA_KEY = bytes(range(32))

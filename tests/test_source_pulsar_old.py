@@ -8,7 +8,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.sources.base import SourceFailed
 from tests.source_pipe import Pipe, entries, until
-from tests.test_source_pulsar import reading, run, serving
+from tests.source_scene import reading, run, serving
 
 VERSIONS = range(12, 22)
 FEATURES = {

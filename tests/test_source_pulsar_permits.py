@@ -15,7 +15,7 @@ from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_ch
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.hostile import pulsar as hostile
 from tests.source_pipe import Pipe, entries, entry, until
-from tests.test_source_pulsar import FULL, TYPES, landed, reading, run, serving
+from tests.source_scene import FULL, TYPES, landed, reading, run, serving
 
 WINDOW = 50
 ROUNDS = 60  # more than the window, should each leak one permit

@@ -10,7 +10,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from fastwire_daemon.sources.pulsar.host import Stage
 from tests.hostile.pulsar import NeverAnswers
 from tests.source_pipe import Pipe, entries, until
-from tests.test_source_pulsar import FULL, reading, run, serving
+from tests.source_scene import FULL, reading, run, serving
 
 C = pb.BaseCommand
 
@@ -168,6 +168,21 @@ def test_partitions_are_added(options: dict[str, Any], poll_s: float) -> None:
                 broker.append("t-partition-3", entries(0, 4))
                 await pipe.got(50)
                 assert pipe.coverage.start(pipe.log(3)) == PULSAR_EARLIEST
+
+    run(main)
+
+
+def test_new_partitions_are_found_and_read_from_their_beginning() -> None:
+    async def main() -> None:
+        async with serving(partitions=2) as broker:
+            async with reading(broker, start="latest", partition_poll_s=0.1) as pipe:
+                await pipe.granted()
+                broker._partitioned[FULL] = 3
+                broker.create_topic("t-partition-2")
+                broker.append("t-partition-2", entries(0, 4))
+                await pipe.got(40)
+                assert pipe.coverage.start(pipe.log(2)) == PULSAR_EARLIEST
+                await until(lambda: len(pipe.source.logs) == 3, "a third log")
 
     run(main)
 

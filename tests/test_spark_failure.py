@@ -3,6 +3,7 @@
 import pytest
 
 from fastwire_daemon.spark.failure import cause, is_passing
+from tests.spark.session import started
 
 IN_DRIVER = """\
 [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform initialOffset: \
@@ -45,3 +46,31 @@ def test_the_first_cause_is_said(text: str, said: str | None) -> None:
 def test_what_is_spark_s_own_trouble_passes() -> None:
     assert is_passing(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back."))
     assert not is_passing(RuntimeError(IN_DRIVER))
+
+
+class Query:
+    """A query that has ended, or goes on."""
+
+    def __init__(self, error: str | None, progress: object = None) -> None:
+        self.isActive = error is None
+        self.lastProgress = progress
+        self._error = error
+
+    def exception(self) -> str | None:
+        return self._error
+
+
+@pytest.mark.parametrize(
+    ("errors", "begun"),
+    [
+        (["Python worker failed to connect back.", None], 2),
+        (["there is no such topic", None], 1),
+        (["Python worker failed to connect back."] * 9, 4),
+    ],
+)
+def test_tests_begin_a_query_again_only_for_a_process_that_did_not_come_up(
+    errors: list[str | None], begun: int
+) -> None:
+    queries = [Query(error, {}) for error in errors]
+    left = iter(queries)
+    assert started(lambda: next(left)) is queries[begun - 1]

@@ -1,5 +1,6 @@
 """Ranges of Kafka's offsets, read by blocking fetches, and what the driver asks; losses are said, holes are none."""
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.payload import Record, encode_batch, encode_marker
+from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
 from fastwire.position import Position
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
@@ -20,7 +21,8 @@ from fastwire_daemon.spark.kafka.reading import KafkaRangeReader
 from fastwire_daemon.spark.options import Options, parse_options
 from fastwire_daemon.spark.ranges import DataLossError, Partition, Range
 from fastwire_daemon.spark.reading import ReadingRules
-from tests.kafka_pipe import batches
+from tests.kafka_pipe import batch, batches
+from tests.proxy import Proxy
 from tests.spark_scene import ROWS, KafkaScene, numbers, numbers_of, serve
 
 T = Partition("t", 0)
@@ -82,6 +84,10 @@ def values(one: Client, wanted: Range, **rules: Any) -> list[bytes]:
         each.validate(full=True)
         found += each.column("value").to_pylist()
     return found
+
+
+def offsets(one: Client, wanted: Range) -> list[int]:
+    return [offset for each in reader(one, wanted).batches() for offset in each.column("offset").to_pylist()]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 500), (0, 1), (7, 8), (5, 15), (10, 20), (123, 456), (499, 500)])
@@ -193,6 +199,59 @@ def test_reading_ends_when_it_is_stopped() -> None:
         next(stream)
         stop.set()
         assert len(list(stream)) <= 2
+
+
+# --- no row twice
+
+
+@pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name)
+def test_a_range_begins_and_ends_within_batches(codec: Compression) -> None:
+    with serving() as broker, closing(client(broker.url, fetchMaxBytes="1000")) as one:
+        broker.append("t", [batch(number, ROWS, compression=codec) for number in range(50)])
+        for start, end in ((0, 7), (7, 33), (33, 34), (34, 499), (499, 500)):
+            assert values(one, part(start, end)) == ALL[start:end]
+
+
+def test_what_was_asked_for_another_range_is_no_part_of_this_one() -> None:
+    """A range ends while answers to what was asked for it are still to come, and the next one is read at once."""
+    with serving(3000) as broker, closing(client(broker.url, fetchMaxBytes=FEW)) as one:
+        for start, end in pairwise([*range(0, 30_000, 1111), 30_000]):
+            assert offsets(one, part(start, end)) == list(range(start, end))
+        # And one that begins before the place where the last one has ended.
+        assert offsets(one, part(5, 25)) == offsets(one, part(5, 25)) == list(range(5, 25))
+        assert broker.accepted == 1
+
+
+def test_a_part_of_an_answer_counts_once() -> None:
+    """Connections end within an answer, behind more and more whole ones."""
+    with serving(3000) as broker, Proxy(broker.port, scheme="kafka") as proxy:
+        broker.advertise(0, "127.0.0.1", proxy.port)
+        with closing(client(proxy.url, fetchMaxBytes=FEW)) as one:
+            for number, (start, end) in enumerate(pairwise(range(3, 29_997, 4997))):
+                proxy.cut_in_frame(number)
+                assert offsets(one, part(start, end)) == list(range(start, end))
+        assert proxy.cuts >= 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_offset_once_through_whatever_happens(seed: int) -> None:
+    """Leaders move to and fro, connections go, retention takes what was read, on connections that are used again."""
+    dice = random.Random(seed)
+    with serving(3000, nodes=2) as broker, closing(client(broker.url, fetchMaxBytes=FEW)) as one:
+        cuts = sorted(dice.sample(range(1, 30_000), 4))
+        for start, end in pairwise([0, *cuts, 30_000]):
+            found: list[int] = []
+            broker.call(lambda: broker.looked_up("t", 0))  # as whoever plans a range does
+            for each in reader(one, part(start, end)).batches():
+                found += each.column("offset").to_pylist()
+                match dice.randrange(6):
+                    case 0:
+                        broker.move_leader("t")
+                    case 1:
+                        broker.drop_connections()
+                    case 2:
+                        broker.trim("t", found[-1])
+            assert found == list(range(start, end))
 
 
 # --- what is lost

@@ -221,6 +221,19 @@ def test_the_look_up_of_formats_loads_nothing_compiled() -> None:
     assert done.stdout.strip() == ""
 
 
+def test_an_import_begins_nothing() -> None:
+    """Workers of Spark are forks: threads and sockets that an import had made would be dead, or shared."""
+    script = (
+        "import os, pyarrow, pyspark.sql\n"
+        "def held(): return len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd'))\n"
+        "before = held()\n"
+        "import fastwire_daemon.spark.datasource\n"
+        "print(before == held(), before, held())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith("True"), done.stdout
+
+
 # --- batch
 
 

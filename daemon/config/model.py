@@ -31,7 +31,7 @@ from .spark import SparkConfig, SparkSource
 from .systems import system_of
 from .table import Table
 
-__all__ = ["Config", "DaemonConfig", "PipelineConfig", "RollConfig", "SinkConfig", "SourceConfig"]
+__all__ = ["Config", "DaemonConfig", "Landing", "PipelineConfig", "RollConfig", "SinkConfig", "SourceConfig"]
 
 
 class DaemonConfig(Table):
@@ -143,12 +143,17 @@ class PipelineConfig(Table):
     sink: SinkConfig
 
 
-class Config(Table):
-    """A whole configuration file."""
+class Landing(Table):
+    """What of a configuration file is the daemon's."""
 
     daemon: DaemonConfig = Field(default_factory=DaemonConfig)
     pipelines: dict[str, PipelineConfig] = Field(default_factory=dict)
     """Pipelines by name."""
+
+
+class Config(Landing):
+    """A whole configuration file."""
+
     spark: dict[str, SparkConfig] = Field(default_factory=dict)
     """Jobs on Spark by name; `fastwire-consume spark` runs them."""
     _path: Path | None = PrivateAttr(default=None)

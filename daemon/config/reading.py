@@ -22,7 +22,7 @@ from .fields import (
     sink_kind,
 )
 from .machine import cores
-from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig
+from .model import Config, DaemonConfig, Landing, PipelineConfig, RollConfig, SinkConfig, SourceConfig
 from .problem import ConfigError, Problem
 from .spark import SPARK_REQUIRED, SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource, check_spark
 from .systems import PULSAR, System, system_of
@@ -86,6 +86,7 @@ _ONLY_OF = {
     "pulsar": {"subscription_type", "topics_pattern", "listener", "incarnation"},
     "kafka": {"isolation", "group_protocol", "group_instance_id", "assignor", "session_timeout"},
 }
+_ANY_IN_JOBS = {"topics_pattern"}
 _ALL_COLUMNS = {column.name for columns in COLUMNS.values() for column in columns}
 _WAYS_IN = ["token", "token_file", "user", "oauth2"]
 _DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
@@ -182,7 +183,8 @@ class _Reading:
     def _check_system(self, path: KeyPath, source: dict[str, Any]) -> None:
         system = system_of(source.get("url", ""))
         for other, keys in _ONLY_OF.items():
-            for key in sorted(keys & source.keys()) if other != system.name else ():
+            wrong = keys & source.keys() - (_ANY_IN_JOBS if path[0] == "spark" else set())
+            for key in sorted(wrong) if other != system.name else ():
                 self._problem((*path, key), f"is of no use with {system.name}: it is a key for {other}")
 
     def _check_columns(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
@@ -334,7 +336,11 @@ class _Reading:
 
     def _validated(self) -> Config | None:
         try:
-            return Config.model_validate(self._tree)
+            if "spark" in self._tree:
+                return Config.model_validate(self._tree)
+            # Making what checks the tables of jobs takes as long as making what checks all others.
+            landing = Landing.model_validate(self._tree)
+            return Config.model_construct(landing.model_fields_set, **dict(landing))
         except ValidationError as exc:
             errors = exc.errors(include_url=False)
         for error in errors:

@@ -17,8 +17,9 @@ __all__ = ["json_schema"]
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a configuration file, for editors and generators."""
     schema = Config.model_json_schema()
-    for table in Table.__subclasses__():
-        properties = (schema if table is Config else schema["$defs"][table.__name__])["properties"]
+    tables: list[type[Table]] = [*Table.__subclasses__(), Config]
+    for table in tables:
+        properties = (schema if issubclass(Config, table) else schema["$defs"][table.__name__])["properties"]
         for name, text in _descriptions(table):
             key = table.model_fields[name].alias or name
             if key in properties:

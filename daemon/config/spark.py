@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
+from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
 
 from .access import AuthConfig, EncryptionConfig, TlsConfig
 from .fields import (
@@ -15,7 +15,6 @@ from .fields import (
     Count,
     FolderPath,
     Natural,
-    Pattern,
     Start,
     Switch,
     Text,
@@ -24,7 +23,7 @@ from .fields import (
     check_compression,
     parse_start,
 )
-from .systems import system_of
+from .systems import TopicPattern, system_of
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -67,6 +66,12 @@ def _level(value: object) -> str:
     return value
 
 
+def _pattern(value: object, info: ValidationInfo) -> TopicPattern:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, not {kind(value)}")
+    return system_of(info.data.get("url", "")).pattern(value)
+
+
 def _start(value: object) -> Start:
     if isinstance(value, Mapping):
         raise ValueError('must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job')
@@ -85,6 +90,12 @@ Lateness = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["1 hour", "1h"]}),
 ]
+AnyPattern = Annotated[
+    TopicPattern,
+    PlainValidator(_pattern),
+    PlainSerializer(str, when_used="json"),
+    WithJsonSchema({"type": "string", "examples": ["persistent://public/default/orders-.*", "orders-.*"]}),
+]
 JobStart = Annotated[
     Start, PlainValidator(_start), PlainSerializer(str, when_used="json"), WithJsonSchema({"type": "string"})
 ]
@@ -102,8 +113,8 @@ class SparkSource(Table):
     """Instead of a dataset: the brokers, which Spark's executors read in parallel."""
     topics: tuple[Topic, ...] = ()
     """Topics by name; a partitioned topic stands for all its partitions."""
-    topics_pattern: Pattern | None = None
-    """Instead of topics: those of one namespace whose names match, also those that come later."""
+    topics_pattern: AnyPattern | None = None
+    """Instead of topics: those whose names match (Pulsar: of one namespace), also those that come later."""
     subscription: Text | None = None
     """By its cursor the brokers keep what the job has not read; without it retention decides. `group` is an alias."""
     start: JobStart = Start("earliest")
@@ -118,9 +129,9 @@ class SparkSource(Table):
     """Whether records of aborted transactions are left out (Kafka only)."""
     on_data_loss: Literal["stop", "continue"] = "stop"
     """What to do when the brokers have deleted what the job has not read: end, or log it and go on."""
-    auth: AuthConfig = AuthConfig()
-    tls: TlsConfig = TlsConfig()
-    encryption: EncryptionConfig = EncryptionConfig()
+    auth: AuthConfig = AuthConfig.model_construct()
+    tls: TlsConfig = TlsConfig.model_construct()
+    encryption: EncryptionConfig = EncryptionConfig.model_construct()
 
     @property
     def system(self) -> str:

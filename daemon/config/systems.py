@@ -4,24 +4,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastwire.kafka import names as kafka
+from fastwire.pulsar import namespace
 from fastwire.pulsar import topic as pulsar
 
-__all__ = ["SYSTEMS", "SourceUrl", "System", "system_of"]
+__all__ = ["SYSTEMS", "SourceUrl", "System", "TopicPattern", "system_of"]
 
 SourceUrl = pulsar.ServiceUrl | kafka.BootstrapUrl
+TopicPattern = namespace.TopicPattern | kafka.TopicPattern
 
 
 @dataclass(frozen=True, slots=True)
 class System:
     """``topic`` returns the full name of a topic, ``place`` that of a partition for ``start`` and the topic it is of.
 
-    Both raise ValueError. ``schemes`` are those of its URLs, first without and then with TLS.
+    ``pattern`` reads what stands for all topics that match. All raise ValueError. ``schemes`` are those of its URLs,
+    first without and then with TLS.
     """
 
     name: str
     schemes: tuple[str, str]
     url: Callable[[str], SourceUrl]
     topic: Callable[[str], str]
+    pattern: Callable[[str], TopicPattern]
     place: Callable[[str], tuple[str, str]]
     example: str
     """Of a position in ``start``."""
@@ -49,6 +53,7 @@ PULSAR = System(
     ("pulsar", "pulsar+ssl"),
     pulsar.parse_service_url,
     _pulsar_topic,
+    namespace.parse_pattern,
     _pulsar_place,
     '{ "<topic>-partition-0" = "12:34" }',
 )
@@ -57,6 +62,7 @@ KAFKA = System(
     ("kafka", "kafka+ssl"),
     kafka.parse_bootstrap_url,
     kafka.parse_topic,
+    kafka.parse_pattern,
     _kafka_place,
     '{ "<topic>-0" = "1234" }',
 )

@@ -2,10 +2,10 @@
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import Queue
+from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Generic, Protocol, TypeVar
 
@@ -40,6 +40,9 @@ class _OpenFile(Generic[Staged]):
 class EncoderThread(Generic[Staged]):
     """Encodes on a thread of its own, one file a folder; :meth:`put` waits when the thread cannot keep up.
 
+    That is when a whole row group waits behind the one that is being encoded, or all that is held is ``limit_bytes``:
+    so the thread finds its next rows gathered, and whoever puts is not held up by each row group.
+
     ``stage`` opens a file and is called on the thread. All encoders together gather at most ``limit_bytes``, or a
     little more: then the largest has to write. After a failure everything of this roll is dropped, ``on_failure`` is
     called with the reason (on the thread), and what still comes is ignored until :meth:`drop`.
@@ -58,13 +61,13 @@ class EncoderThread(Generic[Staged]):
         self._options = options
         self._stage = stage
         self._limit_bytes = limit_bytes
-        # One more than the piece that is being encoded: so neither side waits for the other without need.
-        self._jobs: Queue[list[Piece] | Future[list[Staged]] | None] = Queue(maxsize=1)
+        self._jobs: SimpleQueue[list[Piece] | Future[list[Staged]] | None] = SimpleQueue()
+        self._room = threading.Condition()  # guards what is queued
+        self._queued_rows = 0
+        self._queued_bytes = 0
         self._files: dict[str, _OpenFile[Staged]] = {}
         self._dropping = False
         self._gathered_bytes = 0  # by all encoders
-        self._put_bytes = 0  # counted on the caller's thread, ever
-        self._taken_bytes = 0  # counted here, ever
         self._on_failure = on_failure
         self._failure: BaseException | None = None
         self.written_bytes = 0
@@ -83,14 +86,25 @@ class EncoderThread(Generic[Staged]):
     @property
     def pending_bytes(self) -> int:
         """What is held in memory, on its way into the files."""
-        return self._put_bytes - self._taken_bytes + self._gathered_bytes
+        return self._queued_bytes + self._gathered_bytes
 
     # --- on the caller's thread
 
     def put(self, pieces: list[Piece]) -> None:
         """Take ``pieces``; the list is emptied when they are encoded."""
-        self._put_bytes += sum(batch.get_total_buffer_size() for _, batch in pieces)
+        with self._room:
+            self._room.wait_for(self._has_room)
+            self._count(pieces, 1)
         self._jobs.put(pieces)
+
+    def _has_room(self) -> bool:
+        options = self._options
+        full = self._queued_rows >= options.row_group_rows or self._queued_bytes >= options.row_group_bytes
+        return not self._queued_rows or not (full or self.pending_bytes >= self._limit_bytes)
+
+    def _count(self, pieces: Collection[Piece], sign: int) -> None:
+        self._queued_rows += sign * sum(batch.num_rows for _, batch in pieces)
+        self._queued_bytes += sign * sum(batch.get_total_buffer_size() for _, batch in pieces)
 
     def finish(self) -> "Future[list[Staged]]":
         """End all files; the result is what was staged, with its rows. The next roll may begin.
@@ -108,7 +122,6 @@ class EncoderThread(Generic[Staged]):
         self._jobs.put(done)
         done.exception()
         self._dropping = False
-        self._taken_bytes = self._put_bytes
         self._failure = None
 
     def stop(self) -> None:
@@ -136,8 +149,15 @@ class EncoderThread(Generic[Staged]):
         except BaseException as exc:
             self._fail(exc)
         finally:
+            self._take(pieces)
             # The loop refers to this list until its next job comes, and each batch keeps a whole chunk in memory.
             pieces.clear()
+
+    def _take(self, pieces: Collection[Piece]) -> None:
+        """These are not queued any more."""
+        with self._room:
+            self._count(pieces, -1)
+            self._room.notify()
 
     def _finish_job(self, done: "Future[list[Staged]]") -> None:
         staged: list[Staged] = []
@@ -156,14 +176,17 @@ class EncoderThread(Generic[Staged]):
             done.set_result(staged)
 
     def _encode(self, folder: str, batch: pa.RecordBatch) -> None:
+        size = batch.get_total_buffer_size()
+        self._gathered_bytes += size  # before it is off the queue: what is held is counted at any time
+        self._take(((folder, batch),))
         file = self._files.get(folder)
         if file is None:
             staged = self._stage(folder)
             outlet = Outlet(staged.file)
             file = _OpenFile(staged, outlet, self._encoder(outlet, batch.schema, self._options))
             self._files[folder] = file
-        self._taken_bytes += batch.get_total_buffer_size()
         self._account(file, lambda: file.encoder.write(batch))
+        self._gathered_bytes -= size
         if self._gathered_bytes > self._limit_bytes:
             largest = max(self._files.values(), key=lambda each: each.encoder.pending_bytes)
             self._account(largest, largest.encoder.flush)

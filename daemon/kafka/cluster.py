@@ -50,7 +50,7 @@ class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
         self._pool = pool
         self._owner = owner
         self._limits = limits
-        self._refreshing: dict[tuple[str, ...], asyncio.Task[None]] = {}
+        self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
         self._turn = 0
 
     # --- connections
@@ -93,12 +93,12 @@ class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
 
     # --- questions
 
-    async def refresh(self, topics: Iterable[str]) -> None:
-        """Ask for what is known of these topics. What a topic's error means is for the caller."""
-        key = tuple(sorted(topics))
+    async def refresh(self, topics: Iterable[str] | None) -> None:
+        """Ask for what is known of these topics, None: of all. What a topic's error means is for the caller."""
+        key = None if topics is None else tuple(sorted(topics))
         await shared(self._refreshing, key, lambda: self._refresh(key))
 
-    async def _refresh(self, topics: tuple[str, ...]) -> None:
+    async def _refresh(self, topics: tuple[str, ...] | None) -> None:
         link = await self.any()
         self.metadata.update(await link.ask(Key.METADATA, Metadata.request(topics)))
 

@@ -74,19 +74,26 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         give_up_at = loop.time() + OPEN_S
         while True:
             try:
-                await self.cluster.refresh([self.topic])
-                known = self.cluster.metadata.topics.get(self.topic)
-                code = Code.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error
-                if known is not None and not code:
-                    break
-                raise BrokerError(code, self.topic)
+                count = await self._count()
+                break
             except FastwireError as exc:
                 missing = isinstance(exc, BrokerError) and exc.code == Code.UNKNOWN_TOPIC_OR_PARTITION
                 if missing or is_for_good(exc) or isinstance(exc, UnreachableError) or loop.time() >= give_up_at:
                     raise failed(self.topic, exc) from exc
             await asyncio.sleep(backoff.next())
-        self._partitioner.partitions = len(known.leaders)
-        self._parts = [_Part(self, number) for number in sorted(known.leaders)]
+        self._partitioner.partitions = count
+        self._parts = [_Part(self, number) for number in range(count)]
+        self._watch()
+
+    async def _count(self) -> int:
+        await self.cluster.refresh([self.topic])
+        known = self.cluster.metadata.topics.get(self.topic)
+        if known is None or known.error:
+            raise BrokerError(Code.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error, self.topic)
+        return len(known.leaders)
+
+    async def _add(self, number: int) -> "_Part":
+        return _Part(self, number)
 
     def _chooser(self) -> Partitioner:
         return self._partitioner

@@ -45,8 +45,8 @@ from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "ProducerTenant", "Request", "Tenant"]
 
-# 128 KiB is what one read brings when we are faster than the sender, a MiB when we are not.
-RECEIVE_BYTES = 1 << 20
+# What a read brings when we are slower than the sender: more would leave a core's own cache before it is decoded.
+RECEIVE_BYTES = 512 << 10
 
 
 class Tenant(Protocol):

@@ -7,16 +7,9 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.deadletter import DeadLetterPolicy
 from fastwire.pulsar.redelivery import RedeliveryBackoff
 
-__all__ = ["ConsumerOptions", "SubscriptionType"]
+from .settings import WIRE_TYPES, SubscriptionType
 
-SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
-
-_TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
-    "exclusive": pb.CommandSubscribe.Exclusive,
-    "failover": pb.CommandSubscribe.Failover,
-    "shared": pb.CommandSubscribe.Shared,
-    "key_shared": pb.CommandSubscribe.Key_Shared,
-}
+__all__ = ["ConsumerOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +50,8 @@ class ConsumerOptions:
     """How often to look for new partitions, which are read from their beginning."""
 
     def __post_init__(self) -> None:
-        if self.type not in _TYPES:
-            raise ValueError(f"type is {self.type!r}; there are {', '.join(_TYPES)}")
+        if self.type not in WIRE_TYPES:
+            raise ValueError(f"type is {self.type!r}; there are {', '.join(WIRE_TYPES)}")
         if self.start not in ("earliest", "latest"):
             raise ValueError(f"start is {self.start!r}; a new subscription begins at earliest or latest")
         if 0 < self.ack_timeout_s < 1 or self.ack_timeout_s < 0:
@@ -75,7 +68,7 @@ class ConsumerOptions:
     @property
     def wire_type(self) -> "pb.CommandSubscribe.SubType":
         """The type's number."""
-        return _TYPES[self.type]
+        return WIRE_TYPES[self.type]
 
     @property
     def ordered(self) -> bool:

@@ -32,7 +32,6 @@ __all__ = ["Sent", "TopicProducer"]
 
 PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
 LOOKUPS = 32  # at a time
-PARTITION_POLL_S = 60.0
 RETRY_S = 10.0  # at most between two tries
 
 log = get_logger("producer")
@@ -71,7 +70,6 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         router: Router | None = None,
         most_pending_bytes: int = PENDING_BYTES,
         operation_timeout_s: float = 30.0,
-        partition_poll_s: float = PARTITION_POLL_S,
     ) -> None:
         super().__init__(str(topic), most_pending_bytes=most_pending_bytes)
         self.topic = topic
@@ -81,8 +79,6 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         self.operation_timeout_s = operation_timeout_s
         self._service = service
         self._router = router
-        self._partition_poll_s = partition_poll_s
-        self._watching: asyncio.Task[None] | None = None
 
     # --- coming and going
 
@@ -115,17 +111,24 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
             await self.close()
             raise
         if count:
-            self._watching = asyncio.create_task(self._watch())
+            self._watch()
+
+    async def _count(self) -> int:
+        return await self.cluster.partitions(str(self.topic), self._service, create=False)
+
+    async def _add(self, number: int) -> "_Part":
+        part = self._part(number)
+        part.start()
+        try:
+            await part.opened
+        except BaseException:
+            await part.close()
+            raise
+        return part
 
     def _part(self, index: int) -> "_Part":
         name = self.topic if index < 0 else self.topic.of_partition(index)
         return _Part(self, index, str(name), self._service)
-
-    async def close(self) -> None:
-        """Close the producers; what is not confirmed by then has failed."""
-        if self._watching is not None:
-            self._watching.cancel()
-        await super().close()
 
     # --- records
 
@@ -168,26 +171,6 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         )
         placed = zip(outcome.tickets, places, strict=False)
         self._confirmed(placed, records=outcome.messages, size=outcome.size)
-
-    async def _watch(self) -> None:
-        """Write to partitions that are added, too, once they are open."""
-        while True:
-            await asyncio.sleep(self._partition_poll_s)
-            try:
-                count = await self.cluster.partitions(str(self.topic), self._service, create=False)
-                while len(self._parts) < count:
-                    part = self._part(len(self._parts))
-                    part.start()
-                    try:
-                        await part.opened
-                    except BaseException:
-                        await part.close()
-                        raise
-                    self._parts.append(part)
-                    if self._router is not None:
-                        self._router.partitions = len(self._parts)
-            except FastwireError as exc:
-                log.debug("cannot ask for new partitions", topic=str(self.topic), error=str(exc))
 
 
 class _Part:

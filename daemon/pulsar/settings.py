@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.completion import OnFailure
 from fastwire.pulsar.topic import ServiceUrl
 
@@ -13,7 +14,16 @@ from ..tls import ClientTls
 if TYPE_CHECKING:
     from fastwire.pulsar.encryption import Decryptor
 
-__all__ = ["ClientSettings", "client_fields", "decryptor"]
+__all__ = ["WIRE_TYPES", "ClientSettings", "SubscriptionType", "client_fields", "decryptor"]
+
+SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
+
+WIRE_TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
+    "exclusive": pb.CommandSubscribe.Exclusive,
+    "failover": pb.CommandSubscribe.Failover,
+    "shared": pb.CommandSubscribe.Shared,
+    "key_shared": pb.CommandSubscribe.Key_Shared,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from ..logs import get_logger
 from ..metrics import PipelineMetrics
 from ..transport import Pause
 from .base import Assignment, First, SourceEvents, SourceFailed
+from .lag import Lag
 from .offers import Offers
 from .tasks import Tasks
 
@@ -52,6 +53,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     """
 
     cluster: C
+    _stats: Lag
 
     def __init__(self, events: SourceEvents, metrics: PipelineMetrics | None) -> None:
         self.events = events
@@ -136,6 +138,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
                 for link in self.cluster.links.values()
             ],
             "reconnects": dict(self._reconnects),
+            "lag": self._stats.status(self._loop.time()),
         }
 
     async def close(self, timeout: float) -> None:
@@ -153,11 +156,16 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            self._stats.close()
             await self.cluster.close()
 
     @abstractmethod
     async def _say_goodbye(self) -> None:
         """Send what waits, and leave."""
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do ``work`` in the background until it ends or the source is closed."""
+        return self._tasks.run(work, name)
 
     def refused(self, error: SourceFailed) -> None:
         """The broker does not let us, and never will."""

@@ -24,8 +24,8 @@ class Offers:
         self._revoked: dict[str, list[int]] = {}  # by reason; told together at the end of the turn
         self._closed = False
 
-    def __bool__(self) -> bool:
-        return bool(self._offered)
+    def __len__(self) -> int:
+        return len(self._offered)
 
     def close(self) -> None:
         """Tell nothing any more."""

@@ -17,8 +17,10 @@ class Tasks:
         self._closing = False
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Do ``work`` in the background."""
+        """Do ``work`` in the background; not at all once ``close`` was called."""
         task = self._loop.create_task(work, name=name)
+        if self._closing:
+            task.cancel()  # before its first step
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task

@@ -1,23 +1,18 @@
 """What options say otherwise of each system: how topics and positions are written, and what only one of them has."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastwire.kafka.names import parse_topic as parse_kafka_topic
 from fastwire.position import Position, parse_position
-from fastwire.pulsar.namespace import TopicPattern, parse_pattern
 from fastwire.pulsar.topic import parse_topic as parse_pulsar_topic
 
-from ..config.systems import system_of
+from ..config.systems import KAFKA, PULSAR, TopicPattern, system_of
 from .values import one_of, size, text, whole
 
-__all__ = ["EARLIEST", "LATEST", "Dialect", "Pattern", "dialect_of"]
+__all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of"]
 
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
-
-Pattern = TopicPattern | re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +28,7 @@ class Dialect:
     name: str
     title: str
     topic: Callable[[str], str]
-    pattern: Callable[[str], Pattern]
+    pattern: Callable[[str], TopicPattern]
     position: Callable[[Any], Position]
     places_example: str
     least_partition: int
@@ -57,13 +52,6 @@ def _pulsar_position(value: Any) -> Position:
     return parse_position("pulsar", value)
 
 
-def _kafka_pattern(given: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text(given))
-    except re.error as exc:
-        raise ValueError(f"is no regular expression: {exc}") from None
-
-
 def _kafka_position(value: Any) -> Position:
     return parse_position("kafka", str(value))
 
@@ -72,7 +60,7 @@ _PULSAR = Dialect(
     name="pulsar",
     title="Pulsar",
     topic=_pulsar_topic,
-    pattern=parse_pattern,
+    pattern=PULSAR.pattern,
     position=_pulsar_position,
     places_example='{"topic":{"0":"12:34","1":-2}}',
     least_partition=-1,
@@ -93,8 +81,8 @@ _PULSAR = Dialect(
 _KAFKA = Dialect(
     name="kafka",
     title="Kafka",
-    topic=parse_kafka_topic,
-    pattern=_kafka_pattern,
+    topic=KAFKA.topic,
+    pattern=KAFKA.pattern,
     position=_kafka_position,
     places_example='{"topic":{"0":1234,"1":-2}}',
     least_partition=0,

@@ -9,8 +9,9 @@ from fastwire.columns.schema import column_names
 from fastwire.position import Position
 
 from ..config import ConfigError, Problem, SourceConfig, parse_duration, parse_source
+from ..config.systems import TopicPattern
 from ..config.text import nearest
-from .dialects import EARLIEST, LATEST, Dialect, Pattern, dialect_of
+from .dialects import EARLIEST, LATEST, Dialect, dialect_of
 from .ranges import Partition
 from .rows import default_columns
 from .values import json_table, milliseconds, names, one_of, size, switch, text, whole
@@ -40,7 +41,7 @@ class Options:
     source: SourceConfig  # the brokers, who we are to them, TLS; its other fields mean nothing here
     topics: tuple[str, ...]
     assigned: frozenset[Partition] | None
-    pattern: Pattern | None
+    pattern: TopicPattern | None
     starting: Where
     ending: Where
     no_record_that_young: Literal["error", "latest"]

@@ -162,6 +162,42 @@ cdef inline int cells_put(
     return 0
 
 
+cdef struct Lane:                # the end of a variable-sized column, while a plain loop puts cells there row by row
+    int32_t* offsets
+    uint8_t* data
+    uint8_t* at
+    int64_t room                 # for data that is copied in whole steps; below 0 = it is no column for plain loops
+
+
+# A loop keeps a lane in registers: what is written to a column could be anything, so a compiler would load the column's
+# own fields anew behind each cell.
+
+cdef inline void lane_open(Lane* lane, const Cells* v, int64_t first) noexcept nogil:
+    """For rows from ``first`` on; a column that has nulls, or no cell for the row before, is left to ``cells_put``."""
+    lane.offsets = v.offsets
+    lane.data = v.data
+    lane.at = v.data + v.size
+    lane.room = -1 if v.holes or v.filled != first else v.capacity - v.size - FW_STEP
+
+
+cdef inline void lane_put(Lane* lane, int64_t row, const uint8_t* data, int64_t size) noexcept nogil:
+    """``size`` is within ``room``, and FW_STEP bytes behind ``data`` may be read."""
+    lane.offsets[row] = <int32_t>(lane.at - lane.data)
+    if size <= SMALL_CELL:
+        fw_copy_steps(lane.at, data, size)
+    else:
+        memcpy(lane.at, data, <size_t>size)
+    lane.at += size
+    lane.room -= size
+
+
+cdef inline void lane_close(const Lane* lane, Cells* v, int64_t rows) noexcept nogil:
+    """``rows`` cells were put."""
+    v.size = lane.at - lane.data
+    v.filled += rows
+    v.present += rows
+
+
 cdef inline int header_put(
     Columns* c, const uint8_t* key, int64_t key_size, const uint8_t* value, int64_t value_size
 ) noexcept nogil:

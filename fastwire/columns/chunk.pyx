@@ -6,7 +6,7 @@ go; nothing of Arrow needs to be installed for that.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from fastwire.columns.arrow cimport export_array, export_schema
@@ -21,6 +21,7 @@ from fastwire.columns.builder cimport (
     columns_drop,
     columns_finish,
 )
+from fastwire.wire.array cimport array_grown
 from fastwire.wire.pool cimport fw_memory_bytes, fw_take
 
 from dataclasses import dataclass
@@ -52,16 +53,11 @@ class DeadLetter:
 
 cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noexcept nogil:
     """Start a span of no rows behind position (a, b)."""
-    cdef int64_t capacity = p.span_capacity
-    cdef SpanRow* grown
     cdef SpanRow* row
-    if p.span_count == capacity:
-        capacity = capacity * 2 if capacity else 16
-        grown = <SpanRow*>realloc(p.spans, <size_t>capacity * sizeof(SpanRow))
-        if grown is NULL:
-            return -1
-        p.spans = grown
-        p.span_capacity = capacity
+    cdef SpanRow* grown = <SpanRow*>array_grown(p.spans, &p.span_capacity, p.span_count + 1, sizeof(SpanRow))
+    if grown is NULL:
+        return -1
+    p.spans = grown
     row = &p.spans[p.span_count]
     row.log = log
     row.start_a = row.end_a = a
@@ -74,18 +70,14 @@ cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noex
 
 cdef int places_run(Places* p, int32_t log, int64_t first, int64_t rows) noexcept nogil:
     """Rows ``first`` … of ``log`` have come; they join the last run if it is the same log's."""
-    cdef int64_t capacity = p.run_capacity
     cdef RunRow* grown
     if p.run_count and p.runs[p.run_count - 1].log == log:
         p.runs[p.run_count - 1].rows += rows
         return 0
-    if p.run_count == capacity:
-        capacity = capacity * 2 if capacity else 16
-        grown = <RunRow*>realloc(p.runs, <size_t>capacity * sizeof(RunRow))
-        if grown is NULL:
-            return -1
-        p.runs = grown
-        p.run_capacity = capacity
+    grown = <RunRow*>array_grown(p.runs, &p.run_capacity, p.run_count + 1, sizeof(RunRow))
+    if grown is NULL:
+        return -1
+    p.runs = grown
     p.runs[p.run_count].log = log
     p.runs[p.run_count].first = first
     p.runs[p.run_count].rows = rows
@@ -321,16 +313,11 @@ cdef class SpanAccumulator:
 
     cdef int merge(self, SpanRow* row) except -1:
         cdef SpanRow* known
-        cdef int64_t at, size
-        cdef int32_t* grown
-        if row.log >= self.last_size:
-            size = row.log * 2 + 16
-            grown = <int32_t*>realloc(self.last, <size_t>size * sizeof(int32_t))
-            if grown is NULL:
-                raise MemoryError()
-            memset(grown + self.last_size, 0, <size_t>(size - self.last_size) * sizeof(int32_t))
-            self.last = grown
-            self.last_size = size
+        cdef int64_t at
+        cdef int32_t* grown = <int32_t*>array_grown(self.last, &self.last_size, row.log + 1, sizeof(int32_t))
+        if grown is NULL:
+            raise MemoryError()
+        self.last = grown
         if self.last[row.log]:
             known = &self.places.spans[self.last[row.log] - 1]
             if known.end_a == row.start_a and known.end_b == row.start_b:

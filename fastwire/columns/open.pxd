@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from fastwire.columns.builder cimport Columns
 from fastwire.columns.chunk cimport Chunk, Places
@@ -22,6 +22,7 @@ cdef class OpenChunk:
     cdef bint empty(self) noexcept
     cdef bint full(self, int64_t rows, int64_t nbytes) noexcept
     cdef int begin(self) except -1
+    cdef int64_t begin_span(self, int32_t log, int64_t a, int64_t b) except -1
     cdef int divert(self, letter) except -1
     cdef Chunk take(self)
     cdef void drop(self) noexcept

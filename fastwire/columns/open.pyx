@@ -3,7 +3,7 @@
 cimport cython
 
 from fastwire.columns.builder cimport columns_bytes, columns_drop, columns_open
-from fastwire.columns.chunk cimport chunk_close, places_drop
+from fastwire.columns.chunk cimport chunk_close, places_drop, places_open_span
 
 __all__ = ["OpenChunk"]
 
@@ -47,6 +47,13 @@ cdef class OpenChunk:
         if self.columns.memory is NULL and columns_open(&self.columns):
             raise MemoryError()
         return 0
+
+    cdef int64_t begin_span(self, int32_t log, int64_t a, int64_t b) except -1:
+        """The number of a new span of no rows behind position (a, b)."""
+        cdef int64_t number = places_open_span(&self.places, log, a, b)
+        if number < 0:
+            raise MemoryError()
+        return number
 
     cdef int divert(self, letter) except -1:
         """Add a dead letter; the caller has placed its span."""

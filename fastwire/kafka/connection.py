@@ -1,12 +1,4 @@
-"""One connection to a Kafka broker as a state machine: bytes in, events out; requests in, bytes out (kafka 1-4, 15).
-
-Time is an argument, in seconds of any clock that never steps back. Whoever drives a connection
-
-* hands socket bytes over by ``get_buffer`` and ``receive``, and deals with the events in the order given,
-* empties ``take_outbound`` into the socket after every call,
-* calls ``tick`` now and then, and
-* closes the socket when ProtocolError, UnsupportedError or SaslError comes out, or a ``Lost`` event.
-"""
+"""One connection to a Kafka broker as a state machine (kafka 1-4, 15), driven as ``fastwire.connection`` says."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fastwire.columns.chunk import Chunk
+from fastwire.connection import CONNECT_TIMEOUT_S, ChunkConnection
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, More, Reply
+from fastwire.kafka.event import Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply
 from fastwire.kafka.message import APIS, Body, decode_response, encode_request, read_api_versions_error
 from fastwire.kafka.response import Planned
 from fastwire.kafka.sasl import Mechanism, SaslError
@@ -26,7 +18,6 @@ from fastwire.kafka.scan import Scanner, Stop
 __all__ = ["HIGHEST", "Connection", "Key", "State"]
 
 REQUEST_TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 10.0
 RELOGIN_AT = 0.9  # of the time that a login lasts
 LEAST_LOGIN_S = 1.1  # brokers take another one within a second of the last for a mistake
 
@@ -83,14 +74,10 @@ HIGHEST = {
     Key.CONSUMER_GROUP_HEARTBEAT: (0, 1),
 }
 
-_NEED_BYTES = int(Stop.NEED_BYTES)
-_CHUNK_FULL = int(Stop.CHUNK_FULL)
 _COLD_RESPONSE = int(Stop.COLD_RESPONSE)
 _FETCHED = int(Stop.FETCHED)
-_CORRUPT = int(Stop.CORRUPT)
 
 _NOTHING: tuple[Event, ...] = ()
-_MORE = More()
 
 
 class State(Enum):
@@ -111,17 +98,14 @@ class _Pending:
     deadline: float
 
 
-class Connection:
+class Connection(ChunkConnection[Scanner, Event]):
     """One connection: versions, login, requests in order with deadlines, and what the scanner hands out."""
 
     def __init__(
         self, scanner: Scanner, *, client_id: str, software_version: str, request_timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
-        self.scanner = scanner
-        self.get_buffer = scanner.get_buffer
+        super().__init__(scanner)
         self.state = State.NEW
-        self.more = False  # the last ``receive`` ended with ``More``
-        self.open_since: float | None = None  # when the open chunk got its first batch
         self.versions: dict[int, tuple[int, int]] = {}  # what the broker speaks, by key
         self.fetches_outstanding = 0
         self._client_id = client_id
@@ -133,72 +117,28 @@ class Connection:
         self._login_ends: float | None = None  # when to ask for another login
         self._pending: deque[_Pending] = deque()  # a broker answers in the order of the requests
         self._correlation_id = 0
-        self._out: list[bytes] = []
         self._muted_until = 0.0
-        self._suspended_at: float | None = None
-        self._deadline = 0.0
 
     # --- bytes in
 
-    def receive(self, nbytes: int, now: float) -> Sequence[Event]:
-        """``nbytes`` were written to the buffer; return what they mean, in wire order.
-
-        Raises ProtocolError (the peer broke the framing), UnsupportedError or SaslError: close the socket.
-        """
-        scanner = self.scanner
-        if nbytes:
-            scanner.received(nbytes)
-        else:
-            scanner.resume()
-        self.more = False
-        stop = scanner.scan()
-        events: list[Event] | None = None
-        while stop != _NEED_BYTES:
-            if events is None:
-                events = []
-            if stop == _FETCHED:
-                self._fetched(now, events)
-            elif stop == _CHUNK_FULL:
-                chunk = self.take_chunk()
-                if chunk is not None:
-                    events.append(ChunkReady(chunk))
-            elif stop == _COLD_RESPONSE:
-                self._response(scanner.take_response() or b"", now, events)
-            elif stop == _CORRUPT:
-                corrupt = scanner.take_corrupt()
-                if corrupt is not None:
-                    events.append(CorruptFound(corrupt))
-            else:  # OUTPUT_CAP
-                self.more = True
-                events.append(_MORE)
-                break
-            stop = scanner.scan()
-        if self.open_since is None and scanner.has_open:
-            self.open_since = now
-        return _NOTHING if events is None else events
-
-    def take_chunk(self) -> Chunk | None:
-        """Give out the open chunk before it is full, because it is old or the connection ends."""
-        self.open_since = None
-        return self.scanner.take_chunk()
-
-    def drop_chunk(self) -> None:
-        """Forget what the open chunk holds."""
-        self.open_since = None
-        self.scanner.drop_chunk()
+    def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
+        if stop == _FETCHED:
+            self._fetched(now, events)
+        elif stop == _COLD_RESPONSE:
+            self._response(self.scanner.take_response() or b"", now, events)
+        elif (corrupt := self.scanner.take_corrupt()) is not None:
+            events.append(CorruptFound(corrupt))
+        return False
 
     # --- bytes out
 
     def take_outbound(self) -> list[bytes]:
         """Everything to be written to the socket, in order; nothing while the broker has muted us (kafka 5.1)."""
-        if self._muted_until:
-            return []
-        out, self._out = self._out, []
-        return out
+        return [] if self._muted_until else super().take_outbound()
 
     @property
     def has_outbound(self) -> bool:
-        return bool(self._out) and not self._muted_until
+        return super().has_outbound and not self._muted_until
 
     # --- time
 
@@ -221,7 +161,7 @@ class Connection:
             self._muted_until = 0.0
         if self._suspended_at is not None:
             return _NOTHING
-        if self.state is not State.READY and now >= self._deadline:
+        if self.state is not State.READY and now >= self._connect_deadline:
             return (Lost(f"{self.state.value} took too long"),)
         if self._pending and now >= self._pending[0].deadline:
             return (Lost(f"{APIS[self._pending[0].key].name} was not answered in time"),)
@@ -230,27 +170,15 @@ class Connection:
             return (LoginWanted(),)
         return _NOTHING
 
-    def suspend(self, now: float) -> None:
-        """Nothing is read from here on, so silence is no fault of the broker's."""
-        if self._suspended_at is None:
-            self._suspended_at = now
-
-    def resume(self, now: float) -> None:
-        """Reading goes on; deadlines move by as long as it rested."""
-        if self._suspended_at is None:
-            return
-        rested = now - self._suspended_at
-        self._suspended_at = None
-        self._deadline += rested
+    def _postpone(self, rested: float, now: float) -> None:
         for pending in (*self._pending, *(held for _, held in self._held)):
             pending.deadline += rested
 
     def close(self) -> None:
-        """The socket is gone."""
+        super().close()
         self.state = State.CLOSED
         self._pending.clear()
         self._held.clear()
-        self._out.clear()
         self.fetches_outstanding = 0
 
     # --- requests
@@ -260,7 +188,7 @@ class Connection:
         if self.state is not State.NEW:
             raise ValueError("connect was called before")
         self._mechanism = mechanism
-        self._deadline = now + CONNECT_TIMEOUT_S
+        self._connect_deadline = now + CONNECT_TIMEOUT_S
         self.state = State.VERSIONS
         self._ask_versions(3, now)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fastwire.columns.chunk import Chunk
+from fastwire.connection import ChunkReady, Lost, More
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
 
@@ -31,13 +31,6 @@ class LoginWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """The broker is not to be waited for any longer: close the socket."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to ``Connection.request``; ``body`` is a dict by the tables."""
 
@@ -53,22 +46,10 @@ class FetchDone:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkReady:
-    """A chunk is full."""
-
-    chunk: Chunk
-
-
-@dataclass(frozen=True, slots=True)
 class CorruptFound:
     """A partition cannot be read on; it is detached."""
 
     batch: CorruptBatch
-
-
-@dataclass(frozen=True, slots=True)
-class More:
-    """Enough for one turn: call ``receive(0, now)`` again soon."""
 
 
 Event = Connected | LoginWanted | Lost | Reply | FetchDone | ChunkReady | CorruptFound | More

@@ -10,7 +10,7 @@ is opened, with one request in flight that names only what has changed; it is cl
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastwire.kafka.connection import Connection, Key
 from fastwire.kafka.message import Body
@@ -22,6 +22,9 @@ from fastwire.kafka.slot import SlotTable
 __all__ = ["FetchLimits", "Fetcher", "Target"]
 
 SESSIONS_FROM = 7  # the version of Fetch
+MEMORY_SHARE = 8  # of the memory: what an answer may take of it
+LEAST_ANSWER = 1 << 20
+MOST_FLIGHTS = 2  # plain requests
 IDLE = 4  # a session begins when at most one partition of so many is behind, and ends at twice the share
 
 
@@ -30,10 +33,15 @@ class FetchLimits:
     """How much an answer may hold, in bytes, how long a broker may wait for news, when a session is worth it."""
 
     response_bytes: int = 16 << 20
-    partition_bytes: int = 1 << 20
+    partition_bytes: int = 4 << 20  # a request and what is done about an answer cost as much as a thousand records
     max_wait_ms: int = 500
     read_committed: bool = True
     session_above: int = 100  # partitions
+
+    def within(self, memory: int) -> "FetchLimits":
+        """The same for a reader with so many bytes for records: two answers of each of some brokers are under way."""
+        answer = min(self.response_bytes, max(memory // MEMORY_SHARE, LEAST_ANSWER))
+        return replace(self, response_bytes=answer, partition_bytes=min(self.partition_bytes, answer))
 
 
 class Fetcher:
@@ -67,7 +75,7 @@ class Fetcher:
 
     def pump(self, connection: Connection, now: float) -> bool:
         """Ask for what may be asked for now; false if nothing was."""
-        if not self._targets or self._asking is not None:
+        if not self._targets or self._asking is not None or len(self._flights) == MOST_FLIGHTS:
             return False
         if self._wants_session(connection):
             if self._flights:
@@ -75,7 +83,7 @@ class Fetcher:
             self._send_session(connection, now)
             return True
         asked = False
-        while len(self._flights) < 2:
+        while len(self._flights) < MOST_FLIGHTS:
             ready = [target for index, target in self._targets.items() if index not in self._busy]
             behind = [target for target in ready if target.index in self._behind]
             if not ready or (self._flights and not behind):

@@ -9,7 +9,7 @@ A compressed one is a wrapper: its value is a set of messages, and its offset th
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from fastwire.columns.builder cimport Columns, Mark, columns_mark, columns_rewind
 from fastwire.kafka.records cimport CODEC_MASK, LOG_APPEND_TIME, NO_MEMORY, RowPlace, put_row
@@ -22,6 +22,7 @@ from fastwire.wire.codecs cimport (
     Decompressor,
     is_xerial,
 )
+from fastwire.wire.lz4 cimport lz4_descriptor_sum
 from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
 from fastwire.errors import CorruptEntryError
@@ -68,25 +69,6 @@ cdef bint read_message(const uint8_t* p, int64_t size, Message* m) noexcept nogi
     return -1 <= m.value_size <= end - p
 
 
-cdef uint32_t descriptor_sum(const uint8_t* p, int64_t size) noexcept nogil:
-    """The second byte of xxHash32 (seed 0) of fewer than 16 bytes, as the head of an LZ4 frame ends with."""
-    cdef uint32_t h = 374761393u + <uint32_t>size
-    cdef uint32_t word
-    cdef int64_t i = 0
-    while i + 4 <= size:
-        word = <uint32_t>p[i] | <uint32_t>p[i + 1] << 8 | <uint32_t>p[i + 2] << 16 | <uint32_t>p[i + 3] << 24
-        h += word * 3266489917u
-        h = (h << 17 | h >> 15) * 668265263u
-        i += 4
-    while i < size:
-        h += <uint32_t>p[i] * 374761393u
-        h = (h << 11 | h >> 21) * 2654435761u
-        i += 1
-    h = (h ^ h >> 15) * 2246822519u
-    h = (h ^ h >> 13) * 3266489917u
-    return (h ^ h >> 16) >> 8 & 0xFF
-
-
 cdef bytes mended(const uint8_t* p, int64_t size):
     """A copy of an LZ4 frame whose head has the sum that the format wants: old clients summed the magic, too."""
     cdef bytes copy = PyBytes_FromStringAndSize(<const char*>p, size)
@@ -95,7 +77,7 @@ cdef bytes mended(const uint8_t* p, int64_t size):
     if size >= 7:
         descriptor = 2 + (8 if at[4] & 0x08 else 0) + (4 if at[4] & 0x01 else 0)
         if size > 4 + descriptor:
-            at[4 + descriptor] = <uint8_t>descriptor_sum(at + 4, descriptor)
+            at[4 + descriptor] = <uint8_t>lz4_descriptor_sum(at + 4, descriptor)
     return copy
 
 

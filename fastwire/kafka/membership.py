@@ -199,6 +199,7 @@ class Classic(Membership[Place]):
         self._planned = False
         self._before: frozenset[Place] = frozenset()  # the last assignment: what sticky begins with
         self._before_in = -1  # generation
+        self._questioned = False  # whether what a former life had was told from what is ours
 
     @property
     def may_commit(self) -> bool:
@@ -234,7 +235,7 @@ class Classic(Membership[Place]):
     def _join(self) -> Ask:
         settings = self.settings
         owned, generation = self.owned, self.generation
-        if settings.assignor == "sticky":
+        if settings.assignor == "sticky" and self._before:
             owned, generation = self._before, self._before_in
         metadata = encode_subscription(settings.assignor, settings.topics, owned, generation)
         body = {
@@ -313,8 +314,7 @@ class Classic(Membership[Place]):
         if code:
             return self._expelled(code, "SyncGroup", now)
         assigned = decode_assignment(body["assignment"])
-        if not {topic for topic, _ in assigned} <= set(self.settings.topics):
-            # What the coordinator has kept of a static member's former life, when that read other topics.
+        if self._is_of_former_life({topic for topic, _ in assigned}):
             self._joined, self._not_before = False, now + AGAIN_S
             return []
         self._beat(now)
@@ -325,6 +325,17 @@ class Classic(Membership[Place]):
         self.owned |= assigned
         events: list[Event[Place]] = [Assign(added)]
         return [*self._revoke(gone), *events] if gone else events
+
+    def _is_of_former_life(self, topics: set[str]) -> bool:
+        """Whether the coordinator may have given us what a static member had that read other topics than we do.
+
+        It gives that to whoever comes back, and asks nobody what there is now. That we join again, with the generation
+        that we know by then, it takes for news.
+        """
+        wanted = set(self.settings.topics)
+        first = self.settings.instance is not None and not self._questioned
+        self._questioned = True
+        return not topics <= wanted or (first and topics != wanted)
 
     def _rejoin(self) -> list[Event[Place]]:
         if not self.cooperative and self.owned:

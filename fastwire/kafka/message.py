@@ -5,7 +5,7 @@ A struct is a dict from field name to value: numbers are int, ``bool`` is bool, 
 default. The hot path, records in Fetch responses, does not come through here: see ``fastwire.kafka.scan``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
@@ -158,13 +158,46 @@ APIS: dict[int, Api] = {api.key: api for api in map(_parse_api, LAYOUTS.strip().
 # --- writing
 
 
+_SMALL = [bytes((value,)) for value in range(0x80)]
+
+
 def _uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return _SMALL[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The fields of a struct in one version, with what stands for those that are left out."""
+
+    names: frozenset[str]  # of all versions
+    plain: list[tuple[_Field, str, Any, Callable[[Any], bytes] | None]]  # with the packing of a number
+    tagged: list[tuple[_Field, str, Any]]  # in the order of their tags
+
+
+_PLANS: dict[tuple[int, int], _Plan] = {}  # by the identity of a table's list, which is never another's, and version
+
+
+def _plan(fields: list[_Field], version: int) -> _Plan:
+    known = _PLANS.get((id(fields), version))
+    if known is None:
+        there = [one for one in fields if one.in_version(version)]
+        known = _PLANS[id(fields), version] = _Plan(
+            frozenset(one.name for one in fields),
+            [
+                (one, one.name, one.absent(version), _NUMBERS[one.kind].pack if one.kind in _NUMBERS else None)
+                for one in there
+                if one.tag < 0
+            ],
+            sorted(((one, one.name, one.absent(version)) for one in there if one.tag >= 0), key=lambda it: it[0].tag),
+        )
+    return known
 
 
 class _Writer:
@@ -174,29 +207,26 @@ class _Writer:
         self._flexible = flexible
 
     def struct(self, fields: list[_Field], body: Body) -> None:
-        version = self._version
-        unknown = body.keys() - {one.name for one in fields}
-        if unknown:
-            raise ValueError(f"no field {', '.join(sorted(unknown))}")
-        tagged = []
-        for one in fields:
-            if not one.in_version(version):
-                continue
-            absent = one.absent(version)
-            value = body.get(one.name, absent)
-            if one.tag < 0:
+        plan = _plan(fields, self._version)
+        if not body.keys() <= plan.names:
+            raise ValueError(f"no field {', '.join(sorted(body.keys() - plan.names))}")
+        for one, name, absent, pack in plan.plain:
+            value = body.get(name, absent)
+            if pack is None or value is None:
                 self.value(one, value)
-            elif value != absent:
-                inner = _Writer(version, self._flexible)
-                inner.value(one, value)
-                tagged.append((one.tag, b"".join(inner.out)))
+            else:
+                self.out.append(pack(value))
         if self._flexible:
-            self.tags(tagged)
+            self.tags(plan, body)
 
-    def tags(self, tagged: list[tuple[int, bytes]]) -> None:
-        self.out.append(_uvarint(len(tagged)))
-        for tag, content in sorted(tagged):
-            self.out += (_uvarint(tag), _uvarint(len(content)), content)
+    def tags(self, plan: _Plan, body: Body) -> None:
+        said = [(one, body[name]) for one, name, absent in plan.tagged if body.get(name, absent) != absent]
+        self.out.append(_uvarint(len(said)))
+        for one, value in said:
+            inner = _Writer(self._version, self._flexible)
+            inner.value(one, value)
+            content = b"".join(inner.out)
+            self.out += (_uvarint(one.tag), _uvarint(len(content)), content)
 
     def length(self, size: int, wide: bool) -> None:
         """Of a string (wide is false), bytes or an array; -1 is null."""

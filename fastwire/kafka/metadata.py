@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fastwire.errors import FastwireError
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.message import Body
+from fastwire.kafka.names import TopicPattern
 
 __all__ = ["NO_ID", "Leader", "Metadata", "Node", "Topic", "topic_id_text"]
 
@@ -81,6 +82,10 @@ class Metadata:
                 before = None if known is None else known.leaders.get(partition)
                 leaders[partition] = before if before is not None and before.epoch > leader.epoch >= 0 else leader
             self.topics[name] = Topic(name, topic_id, answer["error_code"], answer.get("is_internal", False), leaders)
+
+    def matching(self, pattern: TopicPattern) -> list[str]:
+        """The topics that are meant, by name; those of the brokers themselves never are."""
+        return sorted(name for name, topic in self.topics.items() if not topic.internal and pattern.matches(name))
 
     def leader(self, topic: str, partition: int) -> Leader:
         """Who leads a partition. Raises BrokerError where nobody does, or where it is not known."""

@@ -1,11 +1,19 @@
 """Names and addresses of Kafka: topics, their partitions, bootstrap servers."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastwire.address import format_host, parse_host
 
-__all__ = ["SCHEMES", "BootstrapUrl", "parse_bootstrap_url", "parse_topic", "partition_of"]
+__all__ = [
+    "SCHEMES",
+    "BootstrapUrl",
+    "TopicPattern",
+    "parse_bootstrap_url",
+    "parse_pattern",
+    "parse_topic",
+    "partition_of",
+]
 
 SCHEMES = {"kafka": 9092, "kafka+ssl": 9093}  # with the port that each has by default
 
@@ -27,6 +35,21 @@ class BootstrapUrl:
     def hosts(self) -> str:
         """The host list without a scheme: what names the cluster when nothing else does."""
         return ",".join(format_host(host, port) for host, port in self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """Topics whose whole name a regular expression matches."""
+
+    text: str
+    _matcher: re.Pattern[str] = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def matches(self, topic: str) -> bool:
+        """Whether the topic of this name is meant."""
+        return self._matcher.fullmatch(topic) is not None
 
 
 def parse_bootstrap_url(text: str) -> BootstrapUrl:
@@ -55,6 +78,16 @@ def parse_topic(text: str) -> str:
     if text in (".", "..") or not _TOPIC.fullmatch(text):
         raise ValueError(f"topic {text!r}: a name has up to 249 letters, digits and . _ - only")
     return text
+
+
+def parse_pattern(text: str) -> TopicPattern:
+    """Read a regular expression that is about whole names of topics; ValueError says what is wrong with it."""
+    if not text:
+        raise ValueError('is empty; ".*" means all topics')
+    try:
+        return TopicPattern(text, re.compile(text))
+    except re.error as exc:
+        raise ValueError(f'"{text}": not a regular expression: {exc}') from None
 
 
 def partition_of(text: str) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from fastwire.columns.builder cimport (
     VAR_KEY,
     VAR_VALUE,
     Columns,
+    Lane,
     Mark,
     cells_put,
     columns_mark,
@@ -30,11 +31,16 @@ from fastwire.columns.builder cimport (
     header_put,
     headers_close,
     is_utf8,
+    lane_close,
+    lane_open,
+    lane_put,
 )
 from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_fail
-from fastwire.wire.varint cimport fw_i64be, fw_u32be, fw_varint
+from fastwire.wire.varint cimport FW_STEP, fw_i64be, fw_u32be, fw_varint, fw_varint_near
 
 cdef enum:
+    PLAIN_TRIES = 8              # in a batch: where every other record is odd, looking for plain ones is no use
+    PLAIN_HEAD = 8               # with FW_STEP more, what may be read of a record up to the size of its key
     SMALLEST_RECORD = 7          # a length and six fields of one byte: bounds what a count may claim
     LAST_MILLI = 253402300799999      # the end of the year 9999, and the beginning of year 1: no reader shows more
     FIRST_MILLI = -62135596800000
@@ -156,6 +162,100 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
     return DECODED
 
 
+cdef int32_t put_plain(
+    Columns* c, const BatchHead* head, const RowPlace* place, int32_t i, Reader* r, int64_t* last_delta
+) noexcept nogil:
+    """Records from the ``i``-th on that are like most: perhaps a short key, a value, no headers.
+
+    Returns how many are through; ``r.pos`` is then at the next one, which is odd or near the end of block or column.
+    """
+    cdef Lane values, keys
+    cdef int64_t first = c.rows
+    cdef int64_t row = first
+    cdef int64_t capacity = c.capacity
+    cdef int32_t count = head.count
+    cdef int64_t* offsets = c.offset if c.mask & HAS_OFFSET else NULL
+    cdef int64_t* timestamps = c.timestamp if c.mask & HAS_TIMESTAMP else NULL
+    cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
+    cdef bint with_keys = c.mask & HAS_KEY != 0
+    cdef bint appended = head.attributes & LOG_APPEND_TIME
+    cdef int64_t base_offset = head.base_offset
+    cdef uint64_t base_milli = <uint64_t>head.base_timestamp
+    cdef int64_t most = head.offsets
+    cdef int64_t last = last_delta[0]
+    cdef const uint8_t* at = r.pos
+    cdef const uint8_t* edge = r.end - FW_STEP   # up to there whole steps and words may be read
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef const uint8_t* key
+    cdef int64_t key_size, delta, size
+    cdef uint64_t raw = 0
+    cdef uint64_t milli = 0
+    cdef int step
+    lane_open(&values, &c.cells[VAR_VALUE], first)
+    lane_open(&keys, &c.cells[VAR_KEY], first)
+    if not c.mask & HAS_VALUE or values.room < 0 or base_offset + last + 1 < place.offset:
+        return i
+    while i < count and row < capacity and edge - at >= PLAIN_HEAD:
+        step = fw_varint_near(at, &raw)
+        p = at + step
+        size = zigzag(raw)
+        if step == 0 or size < 0 or size > edge - p:
+            break
+        end = p + size
+        p += 1                               # attributes
+        step = fw_varint_near(p, &milli)
+        p += step
+        if step == 0 or p > edge:
+            break
+        step = fw_varint_near(p, &raw)
+        p += step
+        delta = zigzag(raw)
+        if step == 0 or p > edge or delta <= last or delta >= most:
+            break
+        key_size = p[0]
+        p += 1
+        key = NULL
+        if key_size != 1:                    # -1 is null
+            if key_size & 0x81:              # negative, or more than 63 bytes
+                break
+            key_size >>= 1
+            key = p
+            p += key_size
+            if p > edge:
+                break
+        step = fw_varint_near(p, &raw)
+        p += step
+        size = zigzag(raw)
+        # The value, and behind it the count of no headers.
+        if step == 0 or size < 0 or size > values.room or end - p != size + 1 or end[-1] != 0:
+            break
+        if key is not NULL and with_keys:
+            if keyed != row - first or key_size > keys.room:
+                break
+            lane_put(&keys, row, key, key_size)
+            keyed += 1
+        lane_put(&values, row, p, size)
+        if offsets is not NULL:
+            offsets[row] = base_offset + delta
+        if timestamps is not NULL:
+            timestamps[row] = micros(head.max_timestamp if appended else <int64_t>(
+                base_milli + <uint64_t>zigzag(milli)
+            ))
+        last = delta
+        row += 1
+        i += 1
+        at = end
+    r.pos = at
+    last_delta[0] = last
+    c.rows = row
+    c.payload += values.at - values.data - c.cells[VAR_VALUE].size
+    lane_close(&values, &c.cells[VAR_VALUE], row - first)
+    if keyed:
+        lane_close(&keys, &c.cells[VAR_KEY], keyed)
+    return i
+
+
 cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil:
     """Append the rows of one batch; ``r`` spans its decompressed records. All of them, or none and a reason."""
     cdef Mark mark
@@ -165,6 +265,8 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
     cdef int64_t last_delta = -1
     cdef uint64_t raw = 0
     cdef int status = DECODED
+    cdef int tries = 0
+    cdef int32_t i = 0
     cdef const uint8_t* p = r.pos
     cdef const uint8_t* end = r.end
     cdef const uint8_t* next_one
@@ -174,7 +276,14 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
     if columns_reserve(c, head.count if head.count < most else most):
         return NO_MEMORY
     columns_mark(c, &mark)
-    for _ in range(head.count):
+    while i < head.count:
+        if tries < PLAIN_TRIES:
+            tries += 1
+            r.pos = p
+            i = put_plain(c, head, place, i, r, &last_delta)
+            p = r.pos
+            if i == head.count:
+                break
         next_one = fw_varint(p, end, &raw)
         size = zigzag(raw)
         if next_one is NULL or size < 0 or size > end - next_one:
@@ -184,6 +293,7 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
         if status:
             break
         p = next_one + size
+        i += 1
     r.pos = p
     if status == DECODED and p != end:
         status = DAMAGED

@@ -8,8 +8,16 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from fastwire.columns.chunk cimport SpanRow, places_open_span, places_run
+from fastwire.columns.chunk cimport SpanRow
 from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.columns.scan cimport (
+    GO_ON,
+    STOP_CHUNK_FULL,
+    STOP_NEED_BYTES,
+    STOP_OUTPUT_CAP,
+    STOP_OWN,
+    ChunkScanner,
+)
 from fastwire.kafka.legacy cimport put_message
 from fastwire.kafka.records cimport (
     BATCH_HEAD,
@@ -35,20 +43,17 @@ from fastwire.wire.codecs cimport (
     CODEC_SNAPPY_XERIAL,
     CODEC_ZSTD,
     Codec,
-    Decompressor,
     is_xerial,
 )
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
-from fastwire.wire.stopwatch cimport Stopwatch
 from fastwire.wire.varint cimport fw_u32be
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.columns.schema import column_mask
 from fastwire.errors import CorruptEntryError, ProtocolError
 from fastwire.position import Position
 
@@ -59,13 +64,9 @@ cdef enum:
     RECORDS_HEAD = 17            # up to the magic, which says how the rest is to be read
 
 cdef enum:
-    STOP_NEED_BYTES = 0
-    STOP_CHUNK_FULL = 1
-    STOP_COLD_RESPONSE = 2
-    STOP_FETCHED = 3
-    STOP_CORRUPT = 4
-    STOP_OUTPUT_CAP = 5
-    GO_ON = 6
+    STOP_COLD_RESPONSE = STOP_OWN
+    STOP_FETCHED
+    STOP_CORRUPT
 
 
 class Stop(IntEnum):
@@ -73,10 +74,10 @@ class Stop(IntEnum):
 
     NEED_BYTES = STOP_NEED_BYTES
     CHUNK_FULL = STOP_CHUNK_FULL
+    OUTPUT_CAP = STOP_OUTPUT_CAP
     COLD_RESPONSE = STOP_COLD_RESPONSE
     FETCHED = STOP_FETCHED
     CORRUPT = STOP_CORRUPT
-    OUTPUT_CAP = STOP_OUTPUT_CAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +104,20 @@ cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? C
 
 
 @cython.final
-cdef class Scanner:
+cdef class Scanner(ChunkScanner):
     """Bytes of one connection to chunks.
 
-    ``plan`` tells of each Fetch request that is sent; ``get_buffer`` and ``received`` take the bytes, ``scan`` decodes
-    until it stops for a reason, and ``take_response``, ``take_fetched``, ``take_corrupt`` and ``take_chunk`` give what
-    it stopped for. With ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with ``"stop"`` it is
-    CORRUPT. ``scan`` raises ProtocolError where the framing itself is broken.
-
-    With a ``clock`` (a capsule "fastwire.clock" of a C function that returns nanoseconds) ``times`` tells what took how
-    long.
+    ``plan`` tells of each Fetch request that is sent; ``take_response``, ``take_fetched`` and ``take_corrupt`` give
+    what else ``scan`` stops for. With ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with
+    ``"stop"`` it is CORRUPT. ``scan`` raises ProtocolError where the framing itself is broken.
     """
     cdef SlotTable slots
-    cdef ReceiveBuffer buffer
-    cdef Decompressor codecs
-    cdef OpenChunk open
-    cdef Stopwatch watch
     cdef dict plans              # by correlation id
-    cdef bint divert_corrupt
-    cdef int64_t produced        # bytes decoded since the last read
     cdef ResponseWalk at         # the response that is being read
     cdef object response
     cdef object fetched
     cdef object corrupt
-    cdef readonly int64_t frames
     cdef readonly int64_t batches
-    cdef readonly int64_t rows
-    cdef readonly int64_t received_bytes
-    cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
     cdef readonly int64_t cut_rows
     cdef readonly int64_t aborted_batches
 
@@ -138,73 +125,14 @@ cdef class Scanner:
         self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
         int64_t buffer_bytes=1 << 20, clock=None,
     ):
-        if on_corrupt not in ("divert", "stop"):
-            raise ValueError(f"on_corrupt is {on_corrupt!r}")
-        self.watch = Stopwatch(clock)
+        self.prepare(slots, pool, "kafka", columns, on_corrupt, buffer_bytes, clock)
         self.slots = slots
-        self.buffer = ReceiveBuffer(pool, buffer_bytes)
-        self.codecs = Decompressor(pool)
-        self.open = OpenChunk(pool, slots, column_mask("kafka", columns))
-        self.divert_corrupt = on_corrupt == "divert"
         self.plans = {}
         self.at = ResponseWalk(slots, self.buffer)
-
-    @property
-    def open_rows(self):
-        """Rows in the open chunk."""
-        return self.open.columns.rows
-
-    @property
-    def has_open(self):
-        """Whether ``take_chunk`` would give something."""
-        return not self.open.empty()
-
-    @property
-    def buffered(self):
-        """Bytes received and not parsed yet."""
-        return self.buffer.end - self.buffer.start
 
     def plan(self, int32_t correlation_id, planned not None):
         """A Fetch request was sent; its answer is decoded as ``planned`` says."""
         self.plans[correlation_id] = planned
-
-    def get_buffer(self, int sizehint=-1):
-        """Where the next bytes go; never empty."""
-        view = self.buffer.writable()
-        self.watch.asked()
-        return view
-
-    def received(self, int64_t nbytes):
-        """``nbytes`` were put into the last ``get_buffer``."""
-        self.watch.received()
-        self.buffer.commit(nbytes)
-        self.received_bytes += nbytes
-        self.produced = 0
-
-    def rest(self):
-        """Called now and then: where nothing has come since the last call, an empty receive buffer goes back."""
-        if self.received_bytes == self.rested_at:
-            self.buffer.rest()
-        self.rested_at = self.received_bytes
-
-    def resume(self):
-        """After OUTPUT_CAP: the caller has let others run."""
-        self.produced = 0
-
-    def times(self):
-        """Nanoseconds spent on receiving, on frames and checksums, on decompression, on decoding (these two by sample).
-
-        Receiving is what lies between ``get_buffer`` and ``received``. All 0 without a clock.
-        """
-        return self.watch.times()
-
-    def scan(self):
-        """Decode what is buffered; returns a Stop as int."""
-        cdef int64_t began = self.watch.begin()
-        try:
-            return self.run()
-        finally:
-            self.watch.end(began)
 
     cdef int run(self) except -1:
         cdef int stop
@@ -224,11 +152,6 @@ cdef class Scanner:
                 stop = GO_ON if self.at.piece() else STOP_NEED_BYTES
             if stop != GO_ON:
                 return stop
-
-    cdef int need(self, int64_t size) except -1:
-        """``size`` bytes from the next one on are wanted together."""
-        self.buffer.wanted = size
-        return STOP_NEED_BYTES
 
     cdef int begin(self) except -1:
         """The head of a frame: a Fetch response is read in pieces, any other is handed out whole."""
@@ -360,7 +283,8 @@ cdef class Scanner:
         if status:
             detail = str(reader_error(&r, "batch")) if status == DAMAGED else "a header's key is not UTF-8"
             return self.reject(slot, p, size, next_offset, "CorruptMessage", detail)
-        self.took(slot, data_size, chunk.columns.rows - first)
+        self.batches += 1
+        self.took(slot.log, data_size, first, &slot.largest)
         self.cut_rows += head.count - (chunk.columns.rows - first)
         return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
 
@@ -381,7 +305,8 @@ cdef class Scanner:
             self.codecs.shrink()
         if next_offset <= slot.offset:
             return GO_ON
-        self.took(slot, size, chunk.columns.rows - first)
+        self.batches += 1
+        self.took(slot.log, size, first, &slot.largest)
         return self.advance(slot, next_offset, -1, chunk.columns.rows - first)
 
     cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:
@@ -394,33 +319,17 @@ cdef class Scanner:
             return False
         return head.attributes & TRANSACTIONAL and head.producer_id in self.at.aborting
 
-    cdef int took(self, Slot* slot, int64_t size, int64_t rows) except -1:
-        """Count what was decoded."""
-        self.batches += 1
-        self.produced += size
-        self.rows += rows
-        slot.largest -= slot.largest >> 6
-        if size > slot.largest:
-            slot.largest = size
-        if self.slots.room > 0:
-            self.slots.room -= min(self.slots.room, rows)
-        return 0
-
     cdef int advance(self, Slot* slot, int64_t next_offset, int32_t epoch, int64_t rows) except -1:
         """Everything before ``next_offset`` was read: extend the span of the open chunk, or begin one."""
         cdef OpenChunk chunk = self.open
         cdef SpanRow* span
         if slot.chunk != chunk.number:
-            slot.span = places_open_span(&chunk.places, slot.log, slot.offset, slot.epoch)
-            if slot.span < 0:
-                raise MemoryError()
+            slot.span = chunk.begin_span(slot.log, slot.offset, slot.epoch)
             slot.chunk = chunk.number
         span = &chunk.places.spans[slot.span]
         span.end_a = slot.offset = next_offset
         span.end_b = slot.epoch = epoch
         span.rows += rows
-        if rows and places_run(&chunk.places, slot.log, chunk.columns.rows - rows, rows):
-            raise MemoryError()
         return GO_ON
 
     cdef int reject(
@@ -461,11 +370,3 @@ cdef class Scanner:
         corrupt = self.corrupt
         self.corrupt = None
         return corrupt
-
-    def take_chunk(self):
-        """Close the open chunk and return it; None if there is nothing in it."""
-        return self.open.take()
-
-    def drop_chunk(self):
-        """Forget what the open chunk holds; positions stay where they are."""
-        self.open.drop()

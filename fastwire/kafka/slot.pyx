@@ -6,10 +6,10 @@ those that an answer speaks of when it is through.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free
 
 from fastwire.columns.logs cimport LogTable
+from fastwire.wire.array cimport array_grown
 
 from dataclasses import dataclass
 
@@ -52,18 +52,12 @@ cdef class SlotTable(LogTable):
     def add(self, log):
         """Register a partition and return its index; it is not read before ``attach``."""
         cdef int64_t index = self.add_log(log)
-        cdef int64_t capacity = self.capacity if self.capacity else 16
         cdef Slot* grown
         cdef Slot* s
-        while capacity <= index:
-            capacity *= 2
-        if capacity != self.capacity:
-            grown = <Slot*>realloc(self.slots, <size_t>capacity * sizeof(Slot))
-            if grown is NULL:
-                raise MemoryError()
-            memset(grown + self.capacity, 0, <size_t>(capacity - self.capacity) * sizeof(Slot))
-            self.slots = grown
-            self.capacity = capacity
+        grown = <Slot*>array_grown(self.slots, &self.capacity, index + 1, sizeof(Slot))
+        if grown is NULL:
+            raise MemoryError()
+        self.slots = grown
         s = &self.slots[index]
         s.known = True
         s.log = <int32_t>index

@@ -49,16 +49,19 @@ class Member:
 
 
 def encode_subscription(protocol: str, topics: Iterable[str], owned: Iterable[Place], generation: int) -> bytes:
-    """The metadata of a member that offers this assignor. ``owned``: for sticky ones also what it has just given up."""
+    """The metadata of a member that offers this assignor. ``owned``: for sticky ones also what it has just given up.
+
+    With another ``generation`` they are other bytes, by which a coordinator sees that something is to be shared anew.
+    """
     by_topic = _by_topic(owned)
     user_data = None
     if protocol == "cooperative-sticky":
         user_data = _COOPERATIVE.encode({"generation": generation})
     elif protocol == "sticky" and by_topic:
         user_data = _STICKY.encode({"topics": by_topic, "generation": generation})
-    body: Body = {"topics": sorted(topics), "user_data": user_data}
+    body: Body = {"topics": sorted(topics), "user_data": user_data, "generation": generation}
     if protocol == "cooperative-sticky":
-        body |= {"owned": by_topic, "generation": generation}
+        body["owned"] = by_topic
     return _VERSION.encode({"version": VERSION}) + _SUBSCRIPTION.encode(body, VERSION)
 
 

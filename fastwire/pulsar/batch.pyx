@@ -10,7 +10,6 @@ Layout of a batch block (specs: pulsar 10), N times::
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport (
     HAS_BATCH_INDEX,
@@ -29,13 +28,13 @@ from fastwire.columns.builder cimport (
     HAS_TIMESTAMP_TYPE,
     HAS_TOPIC,
     HAS_VALUE,
-    SMALL_CELL,
     VAR_KEY,
     VAR_ORDERING_KEY,
     VAR_SCHEMA_VERSION,
     VAR_VALUE,
     Cells,
     Columns,
+    Lane,
     Mark,
     cells_grow,
     cells_put,
@@ -49,7 +48,11 @@ from fastwire.columns.builder cimport (
     header_put,
     headers_close,
     is_utf8,
+    lane_close,
+    lane_open,
+    lane_put,
 )
+from fastwire.pulsar.base64 cimport base64_size, decode_base64
 from fastwire.pulsar.metadata cimport (
     ONE_COMPACTED_OUT,
     ONE_EVENT_TIME,
@@ -79,7 +82,7 @@ from fastwire.wire.reader cimport (
     reader_fail,
     reader_init,
 )
-from fastwire.wire.varint cimport FW_STEP, fw_copy_steps, fw_u32be, fw_varint_word
+from fastwire.wire.varint cimport FW_STEP, fw_u32be, fw_varint_word
 
 __all__ = ["Message", "MessageBatch"]
 
@@ -92,50 +95,6 @@ cdef enum:
 
 cdef inline int64_t micros(uint64_t milli) noexcept nogil:
     return <int64_t>(milli if milli < LAST_MILLI else LAST_MILLI) * 1000
-
-
-# --- base64 keys
-
-cdef int32_t sextet(uint8_t byte) noexcept nogil:
-    if 65 <= byte <= 90:
-        return byte - 65
-    if 97 <= byte <= 122:
-        return byte - 71
-    if 48 <= byte <= 57:
-        return byte + 4
-    if byte == 43 or byte == 45:
-        return 62
-    if byte == 47 or byte == 95:
-        return 63
-    return -1
-
-
-cdef Py_ssize_t base64_size(const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """Bytes that ``text`` decodes to, or -1 if it is not base64. Both alphabets; padding may be missing."""
-    cdef Py_ssize_t i, n = size
-    while n and text[n - 1] == 61:
-        n -= 1
-    if n & 3 == 1 or size - n > 2:
-        return -1
-    for i in range(n):
-        if sextet(text[i]) < 0:
-            return -1
-    return n // 4 * 3 + (n & 3) * 3 // 4
-
-
-cdef void decode_base64(const uint8_t* text, uint8_t* out, Py_ssize_t size) noexcept nogil:
-    """Write the ``size`` bytes that ``base64_size`` found."""
-    cdef uint32_t bits = 0
-    cdef int held = 0
-    cdef uint8_t* end = out + size
-    while out < end:
-        bits = bits << 6 | <uint32_t>sextet(text[0])
-        text += 1
-        held += 6
-        if held >= 8:
-            held -= 8
-            out[0] = <uint8_t>(bits >> held & 0xFF)
-            out += 1
 
 
 cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t size) noexcept nogil:
@@ -217,21 +176,12 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
     latest, and returns which message comes next; ``r`` stands there. Message n has number ``sequence`` + n if it says
     none.
     """
-    cdef Cells* values = &c.cells[VAR_VALUE]
-    cdef Cells* keys = &c.cells[VAR_KEY]
+    cdef Lane values, keys
     cdef int64_t first = c.rows
     cdef int64_t row = first
     cdef int64_t capacity = c.capacity
-    cdef int32_t* value_offsets = values.offsets
-    cdef int32_t* key_offsets = keys.offsets
     cdef int32_t* batch_index = c.batch_index if c.mask & HAS_BATCH_INDEX else NULL
     cdef int64_t* sequence_id = c.sequence_id if c.mask & HAS_SEQUENCE_ID else NULL
-    cdef uint8_t* value_at = values.data + values.size
-    cdef uint8_t* value_start = value_at
-    cdef uint8_t* key_at = keys.data + keys.size
-    cdef uint8_t* key_start = key_at
-    cdef int64_t value_room = values.capacity - values.size - FW_STEP
-    cdef int64_t key_room = keys.capacity - keys.size - FW_STEP
     cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
     cdef bint with_keys = c.mask & HAS_KEY != 0
     cdef const uint8_t* at = r.pos
@@ -243,10 +193,10 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
     cdef uint64_t payload = 0
     cdef uint64_t number = 0
     cdef int step
-    if not c.mask & HAS_VALUE or values.holes or values.filled != first:
+    lane_open(&values, &c.cells[VAR_VALUE], first)
+    lane_open(&keys, &c.cells[VAR_KEY], first)
+    if not c.mask & HAS_VALUE or values.room < 0:
         return i
-    if keys.holes or keys.filled != first:
-        key_room = -1
     while i < count and row < capacity and edge - at >= 6:
         p = at + 4
         size = fw_u32be(at)
@@ -277,23 +227,14 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
             step = fw_varint_word(p + 1, &number)
             if step == 0 or p + 1 + step != value:
                 break
-        if payload > <uint64_t>(edge - value) or <int64_t>payload > value_room:
+        if payload > <uint64_t>(edge - value) or <int64_t>payload > values.room:
             break
         if key is not NULL and with_keys:
-            if keyed != row - first or key_size > key_room:
+            if keyed != row - first or key_size > keys.room:
                 break
-            key_offsets[row] = <int32_t>(keys.size + (key_at - key_start))
-            fw_copy_steps(key_at, key, key_size)
-            key_at += key_size
-            key_room -= key_size
+            lane_put(&keys, row, key, key_size)
             keyed += 1
-        value_offsets[row] = <int32_t>(values.size + (value_at - value_start))
-        if payload <= SMALL_CELL:
-            fw_copy_steps(value_at, value, <int64_t>payload)
-        else:
-            memcpy(value_at, value, <size_t>payload)
-        value_at += payload
-        value_room -= <int64_t>payload
+        lane_put(&values, row, value, <int64_t>payload)
         if batch_index is not NULL:
             batch_index[row] = i
         if sequence_id is not NULL:
@@ -303,14 +244,10 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
         at = value + payload
     r.pos = at
     c.rows = row
-    c.payload += value_at - value_start
-    values.size += value_at - value_start
-    values.filled = row
-    values.present += row - first
+    c.payload += values.at - values.data - c.cells[VAR_VALUE].size
+    lane_close(&values, &c.cells[VAR_VALUE], row - first)
     if keyed:
-        keys.size += key_at - key_start
-        keys.filled = first + keyed
-        keys.present += keyed
+        lane_close(&keys, &c.cells[VAR_KEY], keyed)
     return i
 
 

@@ -1,18 +1,10 @@
-"""One connection to a broker as a state machine: bytes in, events out; intentions in, bytes out (pulsar 2, 3, 20).
-
-Time is an argument, in seconds of any clock that never steps back. Whoever drives a connection
-
-* hands socket bytes over by ``get_buffer`` and ``receive``, and deals with the events in the order given,
-* empties ``take_outbound`` into the socket after every call,
-* calls ``tick`` now and then (at ``next_deadline`` or on a steady clock), and
-* closes the socket when ``ProtocolError`` or ``UnsupportedError`` comes out, or a ``Lost`` or ``ConnectRefused`` event.
-"""
+"""One connection to a broker as a state machine (pulsar 2, 3, 20), driven as ``fastwire.connection`` says."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
-from fastwire.columns.chunk import Chunk
+from fastwire.connection import CONNECT_TIMEOUT_S, ChunkConnection, Scanning
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -23,14 +15,12 @@ from fastwire.pulsar.completion import Completion, Finisher
 from fastwire.pulsar.event import (
     ActiveChanged,
     AuthChallenged,
-    ChunkReady,
     Connected,
     ConnectRefused,
     ConsumerClosed,
     EndOfTopic,
     Event,
     Lost,
-    More,
     Notice,
     ProducerClosed,
     ProducerMigrated,
@@ -52,7 +42,6 @@ KEEP_ALIVE_S = 30.0
 SUSPENDED_PING_S = 10.0  # a broker drops whoever is silent for one to two of its own intervals
 SUSPENDED_FIRST_PING_S = 1.0  # most pauses are over by then, and there may be a hundred a second
 OPERATION_TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 10.0
 RECEIPTS_SINCE = 17
 KEY_SHARED_SINCE = 14
 # A broker announces what it accepts; beyond this the announcement is taken for damage and not for a promise.
@@ -62,39 +51,24 @@ _PONG = encode_command(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandP
 _PING = encode_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 
 
-class ScannerLike(Finisher, Protocol):
+class ScannerLike(Scanning, Finisher, Protocol):
     """What a connection needs of ``scan.Scanner``."""
 
     max_message_size: int
 
-    def get_buffer(self, sizehint: int, /) -> memoryview: ...
-    def received(self, nbytes: int, /) -> None: ...
-    def rest(self) -> None: ...
-    def resume(self) -> None: ...
-    def times(self) -> tuple[int, int, int, int]: ...
-    def scan(self) -> int: ...
     def take_command(self) -> bytes | None: ...
     def take_entry(self) -> ColdEntry | None: ...
-    def take_chunk(self) -> Chunk | None: ...
-    def drop_chunk(self) -> None: ...
-    @property
-    def has_open(self) -> bool: ...
 
 
-# Plain numbers: an enum's attribute is looked up the slow way, and this is asked once a socket read.
-_NEED_BYTES = int(Stop.NEED_BYTES)
-_CHUNK_FULL = int(Stop.CHUNK_FULL)
 _COLD_COMMAND = int(Stop.COLD_COMMAND)
-_COLD_ENTRY = int(Stop.COLD_ENTRY)
 
 _NOTHING: tuple[Event, ...] = ()
-_MORE = More()
 
 _C = pb.BaseCommand
 _NOWHERE = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 
 
-class Connection:
+class Connection(ChunkConnection[ScannerLike, Event]):
     """One connection: handshake, keep-alive, requests with deadlines, and what the scanner hands out.
 
     ``request_ids`` is shared by all connections of a client, so that an answer never fits the wrong question, and so is
@@ -111,18 +85,15 @@ class Connection:
         keep_alive_s: float = KEEP_ALIVE_S,
         operation_timeout_s: float = OPERATION_TIMEOUT_S,
     ) -> None:
-        self.scanner = scanner
-        self.get_buffer = scanner.get_buffer
+        super().__init__(scanner)
         self.state = State.NEW
         self.protocol_version = 0
         self.features = pb.FeatureFlags()
-        self.more = False  # the last ``receive`` ended with ``More``
         self.unknown_commands = 0
         self.unmatched_replies = 0
         self.permits_granted = 0
         self.acks_sent = 0  # commands, not ids
         self.acks_confirmed = 0
-        self.open_since: float | None = None  # when the open chunk got its first entry
         self._client_version = client_version
         self._completion = completion
         self._request_ids = count(1) if request_ids is None else request_ids
@@ -131,62 +102,16 @@ class Connection:
         self._pending: dict[int, tuple[Kind, float]] = {}  # all wait equally long, so in order of their deadlines
         self._queued: dict[int, Kind] = {}  # answered with "wait your turn", for as long as that takes
         self._receipts = 0  # of the pending ones: acks, for which nobody waits
-        self._out: list[bytes] = []
-        self._received_at = 0.0
         self._pinged_at: float | None = None
-        self._suspended_at: float | None = None
         self._suspended_ping_at = 0.0
-        self._connect_deadline = 0.0
 
     # --- bytes in
 
-    def receive(self, nbytes: int, now: float) -> Sequence[Event]:
-        """``nbytes`` were written to the buffer; return what they mean, in wire order.
-
-        Raises ProtocolError (the peer broke the framing or the rules) or UnsupportedError: close the socket.
-        """
-        scanner = self.scanner
-        if nbytes:
-            scanner.received(nbytes)
-            self._received_at = now
-        else:
-            scanner.resume()
-        self.more = False
-        stop = scanner.scan()
-        events: list[Event] | None = None
-        while stop != _NEED_BYTES:
-            if events is None:
-                events = []
-            if stop == _COLD_COMMAND:
-                self._command(scanner.take_command() or b"", now, events)
-            elif stop == _CHUNK_FULL:
-                self._hand_on(events)
-            elif stop == _COLD_ENTRY:
-                if self._reject(events):
-                    break
-            else:  # OUTPUT_CAP
-                self.more = True
-                events.append(_MORE)
-                break
-            stop = scanner.scan()
-        if self.open_since is None and scanner.has_open:
-            self.open_since = now
-        return _NOTHING if events is None else events
-
-    def take_chunk(self) -> Chunk | None:
-        """Give out the open chunk before it is full, because it is old or the connection ends."""
-        self.open_since = None
-        return self.scanner.take_chunk()
-
-    def drop_chunk(self) -> None:
-        """Forget what the open chunk holds."""
-        self.open_since = None
-        self.scanner.drop_chunk()
-
-    def _hand_on(self, events: list[Event]) -> None:
-        chunk = self.take_chunk()
-        if chunk is not None:
-            events.append(ChunkReady(chunk))
+    def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
+        if stop == _COLD_COMMAND:
+            self._command(self.scanner.take_command() or b"", now, events)
+            return False
+        return self._reject(events)
 
     def _reject(self, events: list[Event]) -> bool:
         """Complete an entry that the hot loop left; true if scanning has to wait until somebody has dealt with it."""
@@ -195,23 +120,8 @@ class Connection:
             return False
         rejected = self._completion.take(entry, self.scanner, lambda: self._hand_on(events))
         events += rejected
-        if all(each.diverted for each in rejected):
-            return False
         # What follows of its consumer must not be counted as if this one had been taken.
-        self.more = True
-        events.append(_MORE)
-        return True
-
-    # --- bytes out
-
-    def take_outbound(self) -> list[bytes]:
-        """Everything to be written to the socket, in order."""
-        out, self._out = self._out, []
-        return out
-
-    @property
-    def has_outbound(self) -> bool:
-        return bool(self._out)
+        return not all(each.diverted for each in rejected)
 
     # --- time
 
@@ -277,25 +187,15 @@ class Connection:
         return deadline
 
     def suspend(self, now: float) -> None:
-        """Reading stops for want of memory: what the peer says goes unheard, so its silence proves nothing.
-
-        From here pings of ours keep the connection alive (a broker takes any command for life), and requests do not
-        grow older.
-        """
+        """From here pings of ours keep the connection alive: a broker takes any command for life."""
         if self._suspended_at is None:
-            self._suspended_at = now
             self._suspended_ping_at = now + SUSPENDED_FIRST_PING_S
+        super().suspend(now)
 
-    def resume(self, now: float) -> None:
-        """Reading goes on."""
-        if self._suspended_at is None:
-            return
-        paused = now - self._suspended_at
-        self._suspended_at = None
+    def _postpone(self, rested: float, now: float) -> None:
         self._pinged_at = None
         self._received_at = now
-        self._connect_deadline += paused
-        self._pending = {request_id: (kind, at + paused) for request_id, (kind, at) in self._pending.items()}
+        self._pending = {request_id: (kind, at + rested) for request_id, (kind, at) in self._pending.items()}
 
     def _ping(self, now: float) -> None:
         self._out.append(_PING)
@@ -306,9 +206,8 @@ class Connection:
         return Lost(reason)
 
     def close(self) -> None:
-        """The socket is closed or about to be: nothing more goes in or out, no request will be answered."""
+        super().close()
         self.state = State.CLOSED
-        self._out.clear()
         self._pending.clear()
         self._queued.clear()
         self._receipts = 0

@@ -327,6 +327,10 @@ class Consumer:
 
     def settle(self) -> None:
         """Nothing arrives any more: bring the broker's right back to the whole window."""
+        if self.missing > 0:
+            self._make_up()
+
+    def _make_up(self) -> None:
         if amount := self.permits.rest(self._slots.debited(self.consumer_id)):
             self._flow(amount)
         self._slots.set_due(self.consumer_id, self.permits.due_at())
@@ -344,7 +348,7 @@ class Consumer:
         if self.permits.hold != hold:
             self.permits.hold = hold
             if not hold and self.permits.started:
-                self.settle()
+                self._make_up()
 
     def _flow(self, amount: int) -> None:
         if self.connection is None:
@@ -359,15 +363,16 @@ class Consumer:
             self.acks.cumulative(position, now)
         self.acks.individual(runs, now)
 
-    def acknowledge_again(self, now: float) -> None:
-        """Acknowledge entries that are durable and came once more."""
+    def acknowledge_again(self, now: float) -> bool:
+        """Acknowledge entries that are durable and came once more; whether there were any."""
         runs = self._slots.take_cut_landed(self.consumer_id)
         if not runs:
-            return
+            return False
         if self.ordered:
             self.acks.again(now)
         else:
             self.acks.individual(runs, now)
+        return True
 
     def send_acks(self, now: float) -> list[int]:
         """Send all acks that wait; without a subscribed consumer they go on waiting.

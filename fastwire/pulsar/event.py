@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fastwire.columns.chunk import Chunk
+from fastwire.connection import ChunkReady, Lost, More
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
@@ -162,13 +162,6 @@ class TopicsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkReady:
-    """A chunk is full; its records come before whatever the next events say."""
-
-    chunk: Chunk
-
-
-@dataclass(frozen=True, slots=True)
 class EntryRejected:
     """An entry that cannot be decoded (damaged, encrypted, a part of a torn message).
 
@@ -185,21 +178,6 @@ class Notice:
     """A command about schemas or transactions; whoever uses such things understands it."""
 
     command: pb.BaseCommand
-
-
-@dataclass(frozen=True, slots=True)
-class More:
-    """There is more in the buffer: call ``receive(0, now)`` soon, and read nothing until then.
-
-    Enough came out of it for one turn, or an ``EntryRejected`` has to be dealt with first.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The peer is dead or silent: close the socket."""
-
-    reason: str
 
 
 Event = (

@@ -14,8 +14,16 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport Columns
-from fastwire.columns.chunk cimport SpanRow, places_open_span, places_run
-from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.columns.chunk cimport SpanRow
+from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES
+from fastwire.columns.scan cimport (
+    GO_ON,
+    STOP_CHUNK_FULL,
+    STOP_NEED_BYTES,
+    STOP_OUTPUT_CAP,
+    STOP_OWN,
+    ChunkScanner,
+)
 from fastwire.pulsar.batch cimport DAMAGED, NO_MEMORY, NOT_UTF8, EntryPlace, decode_entry
 from fastwire.pulsar.cold cimport ColdEntry
 from fastwire.pulsar.metadata cimport (
@@ -43,18 +51,16 @@ from fastwire.pulsar.slot cimport (
     slot_stage,
     slot_state,
 )
-from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW, Codec, Decompressor
+from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW, Codec
 from fastwire.wire.frame cimport Frame
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
-from fastwire.wire.stopwatch cimport Stopwatch
 from fastwire.wire.varint cimport fw_u32be
 
 from enum import IntEnum
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.columns.schema import column_mask
 from fastwire.errors import CorruptEntryError, ProtocolError
 from fastwire.position import Position
 
@@ -69,12 +75,8 @@ cdef enum:
     LAST_TYPE = 81               # the highest command number that the field tables know
 
 cdef enum:
-    STOP_NEED_BYTES = 0
-    STOP_CHUNK_FULL = 1
-    STOP_COLD_COMMAND = 2
-    STOP_COLD_ENTRY = 3
-    STOP_OUTPUT_CAP = 4
-    GO_ON = 5
+    STOP_COLD_COMMAND = STOP_OWN
+    STOP_COLD_ENTRY
 
 
 # Sound entries that want more than the hot loop knows; every other reason is damage.
@@ -86,9 +88,9 @@ class Stop(IntEnum):
 
     NEED_BYTES = STOP_NEED_BYTES
     CHUNK_FULL = STOP_CHUNK_FULL
+    OUTPUT_CAP = STOP_OUTPUT_CAP
     COLD_COMMAND = STOP_COLD_COMMAND
     COLD_ENTRY = STOP_COLD_ENTRY
-    OUTPUT_CAP = STOP_OUTPUT_CAP
 
 
 cdef Codec codec_of(uint32_t compression) noexcept nogil:
@@ -97,35 +99,21 @@ cdef Codec codec_of(uint32_t compression) noexcept nogil:
 
 
 @cython.final
-cdef class Scanner:
+cdef class Scanner(ChunkScanner):
     """Bytes of one connection to chunks.
 
-    ``get_buffer`` and ``received`` take the bytes, ``scan`` decodes until it stops for a reason, and ``take_command``,
-    ``take_entry`` and ``take_chunk`` give what it stopped for. Frames for consumers that ``slots`` does not attach to
-    ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead letter; with
-    ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError where the framing itself is broken.
-
-    With a ``clock`` (a capsule "fastwire.clock" of a C function that returns nanoseconds) ``times`` tells what took how
-    long.
+    ``take_command`` and ``take_entry`` give what else ``scan`` stops for. Frames for consumers that ``slots`` does not
+    attach to ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead
+    letter; with ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError where the framing itself is broken.
     """
     cdef SlotTable slots
-    cdef ReceiveBuffer buffer
-    cdef Decompressor codecs
-    cdef OpenChunk open
     cdef uint32_t connection
     cdef int64_t max_frame
-    cdef int64_t produced        # bytes decoded since the last read
-    cdef bint divert_corrupt
     cdef bytes command
     cdef ColdEntry cold
     cdef ColdEntry finishing     # the one that ``finish`` is at
     cdef uint64_t[ACK_SET_WORDS] ack_set
-    cdef Stopwatch watch
-    cdef readonly int64_t frames
     cdef readonly int64_t entries
-    cdef readonly int64_t rows
-    cdef readonly int64_t received_bytes
-    cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
     cdef readonly int64_t cut_landed
     cdef readonly int64_t cut_staged
     cdef readonly int64_t dropped_frames
@@ -138,17 +126,11 @@ cdef class Scanner:
         columns=None, int64_t max_message_size=DEFAULT_MAX_MESSAGE, str on_corrupt="divert",
         int64_t buffer_bytes=1 << 20, clock=None,
     ):
-        if on_corrupt not in ("divert", "stop"):
-            raise ValueError(f"on_corrupt is {on_corrupt!r}")
         if connection_id == 0:
             raise ValueError("connection ids start at 1")
-        self.watch = Stopwatch(clock)
+        self.prepare(slots, pool, "pulsar", columns, on_corrupt, buffer_bytes, clock)
         self.slots = slots
         self.connection = connection_id
-        self.buffer = ReceiveBuffer(pool, buffer_bytes)
-        self.codecs = Decompressor(pool)
-        self.open = OpenChunk(pool, slots, column_mask("pulsar", columns))
-        self.divert_corrupt = on_corrupt == "divert"
         self.max_message_size = max_message_size
 
     @property
@@ -162,59 +144,6 @@ cdef class Scanner:
             raise ValueError(f"max_message_size {size} is out of range")
         self.max_frame = size + FRAME_PADDING
 
-    @property
-    def open_rows(self):
-        """Rows in the open chunk."""
-        return self.open.columns.rows
-
-    @property
-    def has_open(self):
-        """Whether ``take_chunk`` would give something."""
-        return not self.open.empty()
-
-    @property
-    def buffered(self):
-        """Bytes received and not parsed yet."""
-        return self.buffer.end - self.buffer.start
-
-    def get_buffer(self, int sizehint=-1):
-        """Where the next bytes go; never empty."""
-        view = self.buffer.writable()
-        self.watch.asked()
-        return view
-
-    def received(self, int64_t nbytes):
-        """``nbytes`` were put into the last ``get_buffer``."""
-        self.watch.received()
-        self.buffer.commit(nbytes)
-        self.received_bytes += nbytes
-        self.produced = 0
-
-    def rest(self):
-        """Called now and then: where nothing has come since the last call, an empty receive buffer goes back."""
-        if self.received_bytes == self.rested_at:
-            self.buffer.rest()
-        self.rested_at = self.received_bytes
-
-    def resume(self):
-        """After OUTPUT_CAP: the caller has let others run."""
-        self.produced = 0
-
-    def times(self):
-        """Nanoseconds spent on receiving, on frames and checksums, on decompression, on decoding (these two by sample).
-
-        Receiving is what lies between ``get_buffer`` and ``received``. All 0 without a clock.
-        """
-        return self.watch.times()
-
-    def scan(self):
-        """Decode what is buffered; returns a Stop as int."""
-        cdef int64_t began = self.watch.begin()
-        try:
-            return self.run()
-        finally:
-            self.watch.end(began)
-
     cdef int run(self) except -1:
         cdef ReceiveBuffer b = self.buffer
         cdef const uint8_t* p
@@ -225,8 +154,7 @@ cdef class Scanner:
             size = b.end - b.start
             p = b.data + b.start
             if size < 8:
-                b.wanted = 8
-                return STOP_NEED_BYTES
+                return self.need(8)
             total = fw_u32be(p)
             command = fw_u32be(p + 4)
             if total < 4 or total > self.max_frame:
@@ -234,8 +162,7 @@ cdef class Scanner:
             if command > total - 4:
                 raise ProtocolError("commandSize", 4, command, total - 4)
             if size - 4 < total:
-                b.wanted = total + 4
-                return STOP_NEED_BYTES
+                return self.need(total + 4)
             if self.produced >= OUTPUT_CAP_BYTES:
                 return STOP_OUTPUT_CAP
             began = self.watch.begin_unit(self.frames)
@@ -441,9 +368,7 @@ cdef class Scanner:
             else:
                 start_ledger = head.ledger
                 start_entry = head.entry - 1
-            slot.span = places_open_span(&self.open.places, slot.log, start_ledger, start_entry)
-            if slot.span < 0:
-                raise MemoryError()
+            slot.span = self.open.begin_span(slot.log, start_ledger, start_entry)
             slot.chunk = self.open.number
             if slot.holds:
                 span = &self.open.places.spans[slot.span]
@@ -501,9 +426,7 @@ cdef class Scanner:
         cdef int64_t at
         if not cold.held:
             return self.place_span(slot, head, rows)
-        at = places_open_span(&self.open.places, slot.log, cold.after_ledger, cold.after_entry)
-        if at < 0:
-            raise MemoryError()
+        at = self.open.begin_span(slot.log, cold.after_ledger, cold.after_entry)
         span = &self.open.places.spans[at]
         span.end_a = head.ledger
         span.end_b = head.entry
@@ -651,20 +574,12 @@ cdef class Scanner:
         if m.batched:
             self.leftover_bytes += block.end - block.pos
         self.debit(slot, head, permits)
-        slot.largest -= slot.largest >> 6
-        if size > slot.largest:
-            slot.largest = size
         self.entries += 1
-        self.produced += size
-        self.rows += c.rows - first
-        if self.slots.room > 0:
-            self.slots.room -= min(self.slots.room, c.rows - first)
+        self.took(slot.log, size, first, &slot.largest)
         if self.finishing is None:
             self.place_span(slot, head, c.rows - first)
         else:
             self.place_cold(slot, head, self.finishing, c.rows - first)
-        if c.rows > first and places_run(&self.open.places, slot.log, first, c.rows - first):
-            raise MemoryError()
         return GO_ON
 
     def take_command(self):
@@ -678,11 +593,3 @@ cdef class Scanner:
         cold = self.cold
         self.cold = None
         return cold
-
-    def take_chunk(self):
-        """Close the open chunk and return it; None if there is nothing in it."""
-        return self.open.take()
-
-    def drop_chunk(self):
-        """Forget what the open chunk holds; the slots still count it as staged."""
-        self.open.drop()

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
 from fastwire.columns.logs cimport LogTable
+from fastwire.wire.array cimport array_grown
 
 from fastwire.position import Position
 
@@ -40,15 +41,10 @@ cdef int64_t runs_find(Runs* r, int64_t ledger, int64_t entry) noexcept nogil:
 
 
 cdef int runs_insert(Runs* r, int64_t at, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
-    cdef int64_t capacity = r.capacity
-    cdef Run* grown
-    if r.count == capacity:
-        capacity = capacity * 2 if capacity else 4
-        grown = <Run*>realloc(r.run, <size_t>capacity * sizeof(Run))
-        if grown is NULL:
-            return -1
-        r.run = grown
-        r.capacity = capacity
+    cdef Run* grown = <Run*>array_grown(r.run, &r.capacity, r.count + 1, sizeof(Run))
+    if grown is NULL:
+        return -1
+    r.run = grown
     memmove(&r.run[at + 1], &r.run[at], <size_t>(r.count - at) * sizeof(Run))
     r.run[at].ledger = ledger
     r.run[at].first = first
@@ -226,21 +222,15 @@ cdef class SlotTable(LogTable):
 
     def add(self, int64_t consumer_id, int32_t log_index, *, bint ordered):
         """A consumer of ``logs[log_index]``. Positions start at the beginning: nothing landed, nothing staged."""
-        cdef int64_t capacity = self.capacity if self.capacity else 16
         cdef Slot* grown
         cdef Slot* s
         if consumer_id < 0 or consumer_id >= MOST_CONSUMERS:
             raise ValueError(f"consumer id {consumer_id} is out of range")
         log = self.logs[log_index]
-        while capacity <= consumer_id:
-            capacity *= 2
-        if capacity != self.capacity:
-            grown = <Slot*>realloc(self.slots, <size_t>capacity * sizeof(Slot))
-            if grown is NULL:
-                raise MemoryError()
-            memset(grown + self.capacity, 0, <size_t>(capacity - self.capacity) * sizeof(Slot))
-            self.slots = grown
-            self.capacity = capacity
+        grown = <Slot*>array_grown(self.slots, &self.capacity, consumer_id + 1, sizeof(Slot))
+        if grown is NULL:
+            raise MemoryError()
+        self.slots = grown
         s = &self.slots[consumer_id]
         if s.known:
             raise ValueError(f"consumer {consumer_id} exists")

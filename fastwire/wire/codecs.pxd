@@ -39,6 +39,7 @@ cdef class Decompressor:
     ) except NULL
     cdef const uint8_t* inflate(self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t* out_size) except NULL
     cdef uint32_t crc32(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE
+    cdef int64_t lz4_blocks(self, const uint8_t* data, Py_ssize_t size) except -2
     cdef int64_t snappy_block(self, const uint8_t* data, Py_ssize_t size, int64_t at) except -1
     cdef int64_t xerial(self, const uint8_t* data, Py_ssize_t size) except -1
     cdef int reserve(self, int64_t size) except -1

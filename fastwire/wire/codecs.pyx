@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from fastwire.wire.lz4 cimport lz4_independent, u32le
 from fastwire.wire.pool cimport Pool, fw_give, fw_take
 from fastwire.wire.varint cimport fw_u32be, fw_varint
 
@@ -208,6 +209,10 @@ cdef class Decompressor:
         if codec == CODEC_SNAPPY_RAW or codec == CODEC_SNAPPY_XERIAL:
             out_size[0] = self.xerial(data, size) if codec == CODEC_SNAPPY_XERIAL else self.snappy_block(data, size, 0)
             return self._scratch
+        if codec == CODEC_LZ4_FRAME:
+            out_size[0] = self.lz4_blocks(data, size)
+            if out_size[0] >= 0:
+                return self._scratch
         if codec == CODEC_GZIP:
             module, most = _gzip, ZLIB_RATIO
         elif codec == CODEC_LZ4_FRAME:
@@ -234,6 +239,55 @@ cdef class Decompressor:
             if self._output.size >= most:
                 raise CorruptEntryError("UncompressedSizeCorruption", f"becomes more than {most} bytes")
             room = self._output.size * 4
+
+    cdef int64_t lz4_blocks(self, const uint8_t* data, Py_ssize_t size) except -2:
+        """The blocks of a frame of the kind that Kafka's own clients write, each straight to its place.
+
+        -1 where it is of another kind: the package reads all of them, with one copy more and at twice the time.
+        """
+        cdef int64_t made = 0
+        cdef int64_t block = 0
+        cdef int64_t most = 0
+        cdef int64_t stored
+        cdef Py_ssize_t head = lz4_independent(data, size, &block)
+        cdef Py_ssize_t at = head
+        if head == 0:
+            return -1
+        while True:
+            if size - at < 4:
+                raise CorruptEntryError("DecompressionError", "an LZ4 frame ends inside a block's size")
+            stored = u32le(data + at) & 0x7FFFFFFF
+            at += 4
+            if stored > size - at:
+                raise CorruptEntryError("DecompressionError", f"an LZ4 block of {stored} bytes, {size - at} present")
+            if u32le(data + at - 4) == 0:
+                break
+            at += stored
+            most += block
+        if at != size:
+            return -1                        # another frame behind it
+        most = min(most, (size + 16) * LZ4_RATIO, MAX_OUTPUT)
+        self.reserve(most if most else 1)
+        at = head
+        while at < size - 4:
+            stored = u32le(data + at) & 0x7FFFFFFF
+            block = min(block, most - made)
+            if data[at + 3] & 0x80:
+                if stored > block:
+                    raise CorruptEntryError("DecompressionError", f"an LZ4 block of {stored} bytes")
+                memcpy(self._scratch + made, data + at + 4, <size_t>stored)
+                made += stored
+            else:
+                self._input.at = <uint8_t*>data + at + 4
+                self._input.size = stored
+                self._output.at = self._scratch + made
+                self._output.size = block
+                try:
+                    made += _lz4.decompress_block_into(self._input, self._output, output_len=block)
+                except DecompressionError as exc:
+                    raise CorruptEntryError("DecompressionError", str(exc)) from None
+            at += 4 + stored
+        return made
 
     cdef int64_t snappy_block(self, const uint8_t* data, Py_ssize_t size, int64_t at) except -1:
         """One raw block to the scratch, behind ``at`` bytes that must stay; returns the bytes there are then."""

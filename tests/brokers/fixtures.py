@@ -15,12 +15,13 @@ from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.process import JavaBroker
 from tests.brokers.pulsar import PulsarBroker
 
-__all__ = ["fresh_name", "guarded_kafka", "guarded_pulsar", "old_kafka", "plain_kafka", "plain_pulsar"]
+__all__ = ["fresh_name", "guarded_kafka", "guarded_pulsar", "old_kafka", "plain_kafka", "plain_pulsar", "running"]
 
 B = TypeVar("B", bound=JavaBroker)
 
 
-def _running(broker: B) -> Iterator[B]:
+def running(broker: B) -> Iterator[B]:
+    """For fixtures: ``broker`` from its start to its end; where it cannot run, whoever asks for it is skipped."""
     try:
         broker.start()
     except BrokerUnavailableError as reason:
@@ -34,28 +35,28 @@ def _running(broker: B) -> Iterator[B]:
 
 @pytest.fixture(scope="session")
 def _plain_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
-    yield from _running(PulsarBroker(tmp_path_factory.mktemp("pulsar")))
+    yield from running(PulsarBroker(tmp_path_factory.mktemp("pulsar")))
 
 
 @pytest.fixture(scope="session")
 def _guarded_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
-    yield from _running(PulsarBroker(tmp_path_factory.mktemp("pulsar-guarded"), guarded=True))
+    yield from running(PulsarBroker(tmp_path_factory.mktemp("pulsar-guarded"), guarded=True))
 
 
 @pytest.fixture(scope="session")
 def _kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")))
+    yield from running(KafkaBroker(tmp_path_factory.mktemp("kafka")))
 
 
 @pytest.fixture(scope="session")
 def _guarded_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    yield from _running(GuardedKafka(tmp_path_factory.mktemp("kafka-guarded")))
+    yield from running(GuardedKafka(tmp_path_factory.mktemp("kafka-guarded")))
 
 
 @pytest.fixture(scope="module")
 def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafka]:
     """A Kafka broker that stores old message formats: for one module alone, and so not for the whole session."""
-    yield from _running(OldKafka(tmp_path_factory.mktemp("kafka-old")))
+    yield from running(OldKafka(tmp_path_factory.mktemp("kafka-old")))
 
 
 @pytest.fixture

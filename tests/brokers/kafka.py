@@ -6,11 +6,14 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,6 +21,7 @@ from tests.brokers.certs import Certificates, make_certificates
 from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker, ends_with_parent
+from tests.proxy import Proxy
 
 __all__ = [
     "LOGIN_S",
@@ -72,7 +76,7 @@ SETTINGS = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
@@ -93,6 +97,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
 }
 
+_NO_COORDINATOR_YET = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+
 
 class KafkaBroker(JavaBroker):
     """One broker, its own controller; ``settings`` override what is written above."""
@@ -100,9 +106,9 @@ class KafkaBroker(JavaBroker):
     def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
         super().__init__(folder)
         self._settings = dict(settings or {})
-        self._port, self._controller_port = free_ports(2)
-        self._listeners = {"PLAINTEXT": self._port}
-        self._cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._port, self._proxied_port, self._proxy_port, self._controller_port = free_ports(4)
+        self._listeners = {"PLAINTEXT": self._port, "PROXIED": self._proxied_port}
+        self._cluster_id = _cluster_id()
 
     @property
     def servers(self) -> str:
@@ -122,6 +128,22 @@ class KafkaBroker(JavaBroker):
     def admin(self) -> AdminClient:
         """The official client's administration."""
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def proxy(self) -> Proxy:
+        """What clients talk to that come by its URL. Frames that it counts are answers to Fetch with something in."""
+        return Proxy(self._proxied_port, listen=self._proxy_port, scheme="kafka", least=1024)
+
+    def members(self, group: str) -> int:
+        """How many members a group has. The first group of all waits until there is a topic for groups."""
+        admin = self.admin
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return len(admin.describe_consumer_groups([group])[group].result(30).members)
+            except KafkaException as exc:
+                if exc.args[0].name() not in _NO_COORDINATOR_YET or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:
         """Create a topic and wait for it; ``settings`` with _ for dots."""
@@ -184,11 +206,10 @@ class KafkaBroker(JavaBroker):
     def command(self) -> list[str]:
         jars = cached_jars(f"kafka-{VERSION}", POM)
         data = self.folder / "data"
-        advertised = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._listeners.items())
         settings = {
             **SETTINGS,
-            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": advertised,
+            "listeners": _addresses(self._listeners | {"CONTROLLER": self._controller_port}),
+            "advertised.listeners": _addresses(self._listeners | {"PROXIED": self._proxy_port}),
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "log.dirs": str(data),
             **self._settings,
@@ -207,9 +228,31 @@ class KafkaBroker(JavaBroker):
             f"{jars}/*",
         ]
         if not (data / "meta.properties").exists():
-            formatted = [*java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties)]
-            subprocess.run([*ends_with_parent(), *formatted], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+            self._format([*java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties)])
         return [*java, "kafka.Kafka", str(properties)]
+
+    def _format(self, command: list[str]) -> None:
+        done = subprocess.run(
+            [*ends_with_parent(), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"the broker's storage could not be formatted:\n{done.stdout}")
+
+
+def _cluster_id() -> str:
+    # The storage tool takes an id that begins with a dash, one in 64, for an option.
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
+
+
+def _addresses(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
 
 
 # Listener: what it wants of a client.
@@ -230,7 +273,7 @@ class GuardedKafka(KafkaBroker):
         self._listeners |= dict(zip(GUARDS, free_ports(len(GUARDS)), strict=True))
         keys = folder / "certs" / "server-with-key.pem"
         keys.write_bytes(self.certificates.key.read_bytes() + self.certificates.cert.read_bytes())
-        kinds = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **GUARDS}
+        kinds = {**dict.fromkeys(("PLAINTEXT", "PROXIED", "CONTROLLER"), "PLAINTEXT"), **GUARDS}
         self._settings |= {
             "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in kinds.items()),
             "ssl.keystore.type": "PEM",
@@ -238,6 +281,9 @@ class GuardedKafka(KafkaBroker):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.certificates.ca),
             "listener.name.mutual.ssl.client.auth": "required",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",  # whoever comes by the open listener, the broker itself too
+            "allow.everyone.if.no.acl.found": "true",
         }
         for name, kind in GUARDS.items():
             if kind.startswith("SASL"):
@@ -250,6 +296,19 @@ class GuardedKafka(KafkaBroker):
     def servers_of(self, listener: str) -> str:
         """As other clients take it."""
         return f"127.0.0.1:{self._listeners[listener]}"
+
+    def forbid(self, user: str, kind: ResourceType, name: str) -> None:
+        """Deny a user everything about a topic or a group; whoever is not named may do all with it."""
+        rules = [
+            AclBinding(kind, name, ResourcePatternType.LITERAL, who, "*", AclOperation.ALL, permission)
+            for who, permission in (
+                ("User:*", AclPermissionType.ALLOW),
+                (f"User:{user}", AclPermissionType.DENY),
+            )
+        ]
+        admin = self.admin
+        for made in admin.create_acls(rules).values():
+            made.result(30)
 
     def start(self) -> "GuardedKafka":
         super().start()

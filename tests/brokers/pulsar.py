@@ -24,6 +24,7 @@ from tests.brokers.certs import Certificates, make_certificates, make_token
 from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
+from tests.proxy import Proxy
 
 __all__ = ["CERTIFICATE_ROLE", "PASSWORD", "USER", "VERSION", "PulsarBroker"]
 
@@ -142,6 +143,10 @@ class PulsarBroker(JavaBroker):
         self._settings = dict(settings or {})
         self._secret = secrets.token_bytes(32)
         self._port, self._tls_port, self._web_port, self._bookie_port = free_ports(4)
+
+    def proxy(self) -> Proxy:
+        """What clients talk to that come by its URL."""
+        return Proxy(self.port)
 
     def advertise(self, **hosts: str) -> None:
         """Have a listener of each name, whose clients are told that host; the first is the broker's own."""

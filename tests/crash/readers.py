@@ -20,6 +20,7 @@ import polars
 import pyarrow.dataset
 
 from tests.audit import DIGITS, numbers_of, visible_files
+from tests.waiting import eventually
 
 __all__ = ["Watch"]
 
@@ -133,10 +134,7 @@ class Watch:
     def wait_for_rounds(self, count: int) -> None:
         """Until every reader has looked ``count`` more times, at least."""
         wanted = self._round() + count
-        deadline = time.monotonic() + 60
-        while self._round() < wanted:
-            assert time.monotonic() < deadline, "the readers do not look"
-            time.sleep(0.02)
+        eventually(lambda: self._round() >= wanted, "the readers look", self._round)
 
     def _round(self) -> int:
         return self._rounds.stat().st_size if self._rounds.exists() else 0

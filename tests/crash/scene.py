@@ -1,6 +1,7 @@
 """A topic that is fed, a dataset that it lands in, and everything to judge the result by."""
 
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.brokers.pulsar import PulsarBroker
 from tests.crash.nursery import Nursery
 from tests.crash.system import KafkaSystem, PulsarSystem, System
 from tests.real.daemon import Daemon, Job, verify
+from tests.waiting import eventually
 
 __all__ = ["Scene"]
 
@@ -20,6 +22,8 @@ ROLL = {"rows": 200, "idle": "200ms"}
 
 class Scene:
     """One topic, one dataset, any number of runs; ``judge`` says whether all of it was exactly once."""
+
+    broker: PulsarBroker | KafkaBroker  # a real one's only
 
     def __init__(
         self,
@@ -47,25 +51,44 @@ class Scene:
         cls, broker: PulsarBroker | KafkaBroker, topic: str, folder: Path, *, partitions: int = 0, **options: Any
     ) -> "Scene":
         """On a real broker, with a topic that is made for it."""
+        system: System
         if isinstance(broker, KafkaBroker):
-            broker.create_topic(topic, max(partitions, 1))
+            partitions = max(partitions, 1)
             options.setdefault("subscription", f"landing-{topic}")  # groups are not of a topic, as subscriptions are
-            return cls(
-                KafkaSystem(broker.url, broker.ends, broker.committed),
-                topic,
-                folder,
-                partitions=max(partitions, 1),
-                **options,
+            system = KafkaSystem(
+                broker.url, broker.ends, broker.committed, lambda job, _: broker.members(job.subscription)
             )
-        admin = broker.admin
-        admin.create_topic(topic, partitions)
-        system = PulsarSystem(
-            broker.service_url,
-            token=broker.token("admin") if broker.guarded else None,
-            backlog=lambda job, count: admin.backlog(topic, job.subscription, count),
-            subscribe=admin.create_subscription,
-        )
-        return cls(system, topic, folder, partitions=partitions, **options)
+        else:
+            admin = broker.admin
+            system = PulsarSystem(
+                broker.service_url,
+                token=broker.token("admin") if broker.guarded else None,
+                backlog=lambda job, count: admin.backlog(topic, job.subscription, count),
+                subscribe=admin.create_subscription,
+                members=lambda job, count: len(admin.consumers(topic, job.subscription, count)),
+            )
+        scene = cls(system, topic, folder, partitions=partitions, **options)
+        scene.broker = broker
+        scene.create_topic()
+        return scene
+
+    def create_topic(self) -> None:
+        """Make the topic at the real broker."""
+        if isinstance(self.broker, KafkaBroker):
+            self.broker.create_topic(self.job.topic, self.partitions)
+        else:
+            self.broker.admin.create_topic(self.job.topic, self.partitions)
+
+    def delete_topic(self) -> None:
+        """Delete it there, with everything in it."""
+        if isinstance(self.broker, KafkaBroker):
+            self.broker.delete_topic(self.job.topic)
+        else:
+            self.broker.admin.delete_topic(self.job.topic, self.partitions)
+
+    def members(self) -> int:
+        """How many read it under the subscription, as the real broker sees it."""
+        return self.system.members(self.job, self.partitions)
 
     def run(
         self, *arguments: str, script: dict[str, Any] | None = None, until_end: bool = True, **options: Any
@@ -78,6 +101,15 @@ class Scene:
         log = self.folder / f"run-{self._runs:03d}.log"
         options.setdefault("nursery", self._nursery)
         return Daemon("run", str(config), *ending, *arguments, log=log, script=script, **options)
+
+    @contextmanager
+    def under_way(self, **options: Any) -> Iterator[Daemon]:
+        """A run that is asked to end when the body has; what it has left a last one lands, and all is judged."""
+        with self.run(until_end=False, **options) as daemon:
+            yield daemon
+            daemon.end()
+        self.settle()
+        self.judge()
 
     def settle(self) -> None:
         """Run to the end without an accident."""
@@ -94,12 +126,9 @@ class Scene:
         left = self.unacknowledged()
         assert not left, f"not acknowledged: {left}"
 
-    def wait_until_acknowledged(self, limit: float = 30.0) -> None:
+    def wait_until_acknowledged(self) -> None:
         """Wait until everything that was fed has landed and is acknowledged."""
-        deadline = time.monotonic() + limit
-        while left := self.unacknowledged():
-            assert time.monotonic() < deadline, f"still not acknowledged after {limit:.0f} s: {left}"
-            time.sleep(0.05)
+        eventually(lambda: not self.unacknowledged(), "all is acknowledged", self.unacknowledged)
 
     def unacknowledged(self) -> object:
         """What the subscription still has to acknowledge: a number, or what is behind; falsy if nothing."""

@@ -9,6 +9,7 @@ from _pytest.mark import ParameterSet
 
 from tests.brokers.admin import partition_names
 from tests.crash.feed import Feed, KafkaFeed, PulsarFeed
+from tests.proxy import Proxy
 from tests.real.daemon import Job
 from tests.real.raw import read_cursor
 
@@ -30,17 +31,21 @@ def seldom(*kinds: str) -> list[ParameterSet]:
 
 
 class System(ABC):
-    """A topic's broker: how the topic is fed and read, and what of it is not confirmed yet."""
+    """A topic's broker: how the topic is fed and read, and what of it is not confirmed yet.
+
+    ``members`` tells how many read under a job's subscription as the broker sees it; a real one's only.
+    """
 
     url: str
+    members: Callable[[Job, int], int]
 
     @property
     def scheme(self) -> str:
         return self.url.partition("://")[0]
 
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
+    def proxy(self) -> Proxy:
+        """Another way to the broker."""
+        return Proxy(int(self.url.rpartition(":")[2]), scheme=self.scheme)
 
     @abstractmethod
     def feed(self, topic: str, partitions: int) -> Feed: ...
@@ -72,8 +77,11 @@ class PulsarSystem(System):
         token: str | None = None,
         backlog: Callable[[Job, int], object] | None = None,
         subscribe: Callable[[str, str], None] | None = None,
+        members: Callable[[Job, int], int] | None = None,
     ) -> None:
         self.url = url
+        if members is not None:
+            self.members = members
         self._token = token
         self._backlog = backlog
         self._subscribe = subscribe
@@ -103,9 +111,15 @@ class KafkaSystem(System):
     """``ends`` tells where the partitions of a topic end, ``committed`` what a group has committed."""
 
     def __init__(
-        self, url: str, ends: Callable[[str], list[int]], committed: Callable[[str], dict[tuple[str, int], int]]
+        self,
+        url: str,
+        ends: Callable[[str], list[int]],
+        committed: Callable[[str], dict[tuple[str, int], int]],
+        members: Callable[[Job, int], int] | None = None,
     ) -> None:
         self.url = url
+        if members is not None:
+            self.members = members
         self._ends = ends
         self._committed = committed
 

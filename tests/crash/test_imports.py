@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
-from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.load import Load, fill
 from tests.real.daemon import Job
+from tests.spark_scene import ROWS, SCENES, serve
 
 pytestmark = pytest.mark.crash
 
-TOPIC = "persistent://public/default/imports"
 RECORDS = 1000
 
 # The command as it is, and at its end the names of all that was loaded.
@@ -28,16 +25,16 @@ except SystemExit as ended:
     raise
 """
 
-# What a plain Pulsar topic in the clear, landed in Parquet, has no use for.
+# What a plain topic in the clear, landed in Parquet, has no use for.
 NEEDLESS = {
     "aiohttp": "a client for issuers of tokens",
     "cryptography": "end-to-end encryption",
-    "fastwire.kafka.connection": "another system",
     "fastwire.pulsar.encryption": "end-to-end encryption",
     "fastwire.pulsar.producer": "writing",
+    "fastwire.kafka.producer": "writing",
     "fastwire_daemon.auth.oauth2": "issuers of tokens",
     "fastwire_daemon.devbroker": "a broker",
-    "fastwire_daemon.kafka": "another system",
+    "fastwire_daemon.kafka.producer": "writing",
     "fastwire_daemon.pulsar.client": "the client for people",
     "fastwire_daemon.pulsar.consumer": "the client for people",
     "fastwire_daemon.pulsar.deadletters": "the client for people",
@@ -68,11 +65,20 @@ def loaded(config: Path) -> set[str]:
     return set(json.loads(modules))
 
 
-def test_a_plain_run_loads_nothing_that_it_has_no_use_for(tmp_path: Path) -> None:
-    with running(PulsarDevBroker(PulsarOptions())) as broker:
-        broker.create_topic(TOPIC, 4)
-        fill(broker.append, TOPIC, Load(records=RECORDS, partitions=4), lambda: 1_700_000_000_000)
-        modules = loaded(Job(broker.url, TOPIC, tmp_path / "data").write(tmp_path))
-    assert {"fastwire_daemon.sources.pulsar.source", "pyarrow.parquet"} <= modules
+# What only one system needs.
+OWN = {
+    "pulsar": {"fastwire.pulsar.connection", "fastwire_daemon.pulsar", "fastwire_daemon.sources.pulsar.source"},
+    "kafka": {"fastwire.kafka.connection", "fastwire_daemon.kafka", "fastwire_daemon.sources.kafka.source"},
+}
+
+
+@pytest.mark.parametrize(("system", "other"), [("pulsar", "kafka"), ("kafka", "pulsar")])
+def test_a_plain_run_loads_nothing_that_it_has_no_use_for(system: str, other: str, tmp_path: Path) -> None:
+    scene = SCENES[system]()
+    with serve(scene, RECORDS // ROWS):
+        source = {} if system == "pulsar" else {"subscription_type": None}
+        modules = loaded(Job(scene.url, "t", tmp_path / "data", source=source).write(tmp_path))
+    assert OWN[system] | {"pyarrow.parquet"} <= modules
     found = {name: why for name, why in NEEDLESS.items() if name in modules}
     assert not found
+    assert not OWN[other] & modules

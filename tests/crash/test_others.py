@@ -31,12 +31,10 @@ def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind
                 time.sleep(0.3)
                 scene.feed.add(6)
             scene.wait_until_acknowledged()
-            first.process.terminate()
-            first.wait_done()
+            first.end()
             scene.feed.add(6)
             scene.wait_until_acknowledged()
-            second.process.terminate()
-            second.wait_done()
+            second.end()
         wrong = watch.finish()
     assert wrong == []
     scene.judge(ordered=False)
@@ -94,8 +92,7 @@ def test_wall_clock_that_jumps(dev_scene: Callable[..., Scene], tmp_path: Path, 
             clock.set_ahead(ahead)
             scene.feed.add(10)
             scene.wait_until_acknowledged()
-        daemon.process.terminate()
-        daemon.wait_done()
+        daemon.end()
     scene.judge()
     # Folders come from the records' time, whatever the clock says.
     assert len(list(scene.path.glob("dt=*"))) <= 2

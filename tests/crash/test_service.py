@@ -6,34 +6,30 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker
-from fastwire_daemon.load import Load, fill
+from tests.audit import assert_each_once
 from tests.crash.nursery import Nursery
-from tests.real.daemon import Daemon, Job, verify
+from tests.crash.scene import Scene
+from tests.real.daemon import Daemon, ask, verify
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.crash
 
-TOPIC = "persistent://public/default/service"
+FED = 500
 
 
-def produce(broker: PulsarDevBroker, first: int, records: int) -> None:
-    fill(broker.append, TOPIC, Load(records=records, partitions=2, batch=10, first=first), lambda: 1_700_000_000_000)
-
-
-@pytest.fixture
-def job(dev_broker: PulsarDevBroker, tmp_path: Path) -> Job:
-    dev_broker.create_topic(TOPIC, 2)
-    produce(dev_broker, 0, 500)
-    return Job(dev_broker.url, TOPIC, tmp_path / "data", roll={"idle": "200ms"})
-
-
-def backlog(broker: PulsarDevBroker) -> int:
-    return sum(broker.backlog(f"{TOPIC}-partition-{index}", "landing") for index in range(2))
+# A session of a static member outlasts whatever a busy machine does to its heartbeats.
+@pytest.fixture(params=["failover", "static"])
+def scene(request: pytest.FixtureRequest, dev_scene: Callable[..., Scene]) -> Scene:
+    """A topic of each system, five entries of 50 records in both of its partitions."""
+    made = dev_scene(kind=request.param)
+    made.feed.add(5)
+    return made
 
 
 def rows(path: Path) -> int:
@@ -42,88 +38,74 @@ def rows(path: Path) -> int:
     return int(json.loads(said.stdout)["rows"])
 
 
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_commits_acknowledges_and_ends(
-    dev_broker: PulsarDevBroker, job: Job, tmp_path: Path, nursery: Nursery, number: signal.Signals
-) -> None:
-    quiet = Job(dev_broker.url, TOPIC, job.path, roll={"idle": "1h", "age": "1h"})
-    with Daemon("run", str(quiet.write(tmp_path)), log=tmp_path / "log", nursery=nursery) as daemon:
-        until(lambda: daemon.log.exists() and '"first positions"' in daemon.output, "it did not start")
-        until(lambda: all(unacked(dev_broker)), "nothing was delivered")
-        time.sleep(0.3)  # the open chunk is handed on
+def test_a_signal_commits_acknowledges_and_ends(scene: Scene, tmp_path: Path, number: signal.Signals) -> None:
+    address = tmp_path / "http"
+    job = {"roll": {"idle": "1h", "age": "1h"}, "daemon": {"http": f"unix:{address}"}}
+
+    def staged() -> bool:
+        status = ask(address, "/status")
+        return bool(status) and json.loads(status)["pipelines"]["p"]["roll"]["rows"] == FED
+
+    with scene.run(until_end=False, job=job) as daemon:
+        eventually(staged, "everything came")
+        assert scene.unacknowledged()
         daemon.signal(number)
         daemon.wait_done()
-    assert rows(job.path) == 500
-    assert backlog(dev_broker) == 0
     assert [event["reason"] for event in daemon.events() if event["event"] == "committed"][-1] == "shutdown"
+    scene.judge()
 
 
-def unacked(broker: PulsarDevBroker) -> list[bool]:
-    return [broker.unacked(f"{TOPIC}-partition-{index}", "landing") > 0 for index in range(2)]
-
-
-def test_a_second_signal_aborts_and_loses_nothing(
-    dev_broker: PulsarDevBroker, job: Job, tmp_path: Path, nursery: Nursery
-) -> None:
-    config = str(job.write(tmp_path))
+def test_a_second_signal_aborts_and_loses_nothing(scene: Scene) -> None:
     script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 60}
-    with Daemon("run", config, log=tmp_path / "log", script=script, nursery=nursery) as daemon:
-        until(lambda: any((job.path / "_fastwire" / "staging").glob("*/*.part")), "no file was staged")
+    with scene.run(until_end=False, script=script) as daemon:
+        eventually(lambda: any((scene.path / "_fastwire" / "staging").glob("*/*.part")), "a file is staged")
         time.sleep(0.5)
         daemon.signal(signal.SIGTERM)
         daemon.wait_for('"draining"')
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 1
         assert daemon.events()[-1]["event"] == "aborted"
-    with Daemon("run", config, "--until-end", log=tmp_path / "again", nursery=nursery) as daemon:
-        daemon.wait_done()
-    assert rows(job.path) == 500
+    scene.settle()
+    scene.judge()
 
 
-def test_sighup_takes_a_new_configuration_over(
-    dev_broker: PulsarDevBroker, job: Job, tmp_path: Path, nursery: Nursery
-) -> None:
-    config = job.write(tmp_path)
+def test_sighup_takes_a_new_configuration_over(scene: Scene, tmp_path: Path, nursery: Nursery) -> None:
+    config = scene.job.write(tmp_path)
     with Daemon("run", str(config), log=tmp_path / "log", nursery=nursery) as daemon:
-        until(lambda: job.path.exists() and rows(job.path) == 500, "nothing landed")
-        config.write_text(job.text().replace("[pipelines.p.sink]\n", "[pipelines.p.sink]\npat = 3\n"))
+        daemon.wait_for_rows(FED)
+        config.write_text(scene.job.text().replace("[pipelines.p.sink]\n", "[pipelines.p.sink]\npat = 3\n"))
         daemon.signal(signal.SIGHUP)
         daemon.wait_for("the old one stays in force")
-        config.write_text(job.text().replace('"200ms"', '"100ms"'))
+        config.write_text(scene.job.text().replace('"200ms"', '"100ms"'))
         daemon.signal(signal.SIGHUP)
         daemon.wait_for("configuration taken over")
-        produce(dev_broker, 500, 100)
-        until(lambda: rows(job.path) == 600, "nothing landed after the reload")
+        scene.feed.add(1)
+        daemon.wait_for_rows(scene.feed.count)
         daemon.signal(signal.SIGTERM)
         daemon.wait_done()
+    scene.judge()
 
 
 def test_one_pipeline_that_fails_does_not_take_the_other_with_it(
-    dev_broker: PulsarDevBroker, job: Job, tmp_path: Path, nursery: Nursery
+    scene: Scene, tmp_path: Path, nursery: Nursery
 ) -> None:
-    other = job.text().partition("[pipelines.p.source]")[2].replace("pipelines.p.", "pipelines.q.")
-    other = other.replace(TOPIC, "non-existent").replace(str(job.path), str(tmp_path / "other"))
-    dev_broker.create_topic("persistent://public/default/non-existent", 0)
+    """Two destinations of one topic: the folder of the second is a file."""
+    other = replace(scene.job, subscription="other", path=tmp_path / "other").text()
     (tmp_path / "other").write_text("a file, not a folder")
-    config = job.write(tmp_path)
-    config.write_text(job.text() + "\n[pipelines.q.source]" + other)
+    config = scene.job.write(tmp_path)
+    other = other.partition("[pipelines.p.source]")[2].replace("pipelines.p.", "pipelines.q.")
+    config.write_text(scene.job.text() + "\n[pipelines.q.source]" + other)
     with Daemon("run", str(config), "--until-end", log=tmp_path / "log", nursery=nursery) as daemon:
         assert daemon.wait() == 1
-    assert rows(job.path) == 500
+    assert_each_once(scene.path, FED)
     failed = [event for event in daemon.events() if event["level"] == "error"]
     assert failed and all(event.get("pipeline") == "q" for event in failed), failed
 
 
-def test_http_tells_how_it_is(dev_broker: PulsarDevBroker, job: Job, tmp_path: Path, nursery: Nursery) -> None:
+def test_http_tells_how_it_is(scene: Scene) -> None:
     port = free_port()
-    served = Job(dev_broker.url, TOPIC, job.path, roll={"idle": "200ms"}, daemon={"http": f"127.0.0.1:{port}"})
+    job = {"daemon": {"http": f"127.0.0.1:{port}"}}
 
     def get(path: str) -> tuple[int, str]:
         try:
@@ -133,20 +115,23 @@ def test_http_tells_how_it_is(dev_broker: PulsarDevBroker, job: Job, tmp_path: P
             with exc:
                 return exc.code, exc.read().decode()
 
-    with Daemon("run", str(served.write(tmp_path)), log=tmp_path / "log", nursery=nursery) as daemon:
-        until(lambda: job.path.exists() and rows(job.path) == 500, "nothing landed")
+    with scene.run(until_end=False, job=job) as daemon:
+        daemon.wait_for_rows(FED)
         assert get("/livez")[0] == 200
-        until(lambda: get("/readyz")[0] == 200, "never ready")
+        eventually(lambda: get("/readyz")[0] == 200, "it is ready")
         status: dict[str, Any] = json.loads(get("/status")[1])
         pipeline = status["pipelines"]["p"]
-        assert pipeline["rows_committed"] == 500 and pipeline["state"] == "running"
+        assert pipeline["rows_committed"] == FED and pipeline["state"] == "running"
         assert pipeline["source"]["partitions"] == {"reading": 2}
         metrics = get("/metrics")[1]
-        assert 'fastwire_sink_committed_rows_total{pipeline="p"} 500.0' in metrics
-        until(lambda: metric(get("/metrics")[1], "fastwire_source_granted_permits_total") >= 500, "no permits counted")
-        until(lambda: metric(get("/metrics")[1], "fastwire_source_ack_receipts_total") >= 2, "no receipts counted")
+        assert f'fastwire_sink_committed_rows_total{{pipeline="p"}} {FED}.0' in metrics
+        if scene.system.scheme == "pulsar":
+            names = {"fastwire_source_granted_permits_total": FED, "fastwire_source_ack_receipts_total": 2}
+            eventually(
+                lambda: all(metric(get("/metrics")[1], name) >= least for name, least in names.items()), str(names)
+            )
         # A second daemon at the same address says so.
-        with Daemon("run", str(served.write(tmp_path)), log=tmp_path / "second", nursery=nursery) as second:
+        with scene.run(job=job) as second:
             assert second.wait() == 1
             assert f'daemon.http = "127.0.0.1:{port}" is taken by another process' in second.output
         daemon.signal(signal.SIGTERM)
@@ -166,13 +151,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_max_records_ends_behind_the_entry(
-    dev_broker: PulsarDevBroker, job: Job, tmp_path: Path, nursery: Nursery
-) -> None:
-    config = str(job.write(tmp_path))
-    with Daemon("run", config, "--max-records", "105", log=tmp_path / "log", nursery=nursery) as daemon:
+def test_max_records_ends_behind_the_entry(scene: Scene) -> None:
+    with scene.run("--max-records", "105", until_end=False) as daemon:
         daemon.wait_done()
-    assert rows(job.path) == 110  # entries of ten, from two partitions
-    with Daemon("run", config, "--until-end", log=tmp_path / "again", nursery=nursery) as daemon:
-        daemon.wait_done()
-    assert rows(job.path) == 500
+    assert rows(scene.path) == 150  # entries of 50, from two partitions
+    scene.settle()
+    scene.judge()

@@ -10,7 +10,6 @@ from fastwire_daemon.dataset.writer import STEPS
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 from tests.crash.system import seldom
-from tests.proxy import Proxy
 
 pytestmark = pytest.mark.crash
 
@@ -28,7 +27,7 @@ def test_stopped_at_every_step_while_another_takes_over(
     # The cluster's name keeps both of them in one log: their URLs differ.
     scene = dev_scene(kind=kind, source={"cluster": "dev"})
     stopped = []
-    with Watch(scene.path, tmp_path / "seen.json") as watch, Proxy(scene.system.port) as proxy:
+    with Watch(scene.path, tmp_path / "seen.json") as watch, scene.system.proxy() as proxy:
         for step in ORDER:
             scene.feed.add(5)
             if step in AFTER_A_DEATH:
@@ -36,7 +35,7 @@ def test_stopped_at_every_step_while_another_takes_over(
                     dead.wait()
             every = 1 if step.startswith("checkpoint") else 3
             script = {"at": step, "do": "stop", "checkpoint_every": every}
-            with scene.run(script=script, job={"url": f"{scene.system.scheme}://127.0.0.1:{proxy.port}"}) as first:
+            with scene.run(script=script, job={"url": proxy.url}) as first:
                 if first.wait_stopped():
                     stopped.append(step)
                     # Nobody hears from the first one any more: the broker gives everything to the second. Kafka's has
@@ -63,6 +62,5 @@ def test_two_first_starts_of_a_dataset(dev_scene: Callable[..., Scene]) -> None:
         scene.feed.add(10)
         slow.signal(signal.SIGCONT)
         scene.wait_until_acknowledged()
-        slow.process.terminate()
-        slow.wait_done()
+        slow.end()
     scene.judge()

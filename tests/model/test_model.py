@@ -11,7 +11,7 @@ from tests.model.weakened import WEAKENED, Weakened
 
 WALKS = 150
 PAIRS = 150
-SOAK_WALKS = 40_000
+SOAK_WALKS = 10_000
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 # The systematic search of the others differs little and takes as long.

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 from tests.crash.nursery import Forked, Nursery
 
-__all__ = ["Daemon", "Job", "command", "verify"]
+__all__ = ["Daemon", "Job", "ask", "command", "verify"]
 
 ROOT = Path(__file__).parents[2]
 CHILD = ROOT / "tests" / "crash" / "child.py"
@@ -96,6 +97,7 @@ class Daemon:
         nursery: Nursery | None = None,
     ) -> None:
         self.log = log
+        log.touch()
         self.process: subprocess.Popen[bytes] | Forked
         if nursery is not None and not prefix:
             self.process = nursery.fork(arguments, script, log, env or {})
@@ -140,6 +142,11 @@ class Daemon:
         """Wait for the end; fail, with the log, unless the exit code is 0."""
         code = self.wait(limit)
         assert code == 0, f"exit code {code}:\n{self.tail()}"
+
+    def end(self, limit: float = RUN_LIMIT) -> None:
+        """Ask it to end, as systemd does, and wait until it has, in good order."""
+        self.process.terminate()
+        self.wait_done(limit)
 
     def wait_stopped(self, limit: float = RUN_LIMIT) -> bool:
         """Wait until the child has stopped itself (SIGSTOP); False if it has ended instead."""
@@ -187,6 +194,20 @@ def _state(pid: int) -> str:
     except OSError:
         return ""
     return stat.rpartition(")")[2].split()[0]
+
+
+def ask(address: Path, page: str) -> str:
+    """What a daemon answers on its unix socket; nothing while it does not listen."""
+    with socket.socket(socket.AF_UNIX) as line:
+        try:
+            line.connect(str(address))
+        except OSError:
+            return ""
+        line.sendall(f"GET {page} HTTP/1.0\r\n\r\n".encode())
+        answer = b""
+        while piece := line.recv(1 << 16):
+            answer += piece
+    return answer.decode().partition("\r\n\r\n")[2]
 
 
 def verify(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

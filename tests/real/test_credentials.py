@@ -126,8 +126,7 @@ def test_tokens_of_seconds_are_followed_by_others_on_the_same_connection(
                     await asyncio.to_thread(send, client, topic, range(sent, sent + 5))
                     sent += 5
                     await asyncio.sleep(0.5)
-                daemon.process.terminate()
-                await asyncio.to_thread(daemon.wait_done)
+                await asyncio.to_thread(daemon.end)
             await asyncio.to_thread(client.close)
             landed = landed_numbers(job.path)
             assert landed and max(landed.values()) == 1

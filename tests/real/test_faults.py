@@ -1,16 +1,18 @@
-"""A real broker that restarts, unloads, loses a topic, and connections that are cut or stand still."""
+"""Real brokers that restart, unload, lose a topic, and connections that are cut or stand still."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import PulsarFeed
 from tests.crash.scene import Scene
-from tests.crash.system import PulsarSystem
-from tests.proxy import Proxy
+from tests.crash.system import KAFKA_KINDS, seldom
+from tests.real.daemon import ask
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -18,18 +20,41 @@ pytestmark = pytest.mark.broker
 OPEN = {"rows": 1_000_000, "age": "60s", "idle": "60s"}
 
 
-def wait_until(what: Callable[[], bool], limit: float = 60.0) -> None:
-    """Until it is so."""
-    deadline = time.monotonic() + limit
-    while not what():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
+@pytest.fixture
+def scene_of(request: pytest.FixtureRequest, fresh_name: Callable[[str], str], tmp_path: Path) -> Callable[..., Scene]:
+    """Makes scenes on the broker of the system that has this kind of subscription.
+
+    Their cluster has a name, so that a way through a proxy leads to the same logs.
+    """
+
+    def make(stem: str, kind: str, partitions: int = 2, *, guarded: bool = False) -> Scene:
+        pulsar = "guarded_pulsar" if guarded else "plain_pulsar"
+        broker = request.getfixturevalue("plain_kafka" if kind in KAFKA_KINDS else pulsar)
+        source = {"cluster": "real"}
+        daemon = {"http": f"unix:{tmp_path / 'http'}", "memory": "64MiB"}
+        topic = fresh_name(stem)
+        return Scene.on(broker, topic, tmp_path, partitions=partitions, kind=kind, source=source, daemon=daemon)
+
+    return make
 
 
-def end(daemon_scene: Scene) -> None:
+def reads_all(scene: Scene) -> bool:
+    """Whether the daemon reads everything that was fed. The guarded Pulsar gives little before some is confirmed."""
+    if scene.system.scheme == "pulsar":
+        return scene.members() == scene.partitions
+    status = ask(scene.folder / "http", "/status")
+    if not status:
+        return False
+    pipeline = json.loads(status)["pipelines"]["p"]
+    # Where the broker was away for longer than a session of the group, what was read has been committed.
+    came: int = pipeline["rows_committed"] + pipeline["roll"]["rows"]
+    return came == scene.feed.count
+
+
+def end(scene: Scene, **judging: Any) -> None:
     """Whatever the run before has left lies with the next one."""
-    daemon_scene.settle()
-    daemon_scene.judge()
+    scene.settle()
+    scene.judge(**judging)
 
 
 @pytest.mark.parametrize("kind", ["failover", "shared"])
@@ -40,125 +65,113 @@ def test_topic_unloaded_under_load_with_an_open_roll(
     scene = Scene.on(plain_pulsar, topic, tmp_path, partitions=2, kind=kind)
     scene.feed.add(10)
     with scene.run(until_end=False, job={"roll": OPEN}) as daemon:
-        wait_until(lambda: len(plain_pulsar.admin.consumers(topic, "landing", 2)) == 2)
+        eventually(lambda: scene.members() == 2)
         for _ in range(3):
             scene.feed.add(10)
             plain_pulsar.admin.unload(topic)
             scene.feed.add(10)
-            wait_until(lambda: len(plain_pulsar.admin.consumers(topic, "landing", 2)) == 2)
-        daemon.process.terminate()
-        daemon.wait_done()
+            eventually(lambda: scene.members() == 2)
+        daemon.end()
     end(scene)
 
 
-def test_broker_restarted_under_load_with_an_open_roll(
-    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    topic = fresh_name("restarted")
-    scene = Scene.on(guarded_pulsar, topic, tmp_path, partitions=2)
+@pytest.mark.parametrize("kind", ["failover", "classic"])
+def test_broker_restarted_under_load_with_an_open_roll(scene_of: Callable[..., Scene], kind: str) -> None:
+    scene = scene_of("restarted", kind, guarded=True)
     scene.feed.add(20)
     with scene.run(until_end=False, job={"roll": OPEN}) as daemon:
-        wait_until(lambda: len(guarded_pulsar.admin.consumers(topic, "landing", 2)) == 2)
-        guarded_pulsar.restart(at_once=True)
+        eventually(lambda: reads_all(scene))
+        scene.broker.restart(at_once=True)
         scene.feed.add(20)
-        wait_until(lambda: len(guarded_pulsar.admin.consumers(topic, "landing", 2)) == 2)
+        eventually(lambda: reads_all(scene))
         scene.feed.add(20)
-        daemon.process.terminate()
-        daemon.wait_done()
+        daemon.end()
     end(scene)
 
 
-def test_topic_deleted_and_made_again(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    """Ledger ids of the new topic are higher, so it simply goes on."""
-    topic = fresh_name("again")
-    scene = Scene.on(plain_pulsar, topic, tmp_path, partitions=2)
+@pytest.mark.parametrize("kind", ["failover", "classic", *seldom("none")])
+def test_topic_deleted_and_made_again(scene_of: Callable[..., Scene], kind: str) -> None:
+    """Pulsar's ledger ids are higher then, so it simply goes on; Kafka's topic is another log, from its beginning."""
+    scene = scene_of("again", kind)
     scene.feed.add(10)
     scene.settle()
-    plain_pulsar.admin.delete_topic(topic, 2)
-    plain_pulsar.admin.create_topic(topic, 2)
+    scene.delete_topic()
+    scene.create_topic()
     scene.feed.add(10)
-    end(scene)
+    end(scene, ordered=kind == "failover")
 
 
-def test_topic_deleted_and_made_again_under_a_running_daemon(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    topic = fresh_name("vanishes")
-    scene = Scene.on(plain_pulsar, topic, tmp_path)
+@pytest.mark.parametrize("kind", ["failover", "classic"])
+def test_topic_deleted_and_made_again_under_a_running_daemon(scene_of: Callable[..., Scene], kind: str) -> None:
+    scene = scene_of("vanishes", kind, partitions=0)
     scene.feed.add(10)
     with scene.run(until_end=False) as daemon:
-        wait_until(lambda: plain_pulsar.admin.backlog(topic, "landing") == 0 and scene.path.exists())
-        plain_pulsar.admin.delete_topic(topic)
+        daemon.wait_for_rows(scene.feed.count)
+        scene.wait_until_acknowledged()
+        scene.delete_topic()
         time.sleep(1)
-        plain_pulsar.admin.create_topic(topic)
+        scene.create_topic()
         scene.feed.add(10)
         # It may go on, or say that the topic is gone for good; either way nothing is lost or doubled.
         time.sleep(3)
         daemon.process.terminate()
         assert daemon.wait() in (0, 1), daemon.tail()
-    end(scene)
+    end(scene, ordered=kind == "failover")
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared"])
-def test_connection_cut_in_the_middle_of_a_frame(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, kind: str
-) -> None:
-    topic = fresh_name("cut")
-    plain_pulsar.admin.create_topic(topic, 2)
-    with Proxy(plain_pulsar.port) as proxy:
-        scene = Scene(PulsarSystem(proxy.url), topic, tmp_path, partitions=2, kind=kind)
-        scene.feed = PulsarFeed(plain_pulsar.service_url, topic, 2, size=2_000)
-        scene.feed.add(30)
-        with scene.run(until_end=False) as daemon:
-            for after in (3, 11, 29):
+@pytest.mark.parametrize("kind", ["failover", "shared", "classic"])
+def test_connection_cut_in_the_middle_of_a_frame(scene_of: Callable[..., Scene], kind: str) -> None:
+    scene = scene_of("cut", kind)
+    scene.feed.size = 2_000
+    scene.feed.add(30)
+    with scene.broker.proxy() as proxy:
+        with scene.run(until_end=False, job={"url": proxy.url}) as daemon:
+            for after in (3, 11, 5):
                 cuts = proxy.cuts
                 proxy.cut_in_frame(after)
-                scene.feed.add(25)
-                wait_until(lambda cuts=cuts: proxy.cuts > cuts)  # type: ignore[misc]
-            wait_until(lambda: plain_pulsar.admin.backlog(topic, "landing", 2) == 0)
-            daemon.process.terminate()
-            daemon.wait_done()
-        end(scene)
-
-
-def test_slow_sink_keeps_its_connection(
-    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    """The disk stands still for three keep-alive intervals; two minutes are four at a broker's defaults."""
-    topic = fresh_name("slow")
-    scene = Scene.on(guarded_pulsar, topic, tmp_path, partitions=1)
-    scene.feed.add(40)
-    with Proxy(guarded_pulsar.port) as proxy:
-        script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 16}
-        job = {"url": proxy.url, "source": {**scene.job.source, "cluster": "guarded"}, "daemon": {"memory": "64MiB"}}
-        scene.job.source["cluster"] = "guarded"
-        with scene.run(script=script, job=job) as daemon:
-            wait_until(lambda: bool(guarded_pulsar.admin.consumers(topic, "landing", 1)))
-            connections = proxy.connections
-            daemon.wait_done()
-            assert proxy.connections == connections
+                # An answer of Kafka has whatever there is.
+                while proxy.cuts == cuts:
+                    scene.feed.add(5)
+            scene.wait_until_acknowledged()
+            daemon.end()
     end(scene)
 
 
-def test_peer_that_falls_silent_is_left_and_found_again(
-    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", ["failover", "classic"])
+def test_slow_sink_keeps_its_connection(scene_of: Callable[..., Scene], kind: str) -> None:
+    """The disk stands still for three keep-alive intervals, or longer than a session of a group."""
+    scene = scene_of("slow", kind, partitions=1, guarded=True)
+    if kind == "classic":
+        scene.job.source["session_timeout"] = "12s"
+    scene.feed.add(40)
+    with scene.broker.proxy() as proxy:
+        script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 16}
+        with scene.run(script=script, job={"url": proxy.url}) as daemon:
+            eventually(lambda: scene.members() == 1)
+            daemon.wait_for("first positions")
+            connections = proxy.connections
+            daemon.wait_done()
+            if kind == "failover":
+                assert proxy.connections == connections
+            said = daemon.output
+            assert "connection lost" not in said and "the group went on without us" not in said, daemon.tail()
+    end(scene)
+
+
+@pytest.mark.parametrize("kind", ["failover", "classic"])
+def test_peer_that_falls_silent_is_left_and_found_again(scene_of: Callable[..., Scene], kind: str) -> None:
     """Nothing is closed, nothing arrives any more: the broker gives up first, then everything comes again."""
-    topic = fresh_name("silent")
-    scene = Scene.on(guarded_pulsar, topic, tmp_path, partitions=1)
-    scene.job.source["cluster"] = "guarded"
-    with Proxy(guarded_pulsar.port) as proxy:
-        job = {"url": proxy.url, "source": scene.job.source, "roll": OPEN}
+    scene = scene_of("silent", kind, partitions=1, guarded=True)
+    with scene.broker.proxy() as proxy:
         scene.feed.add(10)
-        with scene.run(until_end=False, job=job) as daemon:
-            wait_until(lambda: proxy.frames > 0)
+        with scene.run(until_end=False, job={"url": proxy.url, "roll": OPEN}) as daemon:
+            eventually(lambda: proxy.frames > 0)
+            eventually(lambda: scene.members() == 1)
             proxy.stall()
             scene.feed.add(10)
-            wait_until(lambda: not guarded_pulsar.admin.consumers(topic, "landing", 1))
+            eventually(lambda: not scene.members())
             proxy.resume()
-            wait_until(lambda: bool(guarded_pulsar.admin.consumers(topic, "landing", 1)))
-            daemon.process.terminate()
-            daemon.wait_done()
+            eventually(lambda: scene.members() == 1)
+            scene.feed.add(1)
+            daemon.end()
     end(scene)

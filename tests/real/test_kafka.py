@@ -177,22 +177,6 @@ def test_killed_on_the_way(plain_kafka: KafkaBroker, fresh_name: Callable[[str],
     assert_same(sent, land(task, tmp_path), topic)
 
 
-def test_the_broker_restarts(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> None:
-    topic = fresh_name("restart")
-    plain_kafka.create_topic(topic, 3)
-    sent = records(900, 3, seed=6)
-    produce(plain_kafka, topic, sent[:450])
-    task = job(plain_kafka, topic, tmp_path / "data", roll={"idle": "200ms"})
-    with Daemon("run", str(task.write(tmp_path)), log=tmp_path / "log") as daemon:
-        daemon.wait_for_rows(450)
-        plain_kafka.restart(at_once=True)
-        produce(plain_kafka, topic, sent[450:])
-        daemon.wait_for_rows(900)
-        daemon.process.terminate()
-        daemon.wait_done()
-    assert_same(sent, rows(task.path), topic)
-
-
 def test_a_topic_that_is_not_there(plain_kafka: KafkaBroker, tmp_path: Path) -> None:
     task = job(plain_kafka, "nobody-made-this", tmp_path / "data")
     with Daemon("run", str(task.write(tmp_path)), log=tmp_path / "log") as daemon:

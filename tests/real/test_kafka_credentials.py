@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin._resource import ResourceType
 
 from tests.brokers.kafka import LOGIN_S, PASSWORD, PLAIN_USER, USER, GuardedKafka, unsecured_token
 from tests.issuer import CLIENT_SECRET, issuing
@@ -114,8 +115,7 @@ def test_tokens_of_an_issuer_are_renewed_on_the_same_connection(
                     await asyncio.sleep(0.05)
                 await asyncio.to_thread(produce, guarded_kafka, topic, sent)
                 await asyncio.to_thread(daemon.wait_for_rows, 120)
-                daemon.process.terminate()
-                await asyncio.to_thread(daemon.wait_done)
+                await asyncio.to_thread(daemon.end)
                 assert "connection lost" not in daemon.output, daemon.tail()
                 assert CLIENT_SECRET not in daemon.output
             assert len(rows(task.path)) == 120
@@ -138,8 +138,7 @@ def test_logins_are_repeated_before_they_end(
             expected += 2
             daemon.wait_for_rows(expected)
         assert "connection lost" not in daemon.output, daemon.tail()
-        daemon.process.terminate()
-        daemon.wait_done()
+        daemon.end()
     assert len(rows(task.path)) == expected
 
 
@@ -198,3 +197,16 @@ def test_nobody_without_a_certificate(guarded_kafka: GuardedKafka, tmp_path: Pat
     task = job(guarded_kafka, "MUTUAL", "any", tmp_path)
     with Daemon("run", str(task.write(tmp_path)), log=tmp_path / "log") as daemon:
         daemon.wait_for("ertificate")
+
+
+@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.GROUP], ids=["topic", "group"])
+def test_a_user_without_permission(
+    guarded_kafka: GuardedKafka, fresh_name: Callable[[str], str], tmp_path: Path, kind: ResourceType
+) -> None:
+    topic = fresh_name("forbidden")
+    written(guarded_kafka, topic)
+    task = job(guarded_kafka, "SASL", topic, tmp_path, source=login("PLAIN", tmp_path))
+    guarded_kafka.forbid(PLAIN_USER, kind, topic if kind is ResourceType.TOPIC else task.subscription)
+    said = refused(task, tmp_path)
+    assert f"{kind.name}_AUTHORIZATION_FAILED" in said
+    assert PASSWORD not in said

@@ -101,11 +101,9 @@ def test_members_killed_added_and_paused(
         second.wait_for_rows(second.committed() + 100)
         assert second.committed() + third.committed() > seen
         for one in (second, fourth):
-            one.process.terminate()
-            one.wait_done()
+            one.end()
         count = running.end()
-        third.process.terminate()
-        third.wait_done()
+        third.end()
         with member(task, tmp_path, "last", until_end=True) as last:
             last.wait_done()
     assert_all_once(rows(task.path), count)
@@ -126,11 +124,9 @@ def test_handed_over_in_order(
         first.wait_for("revoked: given to another member of the group")
         third = stack.enter_context(member(task, tmp_path, "third"))
         third.wait_for("partitions assigned")
-        third.process.terminate()
-        third.wait_done()
+        third.end()
         for one in (first, second):
-            one.process.terminate()
-            one.wait_done()
+            one.end()
         for one in (first, second, third):
             assert "another writer was faster" not in one.output, one.tail()
             assert "before they have landed" not in one.output, one.tail()
@@ -170,8 +166,7 @@ def test_a_static_member_restarts(
         one.wait_for_rows(150)
         two.wait_for_rows(150)
         settled = assignments(one)
-        two.process.terminate()
-        two.wait_done()
+        two.end()
         again = members.enter_context(member(task("two"), tmp_path, "two again"))
         again.wait_for("partitions assigned")
         assert assignments(again) == assignments(two)[-1:]
@@ -181,9 +176,33 @@ def test_a_static_member_restarts(
         assert assignments(again) == assignments(two)[-1:]
         assert assignments(one) == settled
         for daemon in (again, one):
-            daemon.process.terminate()
-            daemon.wait_done()
+            daemon.end()
     assert_same(sent, rows(tmp_path / "data"), topic)
+
+
+def test_a_static_member_comes_back_for_more(
+    plain_kafka: KafkaBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The broker gives it what it had; that it reads one more topic now it has to say itself."""
+    topics = [fresh_name("static"), fresh_name("more")]
+    for topic in topics:
+        plain_kafka.create_topic(topic, PARTITIONS)
+
+    def task(name: str, *read: str) -> Job:
+        way = {"group_protocol": "classic", "assignor": "range", "session_timeout": "30s"}
+        source = {**way, "group_instance_id": name, "topics": list(read)}
+        return job(plain_kafka, topics[0], tmp_path / "data", source=source, roll={"idle": "200ms"})
+
+    with ExitStack() as members:
+        one = members.enter_context(member(task("one", *topics), tmp_path, "one"))
+        one.wait_for('"partitions":12,"generation"')
+        two = members.enter_context(member(task("two", topics[0]), tmp_path, "two"))
+        two.wait_for('"partitions":3,"generation"')
+        one.wait_for('"partitions":9,"generation"')
+        two.end()
+        again = members.enter_context(member(task("two", *topics), tmp_path, "two again"))
+        again.wait_for('"partitions":6,"generation"')
+        one.wait_for('"partitions":6,"generation"')
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -232,7 +251,6 @@ def test_beside_an_official_consumer(
         produce(plain_kafka, topic, records(60, PARTITIONS, seed=9))
         # The dataset knows its partitions from their beginning, so what another one has read of them is read again.
         ours.wait_for_rows(300)
-        ours.process.terminate()
-        ours.wait_done()
+        ours.end()
     landed = [(row["partition"], row["offset"]) for row in rows(task.path)]
     assert landed == [(partition, offset) for partition in range(PARTITIONS) for offset in range(50)]

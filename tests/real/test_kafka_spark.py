@@ -1,6 +1,6 @@
 """The readers that Spark calls, over a real Kafka broker: what the official client has sent, each record once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +9,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
-from fastwire_daemon.spark import systems
 from fastwire_daemon.spark.datasource import BatchReader
 from fastwire_daemon.spark.ranges import DataLossError
 from tests.brokers.kafka import PASSWORD, USER, GuardedKafka, KafkaBroker
-from tests.real.test_spark_source import Stream, values
+from tests.real.spark_query import Stream, kept, options, values  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("kept")]
 
 PARTITIONS = 2
 BEGAN_MS = 1_700_000_000_000
-
-
-@pytest.fixture(autouse=True)
-def _kept() -> Iterator[None]:
-    yield
-    for client in systems._kept.values():
-        client.close()
-    systems._kept.clear()
 
 
 def send(broker: KafkaBroker, topic: str, numbers: range, **settings: Any) -> None:
@@ -45,24 +36,20 @@ def send(broker: KafkaBroker, topic: str, numbers: range, **settings: Any) -> No
         producer.abort_transaction()
 
 
-def given(broker: KafkaBroker, topic: str, **more: str) -> dict[str, str]:
-    basic = {"servers": broker.url, "subscribe": topic, "offsetPollIntervalMs": "0", "pollTimeoutMs": "60000"}
-    return basic | more
-
-
 def test_batches_and_streams(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
     topic, group = fresh_name("spark"), fresh_name("group")
     plain_kafka.create_topic(topic, PARTITIONS)
     send(plain_kafka, topic, range(5000), **{"compression.type": "lz4"})
     send(plain_kafka, topic, range(90_000, 90_100), **{"transactional.id": topic})  # and aborted
-    reader = BatchReader(given(plain_kafka, topic, minPartitions="6"))
+    reader = BatchReader(options(plain_kafka.url, topic, minPartitions="6"))
     partitions = reader.partitions()
     assert len(partitions) == 6
     assert sorted(values(reader, partitions)) == list(range(5000))
-    timed = BatchReader(given(plain_kafka, topic, startingTimestamp=str(BEGAN_MS + 4000)))
+    timed = BatchReader(options(plain_kafka.url, topic, startingTimestamp=str(BEGAN_MS + 4000)))
     assert sorted(values(timed, timed.partitions())) == list(range(4000, 5000))
 
-    stream = Stream(**given(plain_kafka, topic, startingOffsets="earliest", groupId=group, maxRecordsPerTrigger="700"))
+    wanted = options(plain_kafka.url, topic, startingOffsets="earliest", groupId=group, maxRecordsPerTrigger="700")
+    stream = Stream(**wanted)
     assert sorted(stream.go()) == list(range(5000))
     assert plain_kafka.committed(group) == ends(plain_kafka, topic)
     send(plain_kafka, topic, range(5000, 6000))
@@ -72,7 +59,7 @@ def test_batches_and_streams(plain_kafka: KafkaBroker, fresh_name: Callable[[str
     admin = plain_kafka.admin  # it must live until the answer has come
     [done] = admin.delete_records([TopicPartition(topic, 0, 2700)]).values()
     done.result(30)
-    late = BatchReader(given(plain_kafka, topic, startingOffsets='{"%s":{"0":2600,"1":-2}}' % topic))  # noqa: UP031
+    late = BatchReader(options(plain_kafka.url, topic, startingOffsets='{"%s":{"0":2600,"1":-2}}' % topic))  # noqa: UP031
     with pytest.raises(DataLossError, match="the log begins at 2700, behind 2600: what lay before was deleted"):
         values(late, late.partitions())
 
@@ -112,8 +99,8 @@ def test_tls_and_a_password_by_file(
         "auth.password_file": str(password),
         "auth.mechanism": "SCRAM-SHA-512",
     }
-    reader = BatchReader(given(guarded_kafka, topic, **secure))
+    reader = BatchReader(options(guarded_kafka.url, topic, **secure))
     assert sorted(values(reader, reader.partitions())) == list(range(500))
     password.write_text("nonsense\n")
     with pytest.raises(Exception, match="SCRAM-SHA-512: the broker refuses the login"):
-        BatchReader(given(guarded_kafka, topic, **secure)).partitions()
+        BatchReader(options(guarded_kafka.url, topic, **secure)).partitions()

@@ -11,7 +11,7 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from tests.brokers.maven import BrokerUnavailableError
+from tests.brokers.fixtures import running
 from tests.brokers.pulsar import PulsarBroker
 from tests.keys import key_pair
 from tests.real.daemon import Daemon, Job, verify
@@ -32,13 +32,15 @@ def small_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBro
     5 MiB is more than a bookie stores.
     """
     broker = PulsarBroker(tmp_path_factory.mktemp("pulsar-small"), settings={"maxMessageSize": str(MESSAGE_BYTES)})
-    try:
-        broker.start()
-    except BrokerUnavailableError as reason:
-        pytest.skip(str(reason))
-    yield broker
-    broker.stop(at_once=True)
-    broker.remove_data()
+    yield from running(broker)
+
+
+@pytest.fixture
+def topic(small_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> str:
+    """A topic without partitions that nobody else knows."""
+    name = f"persistent://public/default/{fresh_name('kinds')}"
+    small_pulsar.admin.create_topic(name, 0)
+    return name
 
 
 def land(job: Job, folder: Path) -> list[dict[str, Any]]:
@@ -105,11 +107,7 @@ def halves(number: int, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
-def test_chunked_messages(
-    small_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, kind: str
-) -> None:
-    topic = f"persistent://public/default/{fresh_name('chunked')}"
-    small_pulsar.admin.create_topic(topic, 0)
+def test_chunked_messages(small_pulsar: PulsarBroker, topic: str, tmp_path: Path, kind: str) -> None:
     job = Job(small_pulsar.service_url, topic, tmp_path / "data", kind=kind, daemon={"memory": "512MiB"})
     senders = []
     for number, codec in enumerate(CODECS.values()):
@@ -132,11 +130,7 @@ def test_chunked_messages(
 
 
 @pytest.mark.parametrize("kind", ["failover", "key_shared"])
-def test_encrypted_messages(
-    small_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, kind: str
-) -> None:
-    topic = f"persistent://public/default/{fresh_name('encrypted')}"
-    small_pulsar.admin.create_topic(topic, 0)
+def test_encrypted_messages(small_pulsar: PulsarBroker, topic: str, tmp_path: Path, kind: str) -> None:
     keys = key_pair("orders")
     public, private = tmp_path / "public.pem", tmp_path / "private.pem"
     public.write_bytes(keys.public)
@@ -179,11 +173,7 @@ def test_encrypted_messages(
     assert small_pulsar.admin.backlog(topic, job.subscription) == 0
 
 
-def test_delayed_messages_and_tombstones(
-    small_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    topic = f"persistent://public/default/{fresh_name('delayed')}"
-    small_pulsar.admin.create_topic(topic, 0)
+def test_delayed_messages_and_tombstones(small_pulsar: PulsarBroker, topic: str, tmp_path: Path) -> None:
     # Delays count on Shared only, so the subscription has to be there before them.
     job = Job(small_pulsar.service_url, topic, tmp_path / "data", kind="shared")
     with Daemon("run", str(job.write(tmp_path)), "--until-end", log=tmp_path / "first.log") as daemon:
@@ -198,12 +188,8 @@ def test_delayed_messages_and_tombstones(
     assert small_pulsar.admin.backlog(topic, job.subscription) == 0
 
 
-def test_a_compacted_topic_is_read_whole(
-    small_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_compacted_topic_is_read_whole(small_pulsar: PulsarBroker, topic: str, tmp_path: Path) -> None:
     """Compaction makes a second copy of the latest values; without asking for that one every message comes."""
-    topic = f"persistent://public/default/{fresh_name('compacted')}"
-    small_pulsar.admin.create_topic(topic, 0)
     sender = Sender(small_pulsar.service_url, topic, batching_enabled=False)
     for number in range(30):
         sender.send(None if number == 29 else b"v%d" % number, key=f"k{number % 3}")

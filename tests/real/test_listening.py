@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.audit import assert_each_once
-from tests.brokers.maven import BrokerUnavailableError
+from tests.brokers.fixtures import running
 from tests.brokers.ports import free_ports
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.feed import PulsarFeed
@@ -26,13 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
     folder = tmp_path_factory.mktemp("pulsar-listening")
     made = PulsarBroker(folder, settings={"maxConcurrentLookupRequest": "1"})
     made.advertise(internal="127.0.0.1", far="localhost")
-    try:
-        made.start()
-    except BrokerUnavailableError as reason:
-        pytest.skip(str(reason))
-    yield made
-    made.stop(at_once=True)
-    made.remove_data()
+    yield from running(made)
 
 
 def run(job: Job, folder: Path, log: str) -> str:

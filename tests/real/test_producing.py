@@ -33,6 +33,7 @@ from fastwire_daemon.tls import ClientTls
 from tests.brokers.pulsar import PulsarBroker
 from tests.proxy import Proxy
 from tests.real.matrix import quiet_client
+from tests.written_records import assert_read, records
 
 pytestmark = pytest.mark.broker
 
@@ -63,44 +64,13 @@ def read(url: str, topic: str, count: int, **parts: Any) -> list[pulsar.Message]
     return found
 
 
-def records(codec: Compression, batching: BatchLimits | None) -> list[Record]:
-    found = [
-        Record(
-            value=b"value %d " % number * number,
-            key=f"k{number % 3}",
-            ordering_key=b"o%d" % (number % 3),
-            properties=(("number", str(number)), ("é", "ü")),
-            event_time=1_600_000_000_000 + number,
-        )
-        for number in range(1, 30)
-    ]
-    found += [Record(value=b"bare"), Record(value=b"bytes", key="a2V5", key_is_base64=True)]
-    # What is empty and compressed with zlib outside of a batch the official client takes for corrupt.
-    if batching is not None or codec is not Compression.ZLIB:
-        found += [Record(value=b""), Record(value=None, key="gone")]
-    return found
-
-
-def assert_read(messages: list[pulsar.Message], given: list[Record], producer: str) -> None:
-    expected = {record.value: record for record in given}
-    for message in messages:
-        record = expected.pop(None if message.has_null_value() else message.data())
-        assert message.partition_key() == (record.key or "")
-        assert message.ordering_key() == (record.ordering_key or b"").decode()
-        assert message.properties() == dict(record.properties)
-        assert message.event_timestamp() == record.event_time
-        assert message.producer_name() == producer
-        assert message.publish_timestamp() > 1_700_000_000_000
-    assert expected == {}
-
-
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("kind", list(BATCHING))
 def test_every_field_with_every_codec(
     plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], codec: Compression, kind: str
 ) -> None:
     topic, batching = fresh_name("fields"), BATCHING[kind]
-    given = records(codec, batching)
+    given = records(codec, batching, 29)
     places: dict[bytes | None, Position] = {}
 
     async def work(producer: TopicProducer) -> None:

@@ -36,6 +36,10 @@ def test_nobody_to_talk_to(guarded_pulsar: PulsarBroker, tmp_path: Path) -> None
     renamed = {"ca": guarded_pulsar.certificates.ca, "server_name": "broker.example.com"}
     cases = {
         "unreachable": (Job(f"pulsar://127.0.0.1:{port}", "t", tmp_path / "a"), "Connection refused"),
+        "unreachable too": (
+            Job(f"kafka://127.0.0.1:{port}", "t", tmp_path / "k", source={"subscription_type": None}),
+            "Connection refused",
+        ),
         "stranger": (
             guarded_job(guarded_pulsar, "t", tmp_path / "b", tls=strange),
             "unable to get local issuer certificate",

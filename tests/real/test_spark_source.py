@@ -1,8 +1,6 @@
 """The readers that Spark calls, over a real broker: what the official client has sent, each message once."""
 
-import json
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pulsar
@@ -10,24 +8,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
-from fastwire_daemon.spark import systems
-from fastwire_daemon.spark.datasource import BatchReader, StreamReader
+from fastwire_daemon.spark.datasource import BatchReader
 from fastwire_daemon.spark.ranges import DataLossError
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
+from tests.real.spark_query import Stream, kept, options, values  # noqa: F401 - a fixture
 from tests.spark_source import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("kept")]
 
 PARTITIONS = 2
-
-
-@pytest.fixture(autouse=True)
-def _kept() -> Iterator[None]:
-    yield
-    for client in systems._kept.values():
-        client.close()
-    systems._kept.clear()
 
 
 def send(client: pulsar.Client, topic: str, numbers: range, **settings: Any) -> None:
@@ -41,58 +31,17 @@ def send(client: pulsar.Client, topic: str, numbers: range, **settings: Any) -> 
     producer.close()
 
 
-def values(reader: Any, partitions: list[Any]) -> list[int]:
-    copy = pickle.loads(pickle.dumps(reader))
-    batches = [batch for each in partitions for batch in copy.read(each)]
-    for batch in batches:
-        batch.validate(full=True)
-    return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
-
-
-class Stream:
-    """A query without Spark, from its start to where it is."""
-
-    def __init__(self, **given: str) -> None:
-        self.given = given
-        self.reader = StreamReader(given)
-        self.at = self._text(self.reader.initialOffset())
-
-    def go(self) -> list[int]:
-        """Batches until there is nothing new."""
-        found: list[int] = []
-        while True:
-            end = self._text(self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit()))
-            if end == self.at:
-                return found
-            found += values(self.reader, self.reader.partitions(self.at, end))
-            self.at = end
-
-    def restart(self) -> None:
-        """Nothing is left but the checkpoint."""
-        self.reader.stop()
-        self.reader = StreamReader(self.given)
-
-    @staticmethod
-    def _text(offset: Any) -> Any:
-        return json.loads(json.dumps(offset))
-
-
-def given(broker: PulsarBroker, topic: str, **more: str) -> dict[str, str]:
-    basic = {"servers": broker.service_url, "subscribe": topic, "offsetPollIntervalMs": "0", "pollTimeoutMs": "60000"}
-    return basic | more
-
-
 def test_batches_and_streams_through_unloads(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("spark")
     plain_pulsar.admin.create_topic(topic, PARTITIONS)
     client = quiet_client(plain_pulsar.service_url)
     send(client, topic, range(5000), compression_type=pulsar.CompressionType.LZ4)
-    reader = BatchReader(given(plain_pulsar, topic, minPartitions="6"))
+    reader = BatchReader(options(plain_pulsar.service_url, topic, minPartitions="6"))
     partitions = reader.partitions()
     assert len(partitions) >= 4
     assert sorted(values(reader, partitions)) == list(range(5000))
 
-    stream = Stream(**given(plain_pulsar, topic, startingOffsets="earliest", subscription="spark"))
+    stream = Stream(**options(plain_pulsar.service_url, topic, startingOffsets="earliest", subscription="spark"))
     assert sorted(stream.go()) == list(range(5000))
     assert plain_pulsar.admin.backlog(topic, "spark", PARTITIONS) == 0
     plain_pulsar.admin.unload(topic)  # a ledger ends
@@ -138,13 +87,13 @@ def test_limits_and_times_over_many_ledgers(guarded_pulsar: PulsarBroker, fresh_
         "auth.token": token,
         "tls.ca": str(guarded_pulsar.certificates.ca),
     }
-    wanted = given(guarded_pulsar, topic, startingOffsets="earliest", maxRecordsPerTrigger="40", **secure)
+    wanted = options(guarded_pulsar.service_url, topic, startingOffsets="earliest", maxRecordsPerTrigger="40", **secure)
     stream = Stream(**wanted | {"subscription": "spark"})
     assert stream.go() == list(range(350))
     assert guarded_pulsar.admin.backlog(topic, "spark") == 0
     stream.reader.stop()
-    batch = BatchReader(given(guarded_pulsar, topic, startingTimestamp=str(times[140]), **secure))
+    batch = BatchReader(options(guarded_pulsar.service_url, topic, startingTimestamp=str(times[140]), **secure))
     first = times.index(times[140])
     assert values(batch, batch.partitions()) == list(range(first, 350))
     with pytest.raises(Exception, match="AuthenticationError"):
-        BatchReader(given(guarded_pulsar, topic, **secure | {"auth.token": "nonsense"})).partitions()
+        BatchReader(options(guarded_pulsar.service_url, topic, **secure | {"auth.token": "nonsense"})).partitions()

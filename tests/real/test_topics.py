@@ -19,6 +19,7 @@ from tests.crash.feed import PulsarFeed
 from tests.crash.scene import ROLL, Scene
 from tests.real.daemon import Daemon, Job, verify
 from tests.source_pipe import Pipe, until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -37,17 +38,16 @@ class Feeds:
         self.count = feed.count
 
 
-def wait_until(what: Callable[[], bool], limit: float = 60.0) -> None:
+def wait_until(what: Callable[[], bool]) -> None:
     """Until it is so; a topic that is being deleted answers nothing for a moment."""
-    deadline = time.monotonic() + limit
-    while True:
+
+    def is_so() -> bool:
         try:
-            if what():
-                return
+            return what()
         except AdminError:
-            pass
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
+            return False
+
+    eventually(is_so)
 
 
 def exists(admin: PulsarAdmin, topic: str) -> bool:
@@ -93,8 +93,7 @@ def test_topics_of_a_pattern_come_and_go(
         admin.create_topic(first)
         feeds.add(first)
         wait_until(lambda: landed(first))
-        daemon.process.terminate()
-        daemon.wait_done()
+        daemon.end()
     assert verify(job.path).returncode == 0
     assert_each_once(job.path, feeds.count)
     assert_in_order(job.path)
@@ -152,13 +151,9 @@ def test_a_terminated_topic_is_read_to_its_end(
     topic = fresh_name("ended")
     scene = Scene.on(plain_pulsar, topic, tmp_path)
     scene.feed.add(5)
-    with scene.run(until_end=False) as daemon:
+    with scene.under_way() as daemon:
         wait_until(lambda: bool(plain_pulsar.admin.consumers(topic, "landing")))
         scene.feed.add(5)
         plain_pulsar.admin.terminate(topic)
         daemon.wait_for("topic was terminated and is read to its end")
         wait_until(lambda: plain_pulsar.admin.backlog(topic, "landing") == 0)
-        daemon.process.terminate()
-        daemon.wait_done()
-    scene.settle()
-    scene.judge()

@@ -1,5 +1,10 @@
 """What every Spark of the tests is told: small, on loopback, without a web page."""
 
+import time
+from collections.abc import Callable
+from typing import Any
+
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # quick to start, in little memory
 # As far as every version knows them.
 OLD_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -7,7 +12,8 @@ OLD_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -18,3 +24,20 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+
+TRIES = 4
+
+
+def started(begin: Callable[[], Any]) -> Any:
+    """The query that ``begin`` starts, once it has done something or ended.
+
+    Spark gives the process that asks a Python source for offsets ten seconds to come up, and has no setting for it:
+    on a busy machine the query is begun again from its checkpoint.
+    """
+    for _ in range(TRIES):
+        query = begin()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.02)
+        if query.isActive or "Python worker failed to connect back" not in str(query.exception()):
+            break
+    return query

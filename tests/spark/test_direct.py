@@ -1,7 +1,7 @@
 """The job over brokers themselves, in one process: the same tables as over what has landed, and the cursor follows."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class PulsarTopic:
     """A topic ``many`` of two partitions; ``put`` returns where in a partition the values are."""
 
     name = "persistent://public/default/many"
+    chosen: Mapping[str, Any] = {"topics": ["many"]}
 
     def __init__(self, broker: PulsarDevBroker) -> None:
         self.broker = broker
@@ -49,6 +50,7 @@ class KafkaTopic:
     """The same of Kafka."""
 
     name = "many"
+    chosen: Mapping[str, Any] = {"topics_pattern": "man.*"}
 
     def __init__(self, broker: KafkaDevBroker) -> None:
         self.broker = broker
@@ -103,7 +105,9 @@ def order(number: int) -> bytes:
 
 def over_brokers(folder: Path, url: str, source: dict[str, Any] | None = None, **more: Any) -> Job:
     (folder / "orders.ddl").write_text("order_id BIGINT NOT NULL")
-    source = {"url": url, "topics": ["t"], "group": "job"} | (source or {})
+    source = {"url": url, "group": "job", "topics": ["t"]} | (source or {})
+    if "topics_pattern" in source:
+        del source["topics"]
     return Job(folder, decode={"format": "json", "schema": folder / "orders.ddl"}, source=source, **more)
 
 
@@ -113,7 +117,7 @@ def test_from_brokers_into_a_table(
     job = over_brokers(
         tmp_path,
         topic.url,
-        {"topics": ["many"], "max_records": 40},
+        {**topic.chosen, "max_records": 40},
         dedupe={"key": ["order_id"], "watermark": "1 hour"},
         output={"partition_by": ["date"]},
     )

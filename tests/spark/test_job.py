@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
@@ -19,6 +18,7 @@ from fastwire_daemon.spark.trial import try_job
 from tests.spark import schemas
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, TOPIC, Landed
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -229,7 +229,7 @@ def test_a_stream_goes_on_until_it_is_stopped(spark: Any, tmp_path: Path) -> Non
         for number in (2, 3):
             before = running.finished
             landed.add([order(number)])
-            wait_until(lambda before=before: running.finished > before and running.at_rest)  # type: ignore[misc]
+            eventually(lambda before=before: running.finished > before and running.at_rest)  # type: ignore[misc]
     finally:
         running.stop()
     assert running.failure() is None
@@ -259,13 +259,6 @@ def test_a_process_that_does_not_come_up_is_tried_again(
     assert left == (0 if code == 0 else times - 4)
     assert sorted(row["order_id"] for row in job.rows()) == [1, 2]
     assert job.verify().rows == 2
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happens"
-        time.sleep(0.05)
 
 
 def test_trial(spark: Any, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ print("FOUND " + json.dumps([spark.version, sorted(values), sorted(seen), sorted
 TOPICS = """
 import json, sys
 from pyspark.sql import SparkSession
+from tests.spark.session import started
 
 given, checkpoint, settings = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 builder = SparkSession.builder.master("local[2]")
@@ -66,9 +67,9 @@ given["startingOffsets"] = "earliest"
 if spark.version >= "4.2":  # before, a query that ends would end behind the limit
     given["maxRecordsPerTrigger"] = "50"  # far below what is there, however rows are estimated
 stream = spark.readStream.format("fastwire").options(**given).load().writeStream.trigger(availableNow=True)
-query = stream.option("checkpointLocation", checkpoint).foreachBatch(
+query = started(stream.option("checkpointLocation", checkpoint).foreachBatch(
     lambda frame, batch: batches.append(values(frame))
-).start()
+).start)
 query.awaitTermination()
 print("FOUND " + json.dumps([spark.version, plain, batches]))
 """

@@ -17,6 +17,7 @@ from tests.brokers.ports import free_ports
 from tests.kafka_pipe import batch
 from tests.proxy import Proxy
 from tests.source_pipe import entry
+from tests.spark.session import JAVA
 from tests.spark_scene import SCENES, Scene, serve
 from tests.spark_source import eventually
 from tests.tree import ROOT
@@ -66,7 +67,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
     environment = os.environ | {
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
+        "SPARK_DAEMON_JAVA_OPTS": f"{JAVA} -Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
     }
@@ -98,7 +99,9 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
             )
             log.close()
         logs = [tmp_path / f"log-{number}" for number in range(1, len(commands))]
-        eventually(lambda: all(b"uccessfully registered with master" in log.read_bytes() for log in logs), 240)
+        eventually(
+            lambda: all(b"uccessfully registered with master" in log.read_bytes() for log in logs), patience_s=240
+        )
         yield master, [psutil.Process(each.pid) for each in running[1:]]
     finally:
         for each in running:
@@ -143,7 +146,7 @@ def test_millions_of_records_through_deaths(
 ) -> None:
     master, workers = cluster
     scene = SCENES[system](**({"ledger_entries": 100_000} if system == "pulsar" else {}))
-    with serve(scene), Proxy(scene.broker.port) as proxy:
+    with serve(scene), Proxy(scene.broker.port, scheme=system) as proxy:
         if isinstance(scene.broker, KafkaDevBroker):
             scene.broker.advertise(0, "127.0.0.1", proxy.port)
         store(scene, count)
@@ -151,9 +154,8 @@ def test_millions_of_records_through_deaths(
         script.write_text(SCRIPT)
         what, row, option = PLACES[system]
         columns = f"{what};{row} AS row"
-        url = f"{system}://127.0.0.1:{proxy.port}"
         with subprocess.Popen(
-            [sys.executable, str(script), master, url, columns, option],
+            [sys.executable, str(script), master, proxy.url, columns, option],
             env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -166,7 +168,7 @@ def test_millions_of_records_through_deaths(
                         assert process.poll() is None, process.communicate()
                         time.sleep(0.01)
                     proxy.stall()
-                    eventually(lambda victim=victim: kill_one(workers, victim), 60)  # type: ignore[misc]
+                    eventually(lambda victim=victim: kill_one(workers, victim))  # type: ignore[misc]
                     proxy.resume()
                 out, _ = process.communicate(timeout=1800)
             except BaseException:

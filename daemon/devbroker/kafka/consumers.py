@@ -48,13 +48,16 @@ class ConsumerGroup:
 
     def member(self, member_id: str, epoch: int) -> ConsumerMember:
         """A member that says which epoch it is in, for its offsets. Raises RefusedError."""
+        return self._member(member_id, epoch, Code.STALE_MEMBER_EPOCH)
+
+    def _member(self, member_id: str, epoch: int, otherwise: Code) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
             raise RefusedError(Code.UNKNOWN_MEMBER_ID)
         if epoch > self.epoch:
             raise ProtocolError(f"{member_id} in epoch {epoch} of its group, which has {self.epoch}")
         if epoch != member.epoch:
-            raise RefusedError(Code.STALE_MEMBER_EPOCH)
+            raise RefusedError(otherwise)
         return member
 
     def beat(self, body: Body) -> tuple[int, set[Place] | None]:
@@ -68,13 +71,7 @@ class ConsumerGroup:
                 raise ProtocolError(f"{member_id} joins without saying that it owns nothing")
             self.remove(member_id)
             self.members[member_id] = ConsumerMember(member_id)
-        member = self.members.get(member_id)
-        if member is None:
-            raise RefusedError(Code.UNKNOWN_MEMBER_ID)
-        if epoch > self.epoch:
-            raise ProtocolError(f"{member_id} in epoch {epoch} of its group, which has {self.epoch}")
-        if epoch != member.epoch:
-            raise RefusedError(Code.FENCED_MEMBER_EPOCH)
+        member = self._member(member_id, epoch, Code.FENCED_MEMBER_EPOCH)
         self._alive(member)
         self._subscribe(member, body)
         owned = self._owned(body)

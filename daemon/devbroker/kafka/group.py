@@ -156,7 +156,7 @@ class Group:
         return None
 
     def _replace(self, old_id: str, member: Member, answer: Answer) -> None:
-        """A static member is back under a new id: it gets what it had, nobody else notices."""
+        """A static member is back under a new id: it gets what it had, whatever it reads now, and nobody notices."""
         old = self.members.pop(old_id)
         self._fenced.add(old_id)
         self._promised.discard(member.member_id)
@@ -165,7 +165,7 @@ class Group:
         for held in (old.joining, old.syncing):
             if held is not None:
                 held({"error_code": Code.FENCED_INSTANCE_ID})
-        same = old.protocols == member.protocols
+        same = list(old.protocols) == list(member.protocols)
         member.assignment, member.had = old.assignment, old.had
         self.members[member.member_id] = member
         self.alive(member)

@@ -29,6 +29,7 @@ class KafkaSettings(ClientSettings):
     session_timeout_s: float = 45.0
     metadata_age_s: float = 60.0
     """How often topics are asked about without a reason: new partitions are found by it."""
+    lag_poll_s: float = 15.0
 
     @property
     def membership(self) -> GroupSettings:

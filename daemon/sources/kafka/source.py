@@ -29,12 +29,12 @@ from .leaders import AGAIN_S, Leaders
 from .member import group_of
 from .partition import LogBroken, Partition, Stage
 from .settings import KafkaSettings
+from .stats import Stats
 from .topics import Topics
 
 __all__ = ["KafkaSource"]
 
 MISSING_S = 5.0  # a topic that was just created is not known everywhere at once
-COMMIT_S = 1.0  # between two commits of offsets to the group
 
 log = get_logger("source")
 
@@ -59,12 +59,13 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         super().__init__(events, metrics)
         self.settings = settings
         self.slots = SlotTable()
-        self.cluster = Cluster(settings, self.slots, pool, self, settings.limits)
+        self.cluster = Cluster(settings, self.slots, pool, self, settings.limits.within(pool.limit))
         self._topics = Topics(settings, self.cluster, self.slots, self.logs, self.partitions)
         self._coverage = Coverage()  # as we know it
         self._beginnings = Beginnings(settings, self.cluster)
         self._leaders = Leaders(self, self.cluster, settings.topics, self._beginnings, self._tasks)
         self._group = group_of(self, settings, self.cluster) if grouped else Alone(self)
+        self._stats = Stats(self, metrics, settings.lag_poll_s)
         self._heads: dict[int, Position] = {}
         self._found_heads = asyncio.Event()
         self._assigned = asyncio.Event()  # the group has given us something, or nothing
@@ -171,6 +172,10 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def _say_goodbye(self) -> None:
         await self._group.leave()
+
+    def landed_up_to(self, partition: Partition) -> Position:
+        """What of a granted partition is durable."""
+        return partition.position(self._coverage)
 
     # --- what the group tells
 
@@ -413,6 +418,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
 
     def _look(self, now: float) -> None:
         self._offers.tell()
+        self._stats.look(now)
         if now - self._leaders.asked_at >= self.settings.metadata_age_s and self._found_heads.is_set():
             self._leaders.asked_at = now
             self._tasks.run(self._refresh(), "metadata")

@@ -3,29 +3,19 @@
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.namespace import TopicPattern
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ...config import SourceConfig, Start
-from ...pulsar.settings import ClientSettings, client_fields
+from ...pulsar.settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields
 
-__all__ = ["PulsarSettings", "SubscriptionType", "settings_from"]
-
-SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
+__all__ = ["PulsarSettings", "settings_from"]
 
 # More permits than this gain nothing, and a thousand partitions together need no more than the second number.
 MOST_PERMITS = 10_000
 MOST_PERMITS_TOGETHER = 50_000
-
-_TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
-    "exclusive": pb.CommandSubscribe.Exclusive,
-    "failover": pb.CommandSubscribe.Failover,
-    "shared": pb.CommandSubscribe.Shared,
-    "key_shared": pb.CommandSubscribe.Key_Shared,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +36,7 @@ class PulsarSettings(ClientSettings):
 
     @property
     def wire_type(self) -> "pb.CommandSubscribe.SubType":
-        return _TYPES[self.subscription_type]
+        return WIRE_TYPES[self.subscription_type]
 
     @property
     def ordered(self) -> bool:

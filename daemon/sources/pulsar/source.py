@@ -1,7 +1,7 @@
 """Reads Pulsar topics for one pipeline: the partitions, one clock for all of them, permits, acks and memory."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from fastwire.columns.chunk import Chunk
@@ -36,6 +36,8 @@ from .watch import Watch
 __all__ = ["PulsarSource"]
 
 SETUPS_AT_ONCE = 64  # lookups and subscribes under way; a thousand at once only wait for each other
+# An offer is a commit and a look at all logs that are read: while more logs connect, fewer than those wait this long.
+OFFER_S = 1.0
 
 log = get_logger("source")
 
@@ -44,6 +46,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``sources.base``). ``events`` is the pipeline."""
 
     system = "pulsar"
+    _stats: Stats
 
     def __init__(
         self,
@@ -63,8 +66,9 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
         self._beginnings = Beginnings(settings)
         self._watch = Watch(self)
-        self._stats = Stats(self, metrics)
+        self._stats = Stats(self, metrics, settings.lag_poll_s)
         self._held = False
+        self._offered_at = -OFFER_S
         self._unsettled: set[int] = set()  # those whose permits are below the window
         self._acking: set[int] = set()  # those with acks waiting
 
@@ -160,7 +164,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             "topics": len(self.topics),
             **super().status(),
             "discarded_entries": self.cluster.completion.discarded,
-            "lag": self._stats.status(self._loop.time()),
         }
 
     async def close(self, timeout: float) -> None:
@@ -172,7 +175,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             await super().close(timeout)
         finally:
             self._stats.count(links)
-            self._stats.close()
 
     # --- what partitions ask for
 
@@ -228,10 +230,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         """A consumer has to come back."""
         self._reconnected(reason)
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Do ``work`` in the background until it ends or the source is closed."""
-        return self._tasks.run(work, name)
-
     # --- what links tell
 
     def on_chunk(self, chunk: Chunk) -> None:
@@ -253,7 +251,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         if self.holding != self._held:
             self._held = self.holding
             for partition in self.partitions:
-                partition.consumer.hold(self._held)
+                if partition.granted:  # a grant looks for itself
+                    partition.consumer.hold(self._held)
             for link in tuple(self.cluster.links.values()):
                 link.flush()
 
@@ -280,8 +279,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._watch.touched(touched)
         for consumer_id in touched:
             partition = self.partitions[consumer_id]
-            partition.consumer.acknowledge_again(now)
-            self._note_acks(partition)
+            if partition.consumer.acknowledge_again(now):
+                self._note_acks(partition)
         # Whoever got nothing since the last look has drained what the broker had: make up the window.
         for consumer_id in self._unsettled - touched:
             self.partitions[consumer_id].consumer.settle()
@@ -298,11 +297,19 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._acking.add(partition.consumer.consumer_id)
 
     def _tell_offers(self) -> None:
-        if self._offers:
-            connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
-            self._offers.tell(self._beginnings.together(connecting, self._loop.time()))
-        else:
+        now = self._loop.time()
+        connecting = (
+            {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING} if self._offers else set()
+        )
+        if not self._offers or (connecting and now - self._offered_at < OFFER_S and self._few_offers):
             self._offers.tell_revoked()
+            return
+        self._offered_at = now
+        self._offers.tell(self._beginnings.together(connecting, now))
+
+    @property
+    def _few_offers(self) -> bool:
+        return len(self._offers) < sum(partition.granted for partition in self.partitions)
 
     # --- partitions
 

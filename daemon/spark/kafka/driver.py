@@ -1,12 +1,12 @@
 """What the driver asks Kafka's brokers, and what it commits (kafka 5.1, 9.3, 13)."""
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from fastwire.errors import FastwireError
 from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.names import TopicPattern
 from fastwire.kafka.question import EARLIEST, LATEST
 from fastwire.position import Position
 
@@ -42,10 +42,9 @@ class KafkaBroker(AskingBroker):
     def _find_topics(self) -> dict[str, list[Partition]]:
         options, client = self._options, self._client
         names: Iterable[str] = options.topics
-        if isinstance(options.pattern, re.Pattern):
+        if isinstance(options.pattern, TopicPattern):
             client.refresh(None)
-            topics = client.metadata.topics.values()
-            names = sorted(each.name for each in topics if not each.internal and options.pattern.fullmatch(each.name))
+            names = client.metadata.matching(options.pattern)
         else:
             client.refresh(names)
         found = {}

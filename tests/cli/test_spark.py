@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.errors import ConfigurationRefused
 from fastwire_daemon.spark import job as job_module
-from tests.test_cli import Run, run  # noqa: F401 - a fixture
+from tests.cli.program import Run
 
 JOB = """\
 [spark.orders]
@@ -37,7 +39,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_says_what_a_job_does(run: Run, config: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_check_says_what_a_job_does(run: Run, config: Path, tmp_path: Path) -> None:
     code, out, err = run("check", config)
     assert (code, err) == (0, "")
     assert (
@@ -56,7 +58,7 @@ the configuration is good (--connect asks the brokers, too)
     assert not (tmp_path / "table").exists()
 
 
-def test_check_says_what_a_job_over_brokers_does(run: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_check_says_what_a_job_over_brokers_does(run: Run, tmp_path: Path) -> None:
     config, token = tmp_path / "job.toml", tmp_path / "token"
     config.write_text(
         f"""\
@@ -91,9 +93,30 @@ the configuration is good (--connect asks the brokers, too)
     assert "  broker   FAILED: " in out
 
 
+def test_check_of_a_pattern_over_kafka(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "job.toml"
+    with running(KafkaDevBroker()) as broker:
+        for topic, partitions in (("orders-1", 2), ("orders-2", 1), ("my-orders-1", 1)):
+            broker.create_topic(topic, partitions)
+        config.write_text(
+            f"""\
+[spark.orders]
+source = {{ url = "{broker.url}", topics_pattern = "orders-.*" }}
+output = {{ path = "{tmp_path}/table", quarantine = "{tmp_path}/bad", checkpoint = "{tmp_path}/c" }}
+"""
+        )
+        _, out, _ = run("check", config, "--connect")
+        assert "  from     all topics that match orders-.*, also those that come later\n" in out
+        found = [line for line in out.splitlines() if line.startswith("  topic ")]
+        assert found == ["  topic    orders-1: 2 partitions", "  topic    orders-2: 1 partitions"]
+        config.write_text(config.read_text().replace("orders-.*", "bills.*"))
+        assert "  topic    none matches bills.* yet\n" in run("check", config, "--connect")[1]
+        assert broker.violations == []
+
+
 @pytest.mark.parametrize(("content", "said"), [(None, "No such file or directory"), (b"", "is empty")])
 def test_check_looks_at_the_schema(
-    run: Run,  # noqa: F811
+    run: Run,
     config: Path,
     tmp_path: Path,
     content: bytes | None,
@@ -107,7 +130,7 @@ def test_check_looks_at_the_schema(
     assert said in out
 
 
-def test_check_of_the_machine(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_check_of_the_machine(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastwire_daemon.checks.find_spec", lambda name: None)
     code, out, _ = run("check", config, "--connect")
     assert code == 1
@@ -115,28 +138,28 @@ def test_check_of_the_machine(run: Run, config: Path, monkeypatch: pytest.Monkey
     assert out.count("can hold a dataset") == 2
 
 
-def test_run_needs_a_pipeline(run: Run, config: Path) -> None:  # noqa: F811
+def test_run_needs_a_pipeline(run: Run, config: Path) -> None:
     said = "is required: at least one; `fastwire-consume spark` is what runs jobs on Spark"
     assert run("run", config) == (78, "", f"{config}: pipelines: {said}\n")
 
 
-def test_spark_needs_a_job(run: Run, config: Path) -> None:  # noqa: F811
+def test_spark_needs_a_job(run: Run, config: Path) -> None:
     config.write_text(PIPELINE)
     assert run("spark", config) == (78, "", f"{config}: spark: is required: at least one table [spark.NAME]\n")
 
 
-def test_jobs_by_name(run: Run, config: Path) -> None:  # noqa: F811
+def test_jobs_by_name(run: Run, config: Path) -> None:
     assert run("spark", config, "--job", "order") == (78, "", f"{config}: spark.order: there is no such job\n")
 
 
-def test_settings_are_pairs(run: Run, config: Path) -> None:  # noqa: F811
+def test_settings_are_pairs(run: Run, config: Path) -> None:
     code, _, err = run("spark", config, "--conf", "spark.sql.shuffle.partitions")
     assert code == 2
     assert "is not KEY=VALUE" in err
 
 
 def test_spark_that_is_missing_is_named(
-    run: Run,  # noqa: F811
+    run: Run,
     config: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,7 +193,7 @@ class Session:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_what_is_passed_on(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:  # noqa: F811
+def test_what_is_passed_on(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     session, asked = Session(), dict[str, Any]()
 
     def open_session(settings: dict[str, str], master: str | None) -> Session:

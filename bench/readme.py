@@ -1,0 +1,185 @@
+"""The README's tables of figures, from one saved run and nothing else.
+
+    python -m bench --save readme       # best while nothing else runs
+    python -m bench.readme [--check]
+
+Writes what stands between the two marks in ``README.md`` anew from ``bench/results/readme.json``; with ``--check`` it
+writes nothing and fails if that would change anything.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .__main__ import RESULTS
+from .child import ROOT
+
+__all__ = ["figures", "renewed"]
+
+SAVED = RESULTS / "readme.json"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- figures: python -m bench.readme -->", "<!-- end of figures -->"
+
+Row = Mapping[str, Any]
+Saved = Mapping[str, Any]
+OURS = "fastwire"
+
+
+def renewed(text: str, saved: Saved) -> str:
+    """The README with the figures of a run."""
+    before, mark, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise SystemExit(f"README.md has no {BEGIN!r} … {END!r}")
+    return f"{before}{BEGIN}\n{figures(saved)}\n{END}{after}"
+
+
+def figures(saved: Saved) -> str:
+    """All tables of a run."""
+    tables = (_pulsar, _kafka, _parquet, _spark, _others, _targets)
+    parts = (_where(saved["machine"]), *(table(saved) for table in tables))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _where(machine: Row) -> str:
+    peers = ", ".join(f"{name} {machine[name]}" for name in ("pulsar-client", "confluent-kafka", "pyarrow"))
+    return (
+        f"CPU (user and system of the process) a message, in µs, on {machine['cores']} shared cores ({machine['cpu']},"
+        f" Python {machine['python']},\n{peers}; load {machine['load']} before it began)."
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return (
+        "\n".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|" for line in lines) if rows else ""
+    )
+
+
+def _by_case(rows: Sequence[Row]) -> dict[tuple[int, int, str], dict[str, Row]]:
+    found: dict[tuple[int, int, str], dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault((row["size"], row["batch"], row["codec"]), {})[row["who"]] = row
+    return found
+
+
+def _cpu(rows: Mapping[str, Row], who: str) -> str:
+    return str(rows[who]["cpu_us_per_message"]) if who in rows else ""
+
+
+def _times(rows: Mapping[str, Row], *whom: str) -> str:
+    """The best of them, and how many times ours that is."""
+    best = min((rows[who]["cpu_us_per_message"] for who in whom if who in rows), default=None)
+    return "" if best is None else f"{best:.2g} ({best / rows[OURS]['cpu_us_per_message']:.0f}×)"
+
+
+def _decoded(saved: Saved, system: str) -> dict[tuple[int, int, str], str]:
+    """Scan and decode alone, by case."""
+    return {
+        (row["size"], row["batch"], row["codec"]): f"{row['cpu_us_per_message']:.3f}"
+        for row in saved["scan_decode"]
+        if row["system"] == system
+    }
+
+
+def _pulsar(saved: Saved) -> str:
+    decoded = _decoded(saved, "pulsar")
+    ways = ("pulsar-client receive", "pulsar-client batch_receive")
+    rows = []
+    for bench, added in (("discard", ""), ("broker", ", from a real broker")):
+        for case, by_who in _by_case(saved.get(bench, ())).items():
+            size, batch, codec = case
+            alone = "" if added else decoded.get(case, "")
+            told = (_cpu(by_who, OURS), _cpu(by_who, "raw socket"), _times(by_who, *ways))
+            rows.append([f"{size} B, {batch:,}, {codec}{added}", alone, *told])
+    head = ("message, messages a batch, codec", "scan + decode", "socket → columns", "a bare socket, only read")
+    return _table([*head, "pulsar-client, best way"], rows)
+
+
+def _kafka(saved: Saved) -> str:
+    decoded = _decoded(saved, "kafka")
+    rows = []
+    for case, by_who in _by_case(saved.get("kafka", ())).items():
+        size, batch, codec = case
+        ours = (decoded.get(case, ""), _cpu(by_who, OURS), _cpu(by_who, "raw socket with CRC"))
+        peers = [_times(by_who, who) for who in ("franz-go", "confluent-kafka", "aiokafka")]
+        rows.append([f"{size} B, {batch:,}, {codec}", *ours, *peers])
+    head = ("Kafka", "scan + decode", "socket → columns", "a socket with CRC-32C")
+    return _table([*head, "franz-go", "confluent-kafka, tuned", "aiokafka"], rows)
+
+
+def _parquet(saved: Saved) -> str:
+    rows = [
+        [
+            row["who"],
+            str(row["cpu_us_per_message"]),
+            f"{row['messages_per_s']:,}",
+            "" if row["who"] == "pyarrow alone" else f"{row['peak_rss_mib']:.0f} MiB",
+        ]
+        for row in saved.get("to_parquet", ())
+        if (row["size"], row["batch"], row["codec"]) == (100, 1000, "none")
+    ]
+    return _table(["100 B, 1,000, none: socket → Parquet zstd:1", "CPU", "records a second", "resident"], rows)
+
+
+def _spark(saved: Saved) -> str:
+    rows = []
+    for bench, of in (("spark_kafka", "a real Kafka"), ("spark_source", "a server that replays Pulsar")):
+        for row in saved.get(bench, ()):
+            if (
+                row["way"].rpartition("fastwire ")[2] not in ("count", "noop", "parquet zstd")
+                or "," not in row["columns"]
+            ):
+                continue
+            way = row["way"].removeprefix("fastwire ")
+            times = f"{row['times']:.1f}×" if "times" in row else ""
+            rows.append([f"{way}, from {of}", f"{row['rows_per_s']:,}", str(row["cpu_us"]), times])
+    head = ("Spark, 100 B, 4 columns", "rows a second", "CPU a row, JVM included", "as fast as Spark's own source")
+    return _table(head, rows)
+
+
+def _others(saved: Saved) -> str:
+    rows = []
+    if shared := _by_case(saved.get("shared", ())):
+        ours, theirs = (
+            " and ".join(f"{by_who[who]['more_us']:.3f}" for by_who in shared.values())
+            for who in ("fastwire shared", "pulsar-client batch_receive_ack_each")
+        )
+        what = "individual acknowledgements (Shared) on top of a position's, in batches of 1,000 and in entries of one"
+        rows.append([what, f"{ours}; pulsar-client {theirs}"])
+    for row in saved.get("partitions", ()):
+        if "idle_cpu_percent" in row:
+            rows.append([f"idle, {row['partitions']:,} partitions", f"{row['idle_cpu_percent']} % of a core"])
+        elif row["partitions"] > 1:
+            told = (
+                f"{row['times_one']}× CPU a message, and {row['setup_ms_per_partition']} ms a partition to find,"
+                f" subscribe and leave it; {row['peak_rss_mib']:.0f} MiB resident"
+            )
+            rows.append([f"{row['partitions']:,} partitions instead of one", told])
+    for row in saved.get("start", ()):
+        told = f"{row['first_record_s']} s, {row['cpu_s']} s of CPU; Python itself {row['python_cpu_s']}"
+        rows.append([f"start to first record, {row['partitions']} partitions, into `stdout`", told])
+    return _table(["", ""], rows)
+
+
+def _targets(saved: Saved) -> str:
+    met = {True: "yes", False: "no", None: ""}
+    rows = [
+        [row["work"], str(row["target"]), "" if row["measured"] is None else str(row["measured"]), met[row["met"]]]
+        for row in saved["targets"]
+    ]
+    return _table(["target (µs a message where nothing else is said)", "aimed at", "measured", "met"], rows)
+
+
+def main() -> None:
+    """Write the README, or compare."""
+    text = README.read_text(encoding="utf-8")
+    new = renewed(text, json.loads(SAVED.read_text(encoding="utf-8")))
+    if "--check" in sys.argv:
+        raise SystemExit(None if new == text else "README.md does not show bench/results/readme.json")
+    README.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from fastwire.columns.chunk cimport places_run
+from fastwire.columns.logs cimport LogTable
+from fastwire.columns.open cimport OpenChunk
+from fastwire.wire.codecs cimport Decompressor
+from fastwire.wire.pool cimport Pool
+from fastwire.wire.receive cimport ReceiveBuffer
+from fastwire.wire.stopwatch cimport Stopwatch
+
+cdef enum:                       # why a scan stops, in every system
+    STOP_NEED_BYTES = 0
+    STOP_CHUNK_FULL = 1
+    STOP_OUTPUT_CAP = 2
+    STOP_OWN = 3                 # a system's own reasons begin here
+    GO_ON = 99
+
+
+cdef class ChunkScanner:
+    cdef LogTable table
+    cdef ReceiveBuffer buffer
+    cdef Decompressor codecs
+    cdef OpenChunk open
+    cdef Stopwatch watch
+    cdef bint divert_corrupt
+    cdef int64_t produced        # bytes decoded since the last read
+    cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
+    cdef readonly int64_t frames
+    cdef readonly int64_t rows
+    cdef readonly int64_t received_bytes
+    cdef int prepare(
+        self, LogTable table, Pool pool, str system, columns, str on_corrupt, int64_t buffer_bytes, clock
+    ) except -1
+    cdef int run(self) except -1
+
+    @cython.final
+    cdef inline int need(self, int64_t size) noexcept:
+        """``size`` bytes from the next one on are wanted together."""
+        self.buffer.wanted = size
+        return STOP_NEED_BYTES
+
+    @cython.final
+    cdef inline int took(self, int32_t log, int64_t size, int64_t first, int64_t* largest) except -1:
+        """An atom of ``size`` bytes has become the rows from ``first`` on; ``largest`` is that of late."""
+        cdef int64_t rows = self.open.columns.rows - first
+        self.produced += size
+        self.rows += rows
+        largest[0] -= largest[0] >> 6
+        if size > largest[0]:
+            largest[0] = size
+        if self.table.room > 0:
+            self.table.room -= min(self.table.room, rows)
+        if rows and places_run(&self.open.places, log, first, rows):
+            raise MemoryError()
+        return 0

@@ -1,0 +1,45 @@
+"""Keys that a producer says are base64 (pulsar 10), of both alphabets and without padding too."""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+
+cdef inline int32_t sextet(uint8_t byte) noexcept nogil:
+    if 65 <= byte <= 90:
+        return byte - 65
+    if 97 <= byte <= 122:
+        return byte - 71
+    if 48 <= byte <= 57:
+        return byte + 4
+    if byte == 43 or byte == 45:
+        return 62
+    if byte == 47 or byte == 95:
+        return 63
+    return -1
+
+
+cdef inline Py_ssize_t base64_size(const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """Bytes that ``text`` decodes to, or -1 if it is not base64. Both alphabets; padding may be missing."""
+    cdef Py_ssize_t i, n = size
+    while n and text[n - 1] == 61:
+        n -= 1
+    if n & 3 == 1 or size - n > 2:
+        return -1
+    for i in range(n):
+        if sextet(text[i]) < 0:
+            return -1
+    return n // 4 * 3 + (n & 3) * 3 // 4
+
+
+cdef inline void decode_base64(const uint8_t* text, uint8_t* out, Py_ssize_t size) noexcept nogil:
+    """Write the ``size`` bytes that ``base64_size`` found."""
+    cdef uint32_t bits = 0
+    cdef int held = 0
+    cdef uint8_t* end = out + size
+    while out < end:
+        bits = bits << 6 | <uint32_t>sextet(text[0])
+        text += 1
+        held += 6
+        if held >= 8:
+            held -= 8
+            out[0] = <uint8_t>(bits >> held & 0xFF)
+            out += 1

@@ -1,0 +1,41 @@
+"""The head of an LZ4 frame (kafka 8)::
+
+    u32le magic | u8 flags | u8 size of blocks | u64le size of the content, if flagged | u8 sum of these but the magic
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+cdef enum:
+    LZ4_MAGIC = 0x184D2204
+    LZ4_INDEPENDENT = 0x60       # version 1, blocks by themselves, and neither sums, nor a size, nor a dictionary
+
+
+cdef inline uint32_t u32le(const uint8_t* p) noexcept nogil:
+    return <uint32_t>p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
+
+
+cdef inline uint32_t lz4_descriptor_sum(const uint8_t* p, int64_t size) noexcept nogil:
+    """The second byte of xxHash32 (seed 0) of fewer than 16 bytes, as the head ends with."""
+    cdef uint32_t h = 374761393u + <uint32_t>size
+    cdef int64_t i = 0
+    while i + 4 <= size:
+        h += u32le(p + i) * 3266489917u
+        h = (h << 17 | h >> 15) * 668265263u
+        i += 4
+    while i < size:
+        h += <uint32_t>p[i] * 374761393u
+        h = (h << 11 | h >> 21) * 2654435761u
+        i += 1
+    h = (h ^ h >> 15) * 2246822519u
+    h = (h ^ h >> 13) * 3266489917u
+    return (h ^ h >> 16) >> 8 & 0xFF
+
+
+cdef inline int64_t lz4_independent(const uint8_t* p, int64_t size, int64_t* block) noexcept nogil:
+    """Bytes of a head behind which blocks by themselves follow, each of at most ``block`` bytes; 0 = another head."""
+    if size < 7 or u32le(p) != LZ4_MAGIC or p[4] != LZ4_INDEPENDENT or p[5] & 0x8F or p[5] < 0x40:
+        return 0
+    if p[6] != lz4_descriptor_sum(p + 4, 2):
+        return 0
+    block[0] = <int64_t>1 << (8 + 2 * (p[5] >> 4))
+    return 7

@@ -1,0 +1,120 @@
+"""What file systems do to a commit: folders go, links are repeated, whoever asks gets a lock."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.errors import DatasetError, SinkFailedError
+from tests import rolls
+
+
+class RefusingDisk(Disk):
+    """A network file system that repeats a link whose answer was lost."""
+
+    def __init__(self) -> None:
+        self.wanted = 0
+
+    def link(self, source: str, target: str) -> None:
+        super().link(source, target)
+        if "/log/" in target:
+            self.wanted -= 1
+            if self.wanted == 0:
+                super().link(source, target)
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_a_link_that_is_reported_as_refused_was_ours(tmp_path: Path, wanted: int) -> None:
+    disk = RefusingDisk()
+    writer = rolls.writer(tmp_path, disk)
+    writer.open()
+    disk.wanted = wanted
+    assert rolls.end_of(rolls.land(writer, -1, 0)) == 0
+    assert rolls.end_of(rolls.land(writer, 0, 1)) == 1
+    assert rolls.rows(tmp_path) == [0, 1] and rolls.entries(tmp_path) == 2
+    writer.close()
+
+
+def test_a_folder_that_was_archived_is_made_again(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, partition_by="day")
+    writer.open()
+    for number in range(3):
+        staged = rolls.stage(writer, [number], "dt=2026-01-01/")
+        writer.commit([staged], [rolls.span(number - 1, number)])
+        if number == 0:
+            os.rename(tmp_path / "dt=2026-01-01", tmp_path.parent / f"{tmp_path.name}-archive")
+        assert (tmp_path / "dt=2026-01-01").exists() == (number != 0)
+    assert rolls.rows(tmp_path) == [1, 2]
+    writer.close()
+
+
+def test_a_folder_that_vanishes_in_the_middle_of_a_commit_is_made_again(tmp_path: Path) -> None:
+    def reached(step: str) -> None:
+        if step == "log-synced" and (tmp_path / "dt=2026-01-01").exists():
+            (tmp_path / "dt=2026-01-01").rmdir()
+
+    writer = rolls.writer(tmp_path, reached=reached, partition_by="day")
+    writer.open()
+    staged = rolls.stage(writer, [0], "dt=2026-01-01/")
+    writer.commit([staged], [rolls.span(-1, 0)])
+    assert rolls.rows(tmp_path) == [0]
+    writer.close()
+
+
+class Overtaken(Disk):
+    """Somebody else publishes each file at the very moment when this process would."""
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        super().rename(source, target)
+
+
+def test_a_file_that_somebody_else_publishes_at_the_same_moment(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, Overtaken())
+    writer.open()
+    rolls.land(writer, -1, 0)
+    rolls.land(writer, 0, 1)
+    assert rolls.rows(tmp_path) == [0, 1]
+    writer.close()
+
+
+class LyingLocks(Disk):
+    """A network file system that gives a lock to whoever asks."""
+
+    def lock(self, path: str) -> int | None:
+        return os.open(path, os.O_RDWR | os.O_CREAT)
+
+
+def test_nobody_fences_itself(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, LyingLocks())
+    writer.open()
+    rolls.land(writer, -1, 0)
+    writer.close()
+    writer.open()
+    rolls.land(writer, 0, 1)
+    other = rolls.writer(tmp_path, LyingLocks())
+    other.open()
+    assert [len(rolls.entry(tmp_path, number).fence) for number in (1, 2, 3)] == [0, 0, 1]
+    # It has lost what was not committed, and nothing else.
+    with pytest.raises(SinkFailedError):
+        rolls.land(writer, 1, 2)
+    assert rolls.end_of(writer.open()) == 1
+    rolls.land(writer, 1, 2)
+    assert rolls.rows(tmp_path) == [0, 1, 2]
+    writer.close()
+    other.close()
+
+
+class TwoDevices(Disk):
+    def device(self, path: str) -> int:
+        return 2 if path.endswith("dt=2026-01-01") else 1
+
+
+def test_another_device_is_refused_before_anything_is_committed(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path, TwoDevices(), partition_by="day")
+    writer.open()
+    staged = rolls.stage(writer, [0], "dt=2026-01-01/")
+    with pytest.raises(DatasetError, match="dt=2026-01-01 is on another device than"):
+        writer.commit([staged], [rolls.span(-1, 0)])
+    assert rolls.entries(tmp_path) == 0

@@ -1,0 +1,41 @@
+"""When a roll ends: by what is in it, by its age, or earlier where a broker waits for acks."""
+
+import pytest
+
+from fastwire_daemon.roll import Roll, RollPolicy
+
+
+@pytest.mark.parametrize(
+    ("policy", "step_s", "reason"),
+    [
+        (RollPolicy(max_rows=10), 0.0, "rows"),
+        (RollPolicy(max_age_s=5, max_idle_s=1000), 5.0, "age"),
+        (RollPolicy(max_age_s=1000, max_idle_s=3), 3.0, "idle"),
+    ],
+)
+def test_a_roll_ends_by_the_policy(policy: RollPolicy, step_s: float, reason: str) -> None:
+    roll = Roll(policy)
+    roll.wrote(9, 0, 100.0)
+    assert roll.due(0, 100.0) is None
+    roll.wrote(1, 0, 100.0)
+    assert roll.due(0, 100.0 + step_s) == reason
+
+
+def test_a_roll_ends_by_bytes_and_progress_alone_waits_for_the_age() -> None:
+    roll = Roll(RollPolicy(max_bytes=100, max_age_s=60, max_idle_s=1))
+    roll.wrote(1, 0, 0.0)
+    assert roll.due(99, 0.5) is None
+    assert roll.due(100, 0.5) == "bytes"
+    roll.restart()
+    assert roll.due(1000, 100.0) is None and roll.next_look(100.0) is None
+    roll.wrote(0, 0, 100.0)
+    assert roll.due(0, 159.0) is None and roll.next_look(159.0) == 1.0
+    assert roll.due(0, 160.0) == "age"
+
+
+def test_an_unacknowledged_limit_makes_later_rolls_smaller() -> None:
+    roll = Roll(RollPolicy(max_rows=1000))
+    roll.limit_unacked(500)
+    roll.limit_unacked(5000)
+    roll.wrote(400, 0, 0.0)
+    assert roll.due(0, 0.0) == "rows"
