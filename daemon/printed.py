@@ -20,7 +20,7 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     source, sink = pipeline.source, pipeline.sink
     typer.echo(f"{name}")
     _show_topics(source)
-    typer.echo(f"           at {source.url}, subscription {source.subscription} ({source.subscription_type})")
+    typer.echo(f"           at {source.url}, {_shared_as(source)}")
     typer.echo(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
     compression = f", {sink.compression}" if sink.compression else ""
@@ -32,6 +32,15 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     )
     for result in results:
         typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+
+
+def _shared_as(source: "SourceConfig") -> str:
+    """As whom a pipeline reads, and with whom, in the words of its system."""
+    if source.system != "kafka":
+        return f"subscription {source.subscription} ({source.subscription_type})"
+    if source.group_protocol == "none":
+        return f"all partitions alone, offsets kept as group {source.subscription}"
+    return f"group {source.subscription} (protocol {source.group_protocol})"
 
 
 def _show_topics(source: "SourceConfig | SparkSource") -> None:
@@ -55,7 +64,8 @@ def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") ->
     if source.dataset is not None:
         typer.echo(f"  from     {source.dataset}, {values}")
     else:
-        kept = "no subscription" if source.subscription is None else f"subscription {source.subscription}"
+        word = "group" if source.system == "kafka" else "subscription"
+        kept = f"no {word}" if source.subscription is None else f"{word} {source.subscription}"
         _show_topics(source)
         typer.echo(f"           at {source.url}, {kept}, {values}")
         typer.echo(f"           start {source.start}, where the checkpoint is new")

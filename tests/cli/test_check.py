@@ -59,6 +59,22 @@ def test_promises(run: Run, tmp_path: Path, sink: str, promise: str) -> None:
     assert f"\n  promise  {promise}\n" in out
 
 
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("auto", "group fastwire-orders (protocol auto)"),
+        ("none", "all partitions alone, offsets kept as group fastwire-orders"),
+    ],
+)
+def test_check_speaks_of_groups_where_kafka_is(run: Run, good: Path, protocol: str, said: str) -> None:
+    text = good.read_text().partition("[pipelines.look")[0]
+    text = text.replace("pulsar://127.0.0.1:6650", "kafka://127.0.0.1:9092").replace("subscription = ", "group = ")
+    good.write_text(text.replace("[pipelines.orders.sink]", f'group_protocol = "{protocol}"\n[pipelines.orders.sink]'))
+    code, out, err = run("check", good)
+    assert (code, err) == (0, "")
+    assert f"           at kafka://127.0.0.1:9092, {said}\n" in out
+
+
 def test_check_looks_for_the_token(run: Run, good: Path, tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     code, out, err = run("check", good)

@@ -26,14 +26,14 @@ class Reader:
     def __init__(self, settings: KafkaSettings, pool: Pool) -> None:
         self.schemas: Schemas | None = None  # they are in registries of their own
         self._settings = settings
-        self._source = KafkaSource(settings, self, pool, grouped=False)
+        self._source = KafkaSource(settings, self, pool, grouped=False, patient=False)
         self._coverage = Coverage()
         self._queue: asyncio.Queue[Chunk] = asyncio.Queue()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._granting: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Find the partitions and ask for their records. Raises FastwireError where the broker says no."""
+        """Find the partitions and ask for their records. Raises FastwireError where the broker says no, or nobody is there."""
         await self._source.start(self._coverage)
 
     async def describe(self) -> list[tuple[str, int]]:

@@ -16,6 +16,7 @@ from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
 from ...budget import Level
+from ...endpoint import UnreachableError
 from ...kafka.cluster import Cluster
 from ...kafka.link import Link
 from ...kafka.refusal import is_for_good
@@ -42,7 +43,8 @@ log = get_logger("source")
 class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``sources.base``). ``events`` is the pipeline.
 
-    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours.
+    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours. Unless ``patient`` a cluster
+    that cannot be reached at the start is not waited for.
     """
 
     system = "kafka"
@@ -55,9 +57,11 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         *,
         metrics: PipelineMetrics | None = None,
         grouped: bool = True,
+        patient: bool = True,
     ) -> None:
         super().__init__(events, metrics)
         self.settings = settings
+        self._patient = patient
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self, settings.limits.within(pool.limit))
         self._topics = Topics(settings, self.cluster, self.slots, self.logs, self.partitions)
@@ -88,7 +92,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             except SourceFailed:
                 raise
             except FastwireError as exc:
-                if is_for_good(exc):
+                if is_for_good(exc) or (isinstance(exc, UnreachableError) and not self._patient):
                     raise SourceFailed(
                         f"{self.settings.url}: {exc}", configuration=getattr(exc, "configuration", False)
                     ) from None
