@@ -25,7 +25,7 @@ class TopicReader(Protocol):
         """Of the records, where the system keeps them."""
 
     async def open(self) -> None:
-        """Find the partitions and ask for their records. Raises FastwireError where the broker says no, or nobody is there."""
+        """Find the partitions and ask for their records. Raises FastwireError where a broker says no, or none is."""
 
     def __aiter__(self) -> AsyncIterator[Chunk]: ...
 

@@ -132,7 +132,8 @@ def test_tail_where_no_broker_is(run: Run, system: str) -> None:
         port = free.getsockname()[1]
         code, out, err = run("tail", f"{system}://127.0.0.1:{port}", "orders")
     assert (code, out) == (1, "")
-    assert err.rpartition(f"{system}://127.0.0.1:{port}: ")[2] == f"cannot connect to 127.0.0.1:{port}: Connection refused\n"
+    whom = f"127.0.0.1:{port}"
+    assert err.rpartition(f"{system}://{whom}: ")[2] == f"cannot connect to {whom}: Connection refused\n"
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Reader:
         self._granting: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Find the partitions and ask for their records. Raises FastwireError where the broker says no, or nobody is there."""
+        """Find the partitions and ask for their records. Raises FastwireError where a broker says no, or none is."""
         await self._source.start(self._coverage)
 
     async def describe(self) -> list[tuple[str, int]]:
