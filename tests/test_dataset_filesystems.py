@@ -79,6 +79,31 @@ def test_a_file_that_somebody_else_publishes_at_the_same_moment(tmp_path: Path) 
     writer.close()
 
 
+class Swept(Disk):
+    """Somebody clearing up takes a new writer's folder away before it has a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swept: list[str] = []
+
+    def lock(self, path: str) -> int | None:
+        folder = os.path.dirname(path)
+        if len(self.swept) < 2 and not os.listdir(folder):
+            self.swept.append(folder)
+            os.rmdir(folder)
+        return super().lock(path)
+
+
+def test_a_new_writer_whose_folder_is_taken_for_a_dead_ones(tmp_path: Path) -> None:
+    disk = Swept()
+    writer = rolls.writer(tmp_path, disk)
+    writer.open()
+    rolls.land(writer, -1, 0)
+    assert rolls.rows(tmp_path) == [0]
+    assert len(set(disk.swept)) == 2
+    writer.close()
+
+
 class LyingLocks(Disk):
     """A network file system that gives a lock to whoever asks."""
 

@@ -86,8 +86,11 @@ class Staging:
             self.writer = storage.disk.new_name()
             self.folder = f"{STAGING}/{self.writer}"
             storage.make_folders([self.folder])
-            # None: somebody clearing up saw the folder before it had a lock, and holds that now.
-            lock = storage.disk.lock(storage.path(f"{self.folder}/{_LOCK}"))
+            # Somebody clearing up may have seen the folder before it had a lock: holds that now, or has taken all away.
+            try:
+                lock = storage.disk.lock(storage.path(f"{self.folder}/{_LOCK}"))
+            except FileNotFoundError:
+                continue
             if lock is not None:
                 self._lock: int | None = lock
                 return
