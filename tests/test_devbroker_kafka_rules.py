@@ -321,9 +321,13 @@ def test_idempotent_producers(broker: KafkaDevBroker, peer: Peer) -> None:
     assert produce(peer, sequenced(0))["base_offset"] == 0  # again: what it got the first time
     assert broker.ends("t") == [4, 0]
     assert produce(peer, sequenced(9))["error_code"] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(peer, sequenced(3, epoch=1))["error_code"] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert produce(peer, sequenced(0, epoch=1))["base_offset"] == 4
     assert produce(peer, sequenced(4))["error_code"] == Code.INVALID_PRODUCER_EPOCH
     assert produce(peer, sequenced(0, producer=1001))["error_code"] == Code.UNKNOWN_PRODUCER_ID
+    peer.ask(Key.INIT_PRODUCER_ID, 0, {"transactional_id": None, "transaction_timeout_ms": 1})
+    assert produce(peer, sequenced(9, producer=1001))["base_offset"] == 6  # nothing is known, so anything may follow
+    assert produce(peer, sequenced(0, producer=1001))["error_code"] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_batches_that_are_refused(broker: KafkaDevBroker, peer: Peer) -> None:

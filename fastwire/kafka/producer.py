@@ -4,6 +4,7 @@ What it takes goes out in order, and once, whatever happens to connections and l
 sent again under its sequence, by which the broker knows it. Time is an argument, in seconds of any clock.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ __all__ = ["BatchLimits", "NotConfirmed", "Outcome", "Producer", "ProducerSettin
 
 MOST_IN_FLIGHT = 5  # for so many batches a broker knows what it has seen before
 RETRY_S = 0.1
+FORGOTTEN_S = 60.0  # of rest, after which nobody is sure to know us still; a broker's own default is a day
 
 # The broker knows nothing of what came before this batch, so it has not stored it either.
 _LOST_TRACK = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.UNKNOWN_PRODUCER_ID})
@@ -119,6 +121,7 @@ class Producer:
         self._next_sequence = 0
         self._in_flight = 0
         self._holding = False  # nothing is sent until all that is in flight has come back
+        self._known_at = -math.inf  # when the leader has last shown that it knows our sequences
         self._start_over = True  # under another id, with sequences from 0
         self._again_at = 0.0
 
@@ -173,7 +176,7 @@ class Producer:
         """The next batch that may be sent, if any."""
         if self._holding and not self._in_flight:
             self._holding = False
-        if self._holding or self._start_over or now < self._again_at or self._in_flight >= MOST_IN_FLIGHT:
+        if self._holding or self._start_over or now < self._again_at or self._in_flight >= self._most_in_flight(now):
             return None
         if self._in_flight == len(self._pending):
             return None
@@ -182,6 +185,12 @@ class Producer:
             self._encode(batch)
         self._in_flight += 1
         return Sending(batch.data, batch)
+
+    def _most_in_flight(self, now: float) -> int:
+        """A leader that knows nothing of an id takes any sequence for its first one (seen with 4.1), so a second batch
+        would be stored before a first that was refused. One goes alone until the leader knows us.
+        """
+        return MOST_IN_FLIGHT if now < self._known_at + FORGOTTEN_S else 1
 
     def _encode(self, batch: _Batch) -> None:
         if batch.sequence < 0:
@@ -205,6 +214,8 @@ class Producer:
         first = self._pending[0] is batch
         self._in_flight -= 1
         if code in (Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER):
+            if not self._holding:
+                self._known_at = now
             self._end(batch, offset=offset if code == Code.NONE else -1)
         elif code in _LOST_TRACK:
             if first:
@@ -227,6 +238,7 @@ class Producer:
 
     def _hold(self, now: float, wait_s: float = 0.0) -> None:
         self._holding = True
+        self._known_at = -math.inf
         self._again_at = max(self._again_at, now + wait_s)
 
     def _leave_gap(self, now: float) -> None:

@@ -33,6 +33,7 @@ from fastwire_daemon.tls import ClientTls
 from tests.brokers.pulsar import PulsarBroker
 from tests.proxy import Proxy
 from tests.real.matrix import quiet_client
+from tests.waiting import eventually
 from tests.written_records import assert_read, records
 
 pytestmark = pytest.mark.broker
@@ -172,9 +173,12 @@ def test_lost_connections_and_an_unload_lose_and_double_nothing(
     with Proxy(plain_pulsar.port) as proxy:
 
         async def work(producer: TopicProducer) -> None:
+            cuts = 0
             for number in range(3000):
                 if number in (500, 1500):
+                    await asyncio.to_thread(eventually, lambda least=cuts: proxy.connections > least, "a connection")
                     proxy.cut()
+                    cuts += 1
                 if number == 2500:
                     await asyncio.to_thread(plain_pulsar.admin.call, "PUT", f"{path}/unload")
                 await producer.put(Record(value=b"%d" % number))

@@ -80,8 +80,10 @@ class Partition:
         known = self._producers.get(head.producer_id)
         if known is not None and head.producer_epoch < known.epoch:
             raise RefusedError(Code.INVALID_PRODUCER_EPOCH)
-        if known is None or head.producer_epoch > known.epoch:
-            known = _Producer(head.producer_epoch)
+        if known is None:
+            known = _Producer(head.producer_epoch, head.base_sequence)  # any will do, as with the real one
+        elif head.producer_epoch > known.epoch:
+            known = _Producer(head.producer_epoch, 0)
         for sequence, count, offset in known.recent:
             if (sequence, count) == (head.base_sequence, head.count):
                 return offset
