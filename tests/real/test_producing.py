@@ -170,15 +170,15 @@ def test_lost_connections_and_an_unload_lose_and_double_nothing(
     plain_pulsar.admin.create_topic(topic)
     path = f"/admin/v2/persistent/public/default/{topic}"
     plain_pulsar.admin.call("POST", f"{path}/deduplicationEnabled", True)
+    cuts: list[int] = []
     with Proxy(plain_pulsar.port) as proxy:
 
         async def work(producer: TopicProducer) -> None:
-            cuts = 0
             for number in range(3000):
                 if number in (500, 1500):
-                    await asyncio.to_thread(eventually, lambda least=cuts: proxy.connections > least, "a connection")
+                    await asyncio.to_thread(eventually, lambda: proxy.connections > len(cuts), "a connection")
                     proxy.cut()
-                    cuts += 1
+                    cuts.append(number)
                 if number == 2500:
                     await asyncio.to_thread(plain_pulsar.admin.call, "PUT", f"{path}/unload")
                 await producer.put(Record(value=b"%d" % number))
