@@ -77,8 +77,8 @@ $(PROTOC): pyproject.toml | $(MADE)
 # Spark is 400 MB, so it comes only with the verbs whose tests need it, and only where there is a Java to run it.
 $(SPARK): $(INSTALLED)
 	@if command -v java >/dev/null; then \
-		echo '$(PY) -m pip install -q --no-build-isolation -e .[dev,spark]'; \
-		$(PY) -m pip install -q --no-build-isolation -e '.[dev,spark]'; \
+		echo '$(PY) -m pip install -q --no-build-isolation -e .[dev,spark] --group connect'; \
+		$(PY) -m pip install -q --no-build-isolation -e '.[dev,spark]' --group connect; \
 	else \
 		echo 'no Java: the tests of Spark will be skipped'; \
 	fi

@@ -26,6 +26,8 @@ _log = get_logger("spark")
 _POLL_S = 0.5
 _MOST_TRIES = 3
 _PARTITIONS = "spark.sql.shuffle.partitions"
+# What a process is told that is to use Spark Connect, or that does already.
+_CONNECT = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"})
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # A Python task costs half; versions that do not know it ignore it.
@@ -40,8 +42,9 @@ def open_session(settings: Mapping[str, str] | None = None, master: str | None =
     """The session of this process, made if need be; what ``spark-submit`` has set stays.
 
     One that is there already is taken as it is, but its time zone becomes UTC. Raises ConfigurationRefused if PySpark
-    or Java are missing.
+    or Java are missing, and for Spark Connect.
     """
+    _refuse_connect(settings or {}, master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         from pyspark.errors import PySparkException
@@ -59,12 +62,30 @@ def open_session(settings: Mapping[str, str] | None = None, master: str | None =
     return session
 
 
+def _refuse_connect(settings: Mapping[str, str], master: str | None) -> None:
+    """A job is in the driver's process: it writes the logs of its tables and decides what a batch is."""
+    mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    if (
+        _CONNECT & os.environ.keys()
+        or mode.lower() == "connect"
+        or "spark.remote" in settings
+        or (master or "").startswith("sc://")
+    ):
+        raise ConfigurationRefused(
+            "jobs do not run over Spark Connect: they commit where Spark's driver is, and there that is the server. "
+            'Name the cluster (--master, or spark-submit); format("fastwire") can be read over Spark Connect'
+        )
+
+
 def _new_session(settings: Mapping[str, str], master: str | None) -> Any:
     if which("java") is None and "JAVA_HOME" not in os.environ:
         raise ConfigurationRefused("Java is missing: Spark 4 needs Java 17 or later, found by the path or JAVA_HOME")
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # What spark-submit was told is known to its Java: only a process that talks to it already finds it below.
+        SparkContext.getSystemProperty("spark.master")
     given = SparkConf()
     builder = SparkSession.builder.appName(given.get("spark.app.name") or "fastwire")
     if master or not given.contains("spark.master"):
@@ -212,7 +233,11 @@ def figures(progress: Any, counts: BatchCounts, now: float) -> dict[str, Any]:
 
 
 def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
-    """Run until all are done (0), one has failed (1), or SIGTERM or SIGINT; then batches in hand are finished first."""
+    """Run until all are done (0), one has failed (1), or SIGTERM or SIGINT; then batches in hand are finished first.
+
+    Raises ConfigurationRefused for jobs that cannot run here, or not on what is there.
+    """
+    _refuse_connect({}, None)
     jobs = [RunningJob(session, name, job) for name, job in _planned(config, names)]
     stopping = threading.Event()
     with _signals(stopping):

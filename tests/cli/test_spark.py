@@ -158,6 +158,30 @@ def test_settings_are_pairs(run: Run, config: Path) -> None:
     assert "is not KEY=VALUE" in err
 
 
+@pytest.mark.parametrize(
+    ("environment", "arguments"),
+    [
+        ({"SPARK_REMOTE": "sc://127.0.0.1:15002"}, ()),
+        ({"SPARK_API_MODE": "Connect"}, ()),
+        ({}, ("--master", "sc://127.0.0.1:15002")),
+        ({}, ("--conf", "spark.remote=sc://127.0.0.1:15002")),
+        ({}, ("--conf", "spark.api.mode=connect")),
+    ],
+)
+def test_spark_connect_is_refused(
+    run: Run,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    arguments: tuple[str, ...],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = run("spark", config, *arguments)
+    assert (code, out) == (78, "")
+    assert err.startswith("jobs do not run over Spark Connect: ")
+
+
 def test_spark_that_is_missing_is_named(
     run: Run,
     config: Path,

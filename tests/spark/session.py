@@ -1,7 +1,10 @@
 """What every Spark of the tests is told: small, on loopback, without a web page."""
 
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # quick to start, in little memory
@@ -41,3 +44,12 @@ def started(begin: Callable[[], Any]) -> Any:
         if query.isActive or "Python worker failed to connect back" not in str(query.exception()):
             break
     return query
+
+
+def said(env: Mapping[str, str], script: str, *arguments: str) -> Any:
+    """What a script has found in a Spark of its own: the JSON behind the word FOUND."""
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    return json.loads(line.removeprefix("FOUND "))

@@ -252,7 +252,7 @@ def test_killed_between_output_and_commit(tmp_path: Path, broker: PulsarDevBroke
     job = at_brokers(tmp_path, broker, 2)
     events = tmp_path / "events"
     events.mkdir()
-    runs = Runs(job, {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()})
+    runs = Runs(job, logging_to(events))
     assert_killed_and_recovered(runs, [LINKED], 3, dedupe=False, meanwhile=lambda: put(broker, 2))
     kept = [file.read_bytes() for folder in (events, job.checkpoint) for file in folder.rglob("*") if file.is_file()]
     assert any(b"auth.token_file" in text or b"orders" in text for text in kept)
@@ -292,11 +292,31 @@ def test_killed_around_the_logs_of_spark(prepared: Callable[..., Job], dedupe: b
 
 @pytest.mark.soak
 def test_by_spark_submit(tmp_path: Path) -> None:
-    job = landed(tmp_path, 2)
-    settings = [part for key, value in SETTINGS.items() for part in ("--conf", f"{key}={value}")]
-    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", *settings]
+    """The job runs, and where and how spark-submit has said."""
+    job, events = landed(tmp_path, 2), tmp_path / "events"
+    events.mkdir()
+    said = SETTINGS | {"spark.sql.shuffle.partitions": "3", **logging_to(events)}
+    settings = [part for key, value in said.items() for part in ("--conf", f"{key}={value}")]
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[1]", "--name", "ours", *settings]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     command = [*submit, str(ROOT / "conf/spark_submit.py"), str(job.write())]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert outcome(job) == expected(2, dedupe=False)
+    [properties] = [
+        event["Spark Properties"]
+        for file in events.rglob("events_*")
+        for event in map(json.loads, file.read_text().splitlines())
+        if event["Event"] == "SparkListenerEnvironmentUpdate"
+    ]
+    assert (properties["spark.master"], properties["spark.app.name"]) == ("local[1]", "ours")
+    assert '"spark.sql.shuffle.partitions":"3"' in (job.checkpoint / "offsets" / "0").read_text()
+
+
+def logging_to(folder: Path) -> dict[str, str]:
+    """Settings for a log of events that can be read."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.as_uri(),
+        "spark.eventLog.compress": "false",
+    }

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fastwire.pulsar.payload import Record, encode_batch_entry
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
-from tests.spark.session import OLD_SETTINGS
+from tests.spark.session import OLD_SETTINGS, said
 from tests.spark_scene import ROWS, SCENES, Scene, serve
 from tests.spark_source import serving
 
@@ -104,15 +103,6 @@ def test_what_is_landed_is_read(installed: Installed, tmp_path: Path, version: s
     assert plain == seen == sorted(values)
     assert ["timestamp", "timestamp"] in types
     assert ["value", "binary"] in types
-
-
-def said(env: dict[str, str], script: str, *arguments: str) -> Any:
-    """What a script has found in a Spark of its own."""
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    return json.loads(line.removeprefix("FOUND "))
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
