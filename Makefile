@@ -29,6 +29,8 @@ check: WORKERS = 5
 PYTEST = $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# That folders here are found before installed packages is what an installation in place is for: no warning of it.
+IN_PLACE = PYTHONWARNINGS='ignore:Editable installation' $(PY) -m pip install -q --no-build-isolation -e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -61,7 +63,7 @@ $(INSTALLED): pyproject.toml setup.py | $(MADE)
 	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 		> $(VENV)/build-requires.txt
 	$(PY) -m pip install -q -r $(VENV)/build-requires.txt
-	$(PY) -m pip install -q --no-build-isolation -e '.[dev]'
+	$(IN_PLACE) '.[dev]'
 	touch $@
 
 $(BUILT): $(SOURCES) $(INSTALLED) $(if $(UNBUILT),force)
@@ -77,8 +79,8 @@ $(PROTOC): pyproject.toml | $(MADE)
 # Spark is 400 MB, so it comes only with the verbs whose tests need it, and only where there is a Java to run it.
 $(SPARK): $(INSTALLED)
 	@if command -v java >/dev/null; then \
-		echo '$(PY) -m pip install -q --no-build-isolation -e .[dev,spark] --group connect'; \
-		$(PY) -m pip install -q --no-build-isolation -e '.[dev,spark]' --group connect; \
+		echo 'pip install .[dev,spark] --group connect'; \
+		$(IN_PLACE) '.[dev,spark]' --group connect; \
 	else \
 		echo 'no Java: the tests of Spark will be skipped'; \
 	fi
@@ -86,7 +88,7 @@ $(SPARK): $(INSTALLED)
 
 # Who is measured beside us, and is no witness in tests.
 $(PEERS): $(INSTALLED)
-	$(PY) -m pip install -q --no-build-isolation -e '.[dev,bench]'
+	$(IN_PLACE) '.[dev,bench]'
 	touch $@
 
 build: $(BUILT)
