@@ -25,6 +25,7 @@ def answer(
 def test_what_is_asked() -> None:
     assert Metadata.request(None)["topics"] is None
     assert Metadata.request(["a"]) == {"topics": [{"name": "a"}], "allow_auto_topic_creation": False}
+    assert Metadata.request(["a"], create=True)["allow_auto_topic_creation"] is True
 
 
 def test_an_answer() -> None:

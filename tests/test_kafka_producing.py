@@ -86,6 +86,39 @@ def test_refusals_that_pass(broker: KafkaDevBroker, code: Code, stored: bool) ->
     assert read(servers(broker)) == each_once(400)
 
 
+def test_a_topic_comes_into_being_where_the_broker_lets_it(broker: KafkaDevBroker) -> None:
+    async def first(topic: str) -> None:
+        client = ClientSettings(url=parse_bootstrap_url(broker.url))
+        async with QuietCluster(client) as cluster, TopicProducer(cluster, topic, SMALL) as producer:
+            await (await producer.put(Record(value=b"1", timestamp=1)))
+
+    asyncio.run(first("new"))
+    assert broker.ends("new") == [1]
+
+
+def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for a little: whoever has just made it may be asking another node."""
+    monkeypatch.setattr("fastwire_daemon.kafka.producer.MISSING_S", 2.0)
+
+    async def main(broker: KafkaDevBroker) -> None:
+        async with QuietCluster(ClientSettings(url=parse_bootstrap_url(broker.url))) as cluster:
+            late = TopicProducer(cluster, "late", SMALL)
+            opening = asyncio.create_task(late.open())
+            await asyncio.sleep(0.3)
+            assert not opening.done()
+            broker.create_topic("late")
+            await opening
+            await late.close()
+            monkeypatch.setattr("fastwire_daemon.kafka.producer.MISSING_S", 0.1)
+            with pytest.raises(ProduceError) as caught:
+                await TopicProducer(cluster, "never", SMALL).open()
+            said = "never: does not exist, and the broker does not make it: UNKNOWN_TOPIC_OR_PARTITION"
+            assert str(caught.value) == said
+
+    with running(KafkaDevBroker(KafkaOptions(auto_create=False))) as broker:
+        asyncio.run(main(broker))
+
+
 def test_leaders_that_move(broker: KafkaDevBroker) -> None:
     def move(number: int) -> None:
         if number % 60 == 30:

@@ -50,7 +50,7 @@ class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
         self._pool = pool
         self._owner = owner
         self._limits = limits
-        self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
+        self._refreshing: dict[tuple[tuple[str, ...] | None, bool], asyncio.Task[None]] = {}
         self._turn = 0
 
     # --- connections
@@ -93,14 +93,17 @@ class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
 
     # --- questions
 
-    async def refresh(self, topics: Iterable[str] | None) -> None:
-        """Ask for what is known of these topics, None: of all. What a topic's error means is for the caller."""
-        key = None if topics is None else tuple(sorted(topics))
-        await shared(self._refreshing, key, lambda: self._refresh(key))
+    async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
+        """Ask for what is known of these topics, None: of all. What a topic's error means is for the caller.
 
-    async def _refresh(self, topics: tuple[str, ...] | None) -> None:
+        ``create`` lets a broker make those that do not exist, if it is a broker that does so.
+        """
+        key = None if topics is None else tuple(sorted(topics))
+        await shared(self._refreshing, (key, create), lambda: self._refresh(key, create))
+
+    async def _refresh(self, topics: tuple[str, ...] | None, create: bool) -> None:
         link = await self.any()
-        self.metadata.update(await link.ask(Key.METADATA, Metadata.request(topics)))
+        self.metadata.update(await link.ask(Key.METADATA, Metadata.request(topics, create=create)))
 
     async def leader(self, purpose: Purpose, partition: Partition) -> Link:
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""

@@ -28,6 +28,7 @@ REPLICATION_MS = 20_000  # less than an answer may take
 ZSTD_FROM = 7  # the version of Produce
 RETRY_S = 2.0  # at most between two tries
 OPEN_S = 30.0
+MISSING_S = 5.0  # a topic that was just made is not known everywhere at once
 
 log = get_logger("producer")
 
@@ -68,17 +69,21 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         return len(self._parts)
 
     async def open(self) -> None:
-        """Find the partitions. What can pass is tried again for a while; a cluster that cannot be reached is not."""
+        """Find the partitions; a topic that does not exist is made by brokers that do so.
+
+        What can pass is tried again for a while; a cluster that cannot be reached is not.
+        """
         backoff = Backoff(most_s=RETRY_S)
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + OPEN_S
+        began = loop.time()
         while True:
             try:
                 count = await self._count()
                 break
             except FastwireError as exc:
                 missing = isinstance(exc, BrokerError) and exc.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-                if missing or is_for_good(exc) or isinstance(exc, UnreachableError) or loop.time() >= give_up_at:
+                patience = MISSING_S if missing else OPEN_S
+                if is_for_good(exc) or isinstance(exc, UnreachableError) or loop.time() >= began + patience:
                     raise failed(self.topic, exc) from exc
             await asyncio.sleep(backoff.next())
         self._partitioner.partitions = count
@@ -86,10 +91,12 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         self._watch()
 
     async def _count(self) -> int:
-        await self.cluster.refresh([self.topic])
+        await self.cluster.refresh([self.topic], create=True)
         known = self.cluster.metadata.topics.get(self.topic)
         if known is None or known.error:
-            raise BrokerError(Code.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error, self.topic)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error
+            missing = code == Code.UNKNOWN_TOPIC_OR_PARTITION
+            raise BrokerError(code, "does not exist, and the broker does not make it" if missing else "cannot be found")
         return len(known.leaders)
 
     async def _add(self, number: int) -> "_Part":

@@ -57,10 +57,10 @@ class Metadata:
         self.topics: dict[str, Topic] = {}
 
     @staticmethod
-    def request(topics: Iterable[str] | None) -> Body:
-        """The body of a Metadata request: None asks for all topics. It never makes a broker create one."""
+    def request(topics: Iterable[str] | None, *, create: bool = False) -> Body:
+        """The body of a Metadata request: None asks for all topics. ``create`` lets a broker make one that does so."""
         asked = None if topics is None else [{"name": topic} for topic in topics]
-        return {"topics": asked, "allow_auto_topic_creation": False}
+        return {"topics": asked, "allow_auto_topic_creation": create}
 
     def update(self, body: Body) -> None:
         """Take an answer. A leader of an older epoch than the known one is not believed, unless the topic is new."""
