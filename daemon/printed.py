@@ -87,14 +87,14 @@ _MOST_LINES = 20  # of one kind: a dataset may have a thousand logs
 
 def show_report(report: "VerifyReport") -> None:
     """What `verify` has found in a dataset."""
+    from .dataset.verify import counted
     from .progress import format_bytes
 
-    count = len(report.problems)
-    verdict = "sound" if report.ok else f"{count} problem{'s' * (count > 1)}"
+    verdict = "sound" if report.ok else counted(len(report.problems), "problem")
     typer.echo(f"{report.path}: {verdict}")
     if report.system:
         typer.echo(
-            f"  {report.rows:,} rows in {report.files:,} files, {format_bytes(report.nbytes)}, "
+            f"  {counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}, "
             f"{report.entries:,} log entries of {report.system}"
         )
     if report.diverted_entries:
@@ -104,9 +104,9 @@ def show_report(report: "VerifyReport") -> None:
     if report.filtered:
         typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
     if report.pending:
-        typer.echo(f"  committed and about to appear: {len(report.pending):,} files")
+        typer.echo(f"  committed and about to appear: {counted(len(report.pending), 'file')}")
     if report.removed:
-        typer.echo(f"  taken away since: {len(report.removed):,} files")
+        typer.echo(f"  taken away since: {counted(len(report.removed), 'file')}")
     _show_list(
         "landed",
         [

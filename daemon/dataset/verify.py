@@ -29,7 +29,7 @@ from .log import DIVERTED, LOG, STAGING, LogEntry, entry_name
 from .patience import Impatience
 from .storage import Storage
 
-__all__ = ["LogReport", "Problem", "VerifyReport", "verify"]
+__all__ = ["LogReport", "Problem", "VerifyReport", "counted", "verify"]
 
 # Footers are small and far apart: the disk is waited for, not the processor.
 _THREADS = 8
@@ -401,48 +401,49 @@ class _Verification:
         gaps = sum(len(each.gaps) for each in report.logs)
         report.proven = [
             f"the log is whole: entries 1 to {report.entries}" if report.entries else "the log is empty",
-            f"nothing landed twice: the spans of {_many(len(report.logs), 'partition')} do not overlap",
+            f"nothing landed twice: the spans of {counted(len(report.logs), 'partition')} do not overlap",
             "all rows that were given are in files, or were filtered on purpose",
         ]
         if not self._uncounted:
-            files, rows = _many(report.counted_files, "file"), _many(report.counted_rows, "row")
+            files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")
             report.proven.append(f"{files} with {rows}: each is what the log says")
         if ordered:
             report.proven.append(
-                f"no gap in {_many(len(ordered), 'partition')} read in order: each span begins where the one before "
-                "ended" + (f", or behind {_many(gaps, 'declared gap')}" if gaps else "")
+                f"no gap in {counted(len(ordered), 'partition')} read in order: each span begins where the one before "
+                "ended" + (f", or behind {counted(gaps, 'declared gap')}" if gaps else "")
             )
         report.trusted = ["that a reader was given all that the broker had between the ends of each span"]
         if changes:
             report.trusted.append(
                 "that nothing lies between the last entry of a ledger and the first of the next "
-                f"({_many(changes, 'change')} of ledger)"
+                f"({counted(changes, 'change')} of ledger)"
             )
         if shared:
             holes = sum(len(each.holes) for each in shared)
             report.trusted.append(
-                f"that what is missing in {_many(len(shared), 'shared partition')} ({_many(holes, 'hole')}) is still "
+                f"that what is missing in {counted(len(shared), 'shared partition')} ({counted(holes, 'hole')}) is still "
                 "to come, was never there, or was acked by somebody else"
             )
         if held := sum(each.held for each in ordered):
             report.trusted.append(
-                f"that what is missing in {_many(held, 'place')} belongs to chunked messages that are not complete yet"
+                f"that what is missing in {counted(held, 'place')} belongs to chunked messages that are not complete yet"
             )
         if self._floors:
-            report.trusted.append(f"that everything below {_many(self._floors, 'confirmed position')} was settled")
+            report.trusted.append(f"that everything below {counted(self._floors, 'confirmed position')} was settled")
         if gaps:
-            report.trusted.append(f"that nothing could be had from {_many(gaps, 'declared gap')}")
+            report.trusted.append(f"that nothing could be had from {counted(gaps, 'declared gap')}")
         if report.removed:
-            report.trusted.append(f"that {_many(len(report.removed), 'file')} no longer there went on purpose")
+            report.trusted.append(f"that {counted(len(report.removed), 'file')} no longer there went on purpose")
         if self._uncounted:
             report.trusted.append(f"that .{description.extension} files hold as many rows as the log says")
         if waiting := self._storage.list(STAGING):
             report.trusted.append(
-                f"nothing of what {_many(len(waiting), 'writer')} may have in hand: it is not committed"
+                f"nothing of what {counted(len(waiting), 'writer')} may have in hand: it is not committed"
             )
 
 
-def _many(count: int, thing: str) -> str:
+def counted(count: int, thing: str) -> str:
+    """A number of things, in words."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
