@@ -421,12 +421,12 @@ class _Verification:
         if shared:
             holes = sum(len(each.holes) for each in shared)
             report.trusted.append(
-                f"that what is missing in {counted(len(shared), 'shared partition')} ({counted(holes, 'hole')}) is still "
-                "to come, was never there, or was acked by somebody else"
+                f"that what is missing in {counted(len(shared), 'shared partition')} ({counted(holes, 'hole')}) is "
+                "still to come, was never there, or was acked by somebody else"
             )
         if held := sum(each.held for each in ordered):
             report.trusted.append(
-                f"that what is missing in {counted(held, 'place')} belongs to chunked messages that are not complete yet"
+                f"that what is missing in {counted(held, 'place')} belongs to chunked messages that are not complete"
             )
         if self._floors:
             report.trusted.append(f"that everything below {counted(self._floors, 'confirmed position')} was settled")

@@ -59,7 +59,7 @@ def test_verify_says_what_is_wrong(run: Run, report: VerifyReport) -> None:
   123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
   2 entries (5 rows) could not be decoded: diverted
   7 rows were filtered on purpose
-  committed and about to appear: 1 files
+  committed and about to appear: 1 file
   taken away since: 2 files
 landed
   persistent://public/default/orders 0: -1:-1 to 12:34, 123,456 rows
