@@ -23,6 +23,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "encode_uvarint",
     "read_api_versions_error",
 ]
 
@@ -161,7 +162,7 @@ APIS: dict[int, Api] = {api.key: api for api in map(_parse_api, LAYOUTS.strip().
 _SMALL = [bytes((value,)) for value in range(0x80)]
 
 
-def _uvarint(value: int) -> bytes:
+def encode_uvarint(value: int) -> bytes:
     if value < 0x80:
         return _SMALL[value]
     out = bytearray()
@@ -221,17 +222,17 @@ class _Writer:
 
     def tags(self, plan: _Plan, body: Body) -> None:
         said = [(one, body[name]) for one, name, absent in plan.tagged if body.get(name, absent) != absent]
-        self.out.append(_uvarint(len(said)))
+        self.out.append(encode_uvarint(len(said)))
         for one, value in said:
             inner = _Writer(self._version, self._flexible)
             inner.value(one, value)
             content = b"".join(inner.out)
-            self.out += (_uvarint(one.tag), _uvarint(len(content)), content)
+            self.out += (encode_uvarint(one.tag), encode_uvarint(len(content)), content)
 
     def length(self, size: int, wide: bool) -> None:
         """Of a string (wide is false), bytes or an array; -1 is null."""
         if self._flexible:
-            self.out.append(_uvarint(size + 1))
+            self.out.append(encode_uvarint(size + 1))
         else:
             self.out.append(_NUMBERS["i32" if wide else "i16"].pack(size))
 
