@@ -272,7 +272,8 @@ def tail(
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End where the topic ends now.")] = False,
     pattern: Annotated[
-        bool, typer.Option("--pattern", help="TOPIC is TENANT/NAMESPACE/REGEX: all topics that match now.")
+        bool,
+        typer.Option("--pattern", help="TOPIC is a REGEX (Pulsar: TENANT/NAMESPACE/REGEX): all topics that match."),
     ] = False,
     form: Annotated[
         Format | None,

@@ -3,14 +3,13 @@
 import asyncio
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.names import TopicPattern
 from fastwire.pulsar.topic import parse_topic
 from fastwire.wire.pool import Pool
 
 from .checks import CheckResult
 from .config import Config, SourceConfig
 from .pulsar.quiet import QuietCluster
-from .pulsar.settings import ClientSettings, client_fields
+from .pulsar.settings import ClientSettings, client_fields, pattern_of
 from .pulsar.topics import Topics
 
 __all__ = ["check_connections"]
@@ -54,7 +53,7 @@ async def _describe_pulsar(source: SourceConfig) -> list[tuple[str, int]]:
     names = [parse_topic(topic) for topic in source.topics]
     settings = ClientSettings(**client_fields(source))
     async with QuietCluster(settings) as cluster:
-        news = await Topics(cluster, settings.url, names, source.topics_pattern).look()
+        news = await Topics(cluster, settings.url, names, pattern_of(source)).look()
         if news.failure is not None:
             raise news.failure
         for found in news.found:
@@ -64,17 +63,9 @@ async def _describe_pulsar(source: SourceConfig) -> list[tuple[str, int]]:
 
 
 async def _describe_kafka(source: SourceConfig) -> list[tuple[str, int]]:
-    from .kafka.quiet import QuietCluster as KafkaCluster
-    from .kafka.settings import ClientSettings, client_fields
     from .sources.kafka import settings_from
     from .sources.kafka.reader import Reader
 
-    pattern: object = source.topics_pattern
-    if isinstance(pattern, TopicPattern):  # of a job: pipelines have none
-        async with KafkaCluster(ClientSettings(**client_fields(source))) as cluster:
-            await cluster.refresh(None)
-            topics = cluster.metadata.topics
-            return [(name, len(topics[name].leaders)) for name in cluster.metadata.matching(pattern)]
     reader = Reader(settings_from(source), Pool(MEMORY))
     try:
         return await reader.describe()

@@ -18,7 +18,7 @@ from .config import SourceConfig, Start
 from .pulsar.deadletters import cell_bytes
 from .pulsar.reader import Reader, ReadFrom
 from .pulsar.schemas import Schemas
-from .pulsar.settings import ClientSettings, client_fields
+from .pulsar.settings import ClientSettings, client_fields, pattern_of
 from .sources.registry import TopicReader
 
 __all__ = ["TailFormat", "tail"]
@@ -69,8 +69,8 @@ def _reader(source: SourceConfig) -> TopicReader:
 
         return KafkaReader(settings_from(source), pool)
     settings = ClientSettings(**client_fields(source))
-    pattern = source.topics_pattern
-    return Reader(settings, pool, source.topics, _start(source.start), pattern=pattern, patience_s=0.0)
+    start = _start(source.start)
+    return Reader(settings, pool, source.topics, start, pattern=pattern_of(source), patience_s=0.0)
 
 
 def _start(start: Start) -> ReadFrom:
@@ -154,7 +154,7 @@ def _pretty(row: dict[str, Any]) -> bytes:
         head += f"  key={_shown(row['key'])}"
     for header in row["headers"] or ():
         head += f"  {header['key']}={_shown(header['value'])}"
-    if row["eventTime"] is not None:
+    if row.get("eventTime") is not None:
         head += f"  event={row['eventTime']}"
     value = "(tombstone)" if row["value"] is None else _decoded(row["value"])
     return f"{head}\n    {value}\n".encode()

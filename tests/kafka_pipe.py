@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.names import parse_bootstrap_url
+from fastwire.kafka.names import parse_bootstrap_url, parse_pattern
 from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage, Log
 from fastwire.wire.pool import Pool
@@ -44,9 +44,11 @@ class KafkaPipe(AnyPipe):
     ) -> None:
         super().__init__(coverage, pool)
         self.broker = broker
+        pattern = more.pop("pattern", None)
         settings: dict[str, Any] = {
             "url": parse_bootstrap_url(more.pop("url", broker.url)),
-            "topics": topics or ("t",),
+            "topics": () if pattern else topics or ("t",),
+            "pattern": parse_pattern(pattern) if pattern else None,
             "group": "g",
             "protocol": "none",
             "start": parse_start(start),
@@ -56,7 +58,7 @@ class KafkaPipe(AnyPipe):
                 partition_bytes=more.pop("partition_bytes", 1 << 20),
                 session_above=more.pop("session_above", 100),
             ),
-            "metadata_age_s": 0.2,
+            "metadata_max_age_s": 0.2,
         }
         metrics = more.pop("metrics", None)
         self.source = KafkaSource(KafkaSettings(**settings | more), self, self.pool, metrics=metrics, grouped=grouped)

@@ -24,10 +24,10 @@ async def serving(partitions: int = 1, **options: Any) -> AsyncIterator[KafkaDev
 
 
 @asynccontextmanager
-async def reading(broker: KafkaDevBroker, *topics: str, **more: Any) -> AsyncIterator[KafkaPipe]:
+async def reading(broker: KafkaDevBroker, *topics: str, started: bool = True, **more: Any) -> AsyncIterator[KafkaPipe]:
     pipe = KafkaPipe(broker, *topics, **more)
     try:
-        yield await pipe.start()
+        yield await pipe.start() if started else pipe
     finally:
         await pipe.close()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fastwire.columns.schema import column_names
+from fastwire.kafka.names import TopicPattern
 from fastwire.position import Position
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.config import (
@@ -115,6 +116,33 @@ def test_every_key() -> None:
     assert out.columns == ("value", "key")
     assert (out.split, out.partition_by, out.writers, out.create) == ("partition", "hour", 3, True)
     assert (out.roll.bytes, out.roll.rows, out.roll.age, out.roll.idle) == (1_000_000, 7, 7200.0, 0.5)
+
+
+def test_kafkas_own_keys() -> None:
+    config = parse_config(
+        """
+        [pipelines.orders.source]
+        url = "kafka://a,b:7000"
+        topics_pattern = "orders-.*"
+        group = "g"
+        start = "latest"
+        isolation = "read_uncommitted"
+        group_protocol = "classic"
+        group_instance_id = "one"
+        assignor = "range"
+        session_timeout = "6s"
+        metadata_max_age = "500ms"
+        [pipelines.orders.sink]
+        type = "discard"
+        """,
+        {},
+    )
+    got = config.pipelines["orders"].source
+    assert isinstance(got.topics_pattern, TopicPattern)
+    assert got.topics_pattern.matches("orders-eu") and not got.topics_pattern.matches("x-orders-eu")
+    assert got.topics == ()
+    assert (got.isolation, got.group_protocol, got.assignor) == ("read_uncommitted", "classic", "range")
+    assert (got.group_instance_id, got.session_timeout, got.metadata_max_age) == ("one", 6.0, 0.5)
 
 
 def test_models_are_frozen() -> None:

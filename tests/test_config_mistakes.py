@@ -198,6 +198,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             "6: pipelines.orders.source.topics_pattern: topics stands here too: use one of them",
         ),
         (
+            {"metadata_max_age": "'1m'"},
+            "6: pipelines.orders.source.metadata_max_age: is of no use with pulsar: it is a key for kafka",
+        ),
+        (
             {"auth": "{ user = 'a', password = 'c', token = 'b' }"},
             "6: pipelines.orders.source.auth.user: token stands here too: use one of them",
         ),

@@ -167,6 +167,45 @@ def test_sync_is_broken_off_by_another_round() -> None:
     asked(member, Key.JOIN_GROUP)
 
 
+def topics_said(body: dict[str, Any]) -> set[str]:
+    (protocol,) = body["protocols"]
+    return set(decode_member(protocol["name"], {"member_id": "me", "metadata": protocol["metadata"]}).topics)
+
+
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+def test_other_topics_make_even_a_follower_join_again(assignor: Any) -> None:
+    member = joined(0, assignor=assignor)
+    assert list(member.topics_changed(["t"])) == []  # no news, and somebody else leads
+    events = member.topics_changed(["t", "u"])
+    assert events == ([] if member.cooperative else [Revoke(places(0))])
+    if events:
+        member.released()
+    assert topics_said(asked(member, Key.JOIN_GROUP)) == {"t", "u"}
+    # Meanwhile they have changed once more: what was shared out before is not taken.
+    join(member, 2)
+    assert list(member.topics_changed(["u"])) == []
+    assert member.owned == frozenset()
+    assert sync(member, 0) == []
+    asked_again = member.next(1.0)
+    assert isinstance(asked_again, Ask) and topics_said(asked_again.body) == {"u"}
+
+
+def test_other_topics_are_said_with_the_next_heartbeat() -> None:
+    member = Consumer(settings(), "me")
+    assert asked(member, Key.CONSUMER_GROUP_HEARTBEAT)["subscribed_topic_names"] == ["t"]
+    share = {"topic_partitions": [{"topic_id": TOPIC, "partitions": [0]}]}
+    beaten: dict[str, Any] = {"member_epoch": 1, "member_id": "me", "heartbeat_interval_ms": 5000}
+    assert answer(member, assignment=share, **beaten) == [Assign(ids(0))]
+    answer(member, assignment=None, **beaten)  # that this is ours now
+    assert isinstance(member.next(1.0), float)
+    assert list(member.topics_changed(("t",))) == []
+    assert isinstance(member.next(1.0), float)
+    member.topics_changed(("t", "u"))
+    body = asked(member, Key.CONSUMER_GROUP_HEARTBEAT, 1.0)
+    assert body["subscribed_topic_names"] == ["t", "u"]
+    assert body["topic_partitions"] == [{"topic_id": TOPIC, "partitions": [0]}]
+
+
 def test_what_a_former_life_was_assigned_is_not_taken() -> None:
     member = Classic(settings(instance="i"))
     assert join(member, 1) == []

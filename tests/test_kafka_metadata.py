@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastwire.kafka.metadata import NO_ID, Leader, Metadata, Node, topic_id_text
+from fastwire.kafka.names import parse_pattern
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 
@@ -67,6 +68,24 @@ def test_an_error_replaces_what_was_known() -> None:
     metadata.update(answer((0, 1, 4)))
     metadata.update(answer(error=3, topic_id=NO_ID))
     assert (metadata.topics["t"].error, metadata.topics["t"].leaders) == (3, {})
+
+
+def test_what_a_broker_does_not_know_is_missing_for_so_long() -> None:
+    metadata = Metadata()
+    metadata.update(answer((0, 1, 4)), 10.0)
+    nothing = answer() | {"topics": []}
+    metadata.update(nothing, 20.0)  # an answer about others
+    assert (metadata.topics["t"].error, metadata.missing_s("t", 20.0)) == (0, 0.0)
+    metadata.update(nothing, 30.0, everything=True)
+    metadata.update(answer(error=3), 40.0)
+    assert (metadata.topics["t"].error, metadata.missing_s("t", 45.0)) == (3, 15.0)
+    assert metadata.matching(parse_pattern("t|u")) == ["t"]
+    metadata.update(answer((0, 1, 4)), 50.0)
+    assert metadata.missing_s("t", 60.0) == 0.0
+    metadata.update(nothing, 60.0, everything=True)
+    metadata.update(nothing, 10_000.0, everything=True)
+    assert metadata.topics == {}
+    assert metadata.missing_s("t", 10_000.0) == float("inf")
 
 
 def test_a_topic_without_a_name_is_passed_over() -> None:

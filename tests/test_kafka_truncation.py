@@ -46,7 +46,7 @@ class Bed:
             cluster="c",
             on_truncation="continue",
             limits=FetchLimits(max_wait_ms=20),
-            metadata_age_s=0.2,
+            metadata_max_age_s=0.2,
         )
         self.pool = Pool(1 << 28)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_two_members_share_and_hand_over(protocol: str) -> None:
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_a_static_member_that_comes_back_reads_what_is_new_to_it(assignor: str) -> None:
     """The coordinator gives it what its former life had, and asks nobody else: the member has to."""
-    static = {"protocol": "classic", "assignor": assignor, "session_timeout_s": 6.0}
+    static: dict[str, Any] = {"protocol": "classic", "assignor": assignor, "session_timeout_s": 6.0}
 
     def granted(pipe: KafkaPipe) -> list[tuple[str, str]]:
         return sorted((one.log.topic, one.log.partition) for one in pipe.source.partitions if one.granted)

@@ -12,10 +12,9 @@ from pydantic import PlainSerializer, PlainValidator, SecretStr, ValidationInfo,
 
 from fastwire.columns.schema import COLUMNS
 from fastwire.position import Position, parse_position
-from fastwire.pulsar.namespace import TopicPattern, parse_pattern
 
 from .address import HttpAddress, parse_http_address, parse_url
-from .systems import PULSAR, SourceUrl, System, system_of
+from .systems import PULSAR, SourceUrl, System, TopicPattern, system_of
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
 
 __all__ = [
@@ -153,6 +152,12 @@ def _topic(value: object, info: ValidationInfo) -> str:
     return _system(info).topic(_text(value))
 
 
+def _pattern(value: object, info: ValidationInfo) -> TopicPattern:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, not {kind(value)}")
+    return _system(info).pattern(value)
+
+
 def _system(info: ValidationInfo) -> System:
     """That of the source's URL, which stands before the other keys of its table."""
     return system_of(info.data.get("url", ""))
@@ -192,9 +197,9 @@ FolderPath = Annotated[Path, PlainValidator(_path), WithJsonSchema({"type": "str
 Topic = Annotated[str, PlainValidator(_topic), _schema("string", "persistent://public/default/orders")]
 Pattern = Annotated[
     TopicPattern,
-    PlainValidator(lambda value: parse_pattern(_text(value))),
+    PlainValidator(_pattern),
     _as_text,
-    _schema("string", "persistent://public/default/orders-.*"),
+    WithJsonSchema({"type": "string", "examples": ["persistent://public/default/orders-.*", "orders-.*"]}),
 ]
 Column = Annotated[
     str,

@@ -53,7 +53,7 @@ class SourceConfig(Table):
     topics: tuple[Topic, ...] = ()
     """Topics by name; a partitioned topic stands for all its partitions."""
     topics_pattern: Pattern | None = None
-    """Instead of topics: those of one namespace whose names match, also those that come later."""
+    """Instead of topics: those whose names match (Pulsar: of one namespace), also those that come later."""
     subscription: Text
     """The name under which the broker keeps our progress; `group` is an alias."""
     subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
@@ -77,6 +77,8 @@ class SourceConfig(Table):
     """How members of a classic group share partitions; the same for all of them (Kafka only)."""
     session_timeout: SomeTime = 45.0
     """After so long a silence a classic group goes on without us (Kafka only)."""
+    metadata_max_age: SomeTime = 60.0
+    """How often the broker is asked for new topics and partitions (Kafka only)."""
     incarnation: Natural = 0
     """To be raised when a topic was deleted and made again under the same name."""
     on_truncation: Literal["stop", "continue"] = "stop"

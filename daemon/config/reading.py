@@ -83,10 +83,9 @@ _REQUIRED: Mapping[str, str] = {
 }
 # Keys that mean something for one system only.
 _ONLY_OF = {
-    "pulsar": {"subscription_type", "topics_pattern", "listener", "incarnation"},
-    "kafka": {"isolation", "group_protocol", "group_instance_id", "assignor", "session_timeout"},
+    "pulsar": {"subscription_type", "listener", "incarnation"},
+    "kafka": {"isolation", "group_protocol", "group_instance_id", "assignor", "session_timeout", "metadata_max_age"},
 }
-_ANY_IN_JOBS = {"topics_pattern"}
 _ALL_COLUMNS = {column.name for columns in COLUMNS.values() for column in columns}
 _WAYS_IN = ["token", "token_file", "user", "oauth2"]
 _DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
@@ -183,8 +182,7 @@ class _Reading:
     def _check_system(self, path: KeyPath, source: dict[str, Any]) -> None:
         system = system_of(source.get("url", ""))
         for other, keys in _ONLY_OF.items():
-            wrong = keys & source.keys() - (_ANY_IN_JOBS if path[0] == "spark" else set())
-            for key in sorted(wrong) if other != system.name else ():
+            for key in sorted(keys & source.keys()) if other != system.name else ():
                 self._problem((*path, key), f"is of no use with {system.name}: it is a key for {other}")
 
     def _check_columns(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:

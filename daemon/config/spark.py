@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
 from .access import AuthConfig, EncryptionConfig, TlsConfig
 from .fields import (
@@ -15,6 +15,7 @@ from .fields import (
     Count,
     FolderPath,
     Natural,
+    Pattern,
     Start,
     Switch,
     Text,
@@ -23,7 +24,7 @@ from .fields import (
     check_compression,
     parse_start,
 )
-from .systems import TopicPattern, system_of
+from .systems import system_of
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -66,12 +67,6 @@ def _level(value: object) -> str:
     return value
 
 
-def _pattern(value: object, info: ValidationInfo) -> TopicPattern:
-    if not isinstance(value, str):
-        raise ValueError(f"must be a string, not {kind(value)}")
-    return system_of(info.data.get("url", "")).pattern(value)
-
-
 def _start(value: object) -> Start:
     if isinstance(value, Mapping):
         raise ValueError('must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job')
@@ -90,12 +85,6 @@ Lateness = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["1 hour", "1h"]}),
 ]
-AnyPattern = Annotated[
-    TopicPattern,
-    PlainValidator(_pattern),
-    PlainSerializer(str, when_used="json"),
-    WithJsonSchema({"type": "string", "examples": ["persistent://public/default/orders-.*", "orders-.*"]}),
-]
 JobStart = Annotated[
     Start, PlainValidator(_start), PlainSerializer(str, when_used="json"), WithJsonSchema({"type": "string"})
 ]
@@ -113,7 +102,7 @@ class SparkSource(Table):
     """Instead of a dataset: the brokers, which Spark's executors read in parallel."""
     topics: tuple[Topic, ...] = ()
     """Topics by name; a partitioned topic stands for all its partitions."""
-    topics_pattern: AnyPattern | None = None
+    topics_pattern: Pattern | None = None
     """Instead of topics: those whose names match (Pulsar: of one namespace), also those that come later."""
     subscription: Text | None = None
     """By its cursor the brokers keep what the job has not read; without it retention decides. `group` is an alias."""

@@ -103,7 +103,8 @@ class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
 
     async def _refresh(self, topics: tuple[str, ...] | None, create: bool) -> None:
         link = await self.any()
-        self.metadata.update(await link.ask(Key.METADATA, Metadata.request(topics, create=create)))
+        answer = await link.ask(Key.METADATA, Metadata.request(topics, create=create))
+        self.metadata.update(answer, asyncio.get_running_loop().time(), everything=topics is None)
 
     async def leader(self, purpose: Purpose, partition: Partition) -> Link:
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""

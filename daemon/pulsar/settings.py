@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.completion import OnFailure
+from fastwire.pulsar.namespace import TopicPattern
 from fastwire.pulsar.topic import ServiceUrl
 
 from ..auth import Credentials, NoCredentials, credentials
@@ -14,7 +15,7 @@ from ..tls import ClientTls
 if TYPE_CHECKING:
     from fastwire.pulsar.encryption import Decryptor
 
-__all__ = ["WIRE_TYPES", "ClientSettings", "SubscriptionType", "client_fields", "decryptor"]
+__all__ = ["WIRE_TYPES", "ClientSettings", "SubscriptionType", "client_fields", "decryptor", "pattern_of"]
 
 SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
 
@@ -56,6 +57,12 @@ def client_fields(source: SourceConfig) -> dict[str, Any]:
         "decryptor": decryptor(source.encryption),
         "on_undecryptable": source.encryption.on_failure,
     }
+
+
+def pattern_of(source: SourceConfig) -> TopicPattern | None:
+    """What is meant instead of topics by their names, if anything."""
+    pattern = source.topics_pattern
+    return pattern if isinstance(pattern, TopicPattern) else None
 
 
 def decryptor(encryption: EncryptionConfig) -> "Decryptor | None":

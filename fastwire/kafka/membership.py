@@ -116,6 +116,8 @@ class Membership(ABC, Generic[P]):
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
+        self.topics: Sequence[str] = settings.topics
+        """Those that we want, as long as ``topics_changed`` names no others."""
         self.member_id = ""
         self.generation = -1
         """Or member epoch."""
@@ -138,8 +140,11 @@ class Membership(ABC, Generic[P]):
         """What was revoked has been given away."""
 
     @abstractmethod
-    def topics_changed(self) -> Sequence[Event[P]]:
-        """Topics of ours have other partitions than before."""
+    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[P]]:
+        """Topics of ours have other partitions than before, or they are others: ``topics`` from here on.
+
+        What is of none of them has been given away already.
+        """
 
     @abstractmethod
     def leave(self) -> Ask | None:
@@ -199,6 +204,7 @@ class Classic(Membership[Place]):
         self._planned = False
         self._before: frozenset[Place] = frozenset()  # the last assignment: what sticky begins with
         self._before_in = -1  # generation
+        self._said = self.topics  # when we joined
         self._questioned = False  # whether what a former life had was told from what is ours
 
     @property
@@ -237,7 +243,8 @@ class Classic(Membership[Place]):
         owned, generation = self.owned, self.generation
         if settings.assignor == "sticky" and self._before:
             owned, generation = self._before, self._before_in
-        metadata = encode_subscription(settings.assignor, settings.topics, owned, generation)
+        self._said = self.topics
+        metadata = encode_subscription(settings.assignor, self.topics, owned, generation)
         body = {
             "group_id": settings.group,
             "session_timeout_ms": round(settings.session_timeout_s * 1000),
@@ -314,7 +321,7 @@ class Classic(Membership[Place]):
         if code:
             return self._expelled(code, "SyncGroup", now)
         assigned = decode_assignment(body["assignment"])
-        if self._is_of_former_life({topic for topic, _ in assigned}):
+        if self._said != self.topics or self._is_of_former_life({topic for topic, _ in assigned}):
             self._joined, self._not_before = False, now + AGAIN_S
             return []
         self._beat(now)
@@ -332,7 +339,7 @@ class Classic(Membership[Place]):
         It gives that to whoever comes back, and asks nobody what there is now. That we join again, with the generation
         that we know by then, it takes for news.
         """
-        wanted = set(self.settings.topics)
+        wanted = set(self.topics)
         first = self.settings.instance is not None and not self._questioned
         self._questioned = True
         return not topics <= wanted or (first and topics != wanted)
@@ -348,9 +355,14 @@ class Classic(Membership[Place]):
         self._joined = False  # the next round gives to others what we have given up
         return ()
 
-    def topics_changed(self) -> Sequence[Event[Place]]:
-        # Whoever follows is called by its leader.
-        return self._rejoin() if self.leader and self._synced and not self.releasing else ()
+    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[Place]]:
+        others = set(topics) != set(self.topics)
+        if others:
+            self.topics = topics
+            self.owned = frozenset(place for place in self.owned if place[0] in topics)
+        # Whoever follows is called by its leader, who knows of new partitions, and not of what we want.
+        news = others or self.leader
+        return self._rejoin() if news and self._synced and not self.releasing else ()
 
     def leave(self) -> Ask | None:
         if not self.member_id or self.settings.instance is not None:
@@ -392,7 +404,7 @@ class Consumer(Membership[IdPlace]):
         if self._all:
             body |= {
                 "rebalance_timeout_ms": round(settings.rebalance_timeout_s * 1000),
-                "subscribed_topic_names": sorted(settings.topics),
+                "subscribed_topic_names": sorted(self.topics),
             }
         if self._all or self._owned_news:
             topics: dict[bytes, list[int]] = {}
@@ -450,8 +462,12 @@ class Consumer(Membership[IdPlace]):
         self._tell()
         return self._reconcile()
 
-    def topics_changed(self) -> Sequence[Event[IdPlace]]:
-        return ()  # the coordinator sees to it
+    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[IdPlace]]:
+        if set(topics) != set(self.topics):
+            self.topics = topics
+            self._all = True
+            self._beat_at = 0.0
+        return ()  # the coordinator sees to new partitions
 
     def leave(self) -> Ask | None:
         if self.generation <= 0:

@@ -12,6 +12,7 @@ from fastwire.kafka.names import TopicPattern
 __all__ = ["NO_ID", "Leader", "Metadata", "Node", "Topic", "topic_id_text"]
 
 NO_ID = bytes(16)
+FORGET_S = 3600.0  # what is gone for so long is nobody's question any more
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -55,6 +56,7 @@ class Metadata:
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
+        self._missing_since: dict[str, float] = {}
 
     @staticmethod
     def request(topics: Iterable[str] | None, *, create: bool = False) -> Body:
@@ -62,8 +64,11 @@ class Metadata:
         asked = None if topics is None else [{"name": topic} for topic in topics]
         return {"topics": asked, "allow_auto_topic_creation": create}
 
-    def update(self, body: Body) -> None:
-        """Take an answer. A leader of an older epoch than the known one is not believed, unless the topic is new."""
+    def update(self, body: Body, now: float = 0.0, *, everything: bool = False) -> None:
+        """Take an answer. A leader of an older epoch than the known one is not believed, unless the topic is new.
+
+        ``everything``: it was asked for all topics.
+        """
         self.cluster_id = body.get("cluster_id") or self.cluster_id
         self.controller_id = body.get("controller_id", -1)
         self.nodes = {one["node_id"]: Node(one["node_id"], one["host"], one["port"]) for one in body["brokers"]}
@@ -82,10 +87,28 @@ class Metadata:
                 before = None if known is None else known.leaders.get(partition)
                 leaders[partition] = before if before is not None and before.epoch > leader.epoch >= 0 else leader
             self.topics[name] = Topic(name, topic_id, answer["error_code"], answer.get("is_internal", False), leaders)
+        if everything:
+            for name in self.topics.keys() - {answer["name"] for answer in body["topics"]}:
+                self.topics[name] = replace(self.topics[name], error=Code.UNKNOWN_TOPIC_OR_PARTITION)
+        for name, topic in tuple(self.topics.items()):
+            if topic.error != Code.UNKNOWN_TOPIC_OR_PARTITION:
+                self._missing_since.pop(name, None)
+            elif now - self._missing_since.setdefault(name, now) > FORGET_S:
+                del self.topics[name], self._missing_since[name]
 
     def matching(self, pattern: TopicPattern) -> list[str]:
-        """The topics that are meant, by name; those of the brokers themselves never are."""
+        """The topics that are meant, by name, also such as are missing; those of the brokers themselves never are."""
         return sorted(name for name, topic in self.topics.items() if not topic.internal and pattern.matches(name))
+
+    def missing_s(self, topic: str, now: float) -> float:
+        """For how long no broker has known a topic, 0.0 for one that is there.
+
+        A broker that has just come up may not know all, nor each at once what was just made: once is no proof.
+        """
+        if topic not in self.topics:
+            return float("inf")
+        since = self._missing_since.get(topic)
+        return 0.0 if since is None else now - since
 
     def leader(self, topic: str, partition: int) -> Leader:
         """Who leads a partition. Raises BrokerError where nobody does, or where it is not known."""

@@ -88,7 +88,7 @@ class Scram:
         self._nonce = nonce
         escaped = user.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={escaped},r={nonce}"
-        self._server_signature: bytes | None = None
+        self.server_signature: bytes | None = None  # what the broker has to show
 
     def first(self) -> bytes:
         """Who we are, and our nonce."""
@@ -96,12 +96,12 @@ class Scram:
 
     def next(self, token: bytes) -> bytes | None:
         """First our proof, then a look at the broker's."""
-        if self._server_signature is None:
+        if self.server_signature is None:
             return self._prove(token)
         said = _attributes(token)
         if "e" in said:
             raise SaslError(f"{self.name}: the broker says {said['e'][:100]}")
-        if not hmac.compare_digest(_base64(said.get("v", "")), self._server_signature):
+        if not hmac.compare_digest(_base64(said.get("v", "")), self.server_signature):
             raise SaslError(f"{self.name}: the broker does not know the password itself; this is not the right broker")
         return None
 
@@ -121,7 +121,7 @@ class Scram:
         signed = f"{self._bare},{token.decode()},{without_proof}".encode()
         signature = self._hmac(hashlib.new(self._digest, client_key).digest(), signed)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
+        self.server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _hmac(self, key: bytes, text: bytes) -> bytes:

@@ -15,7 +15,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.brokers.certs import Certificates, make_certificates
 from tests.brokers.maven import cached_jars, java_executable, pom
@@ -152,9 +152,17 @@ class KafkaBroker(JavaBroker):
         admin = self.admin  # it must live until the answer has come
         admin.create_topics([topic])[name].result(30)
 
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        admin = self.admin
+        admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+
     def delete_topic(self, name: str) -> None:
         admin = self.admin
         admin.delete_topics([name])[name].result(30)
+
+    def has_topic(self, name: str) -> bool:
+        return name in self.admin.list_topics(timeout=30).topics
 
     def ends(self, topic: str) -> list[int]:
         """The offsets that come next in each partition of a topic."""

@@ -1,5 +1,6 @@
 """The command line called in this process, a file for it, and a broker with records."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon import cli
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from fastwire_daemon.load import Load, fill
+from tests.cli.orders import AnyBroker, add_orders
 from tests.cli.program import GOOD, Run
 
 
@@ -25,6 +27,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
         return int(ended.value.code or 0), out, err
 
     monkeypatch.setenv("COLUMNS", "200")
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers[:])  # what a command has set up ends with the test
     return call
 
 
@@ -41,6 +45,20 @@ def good(tmp_path: Path) -> Path:
 def broker() -> Iterator[PulsarDevBroker]:
     """An embedded broker with 40 records in the two partitions of ``orders``."""
     with running(PulsarDevBroker()) as broker:
-        broker.create_topic("orders", 2)
-        fill(broker.append, "orders", Load(records=40, partitions=2, batch=5), lambda: 1_700_000_000_000)
+        add_orders(broker, "orders", 40, 2)
         yield broker
+
+
+@pytest.fixture
+def kafka() -> Iterator[KafkaDevBroker]:
+    """The same of Kafka's."""
+    with running(KafkaDevBroker()) as broker:
+        add_orders(broker, "orders", 40, 2)
+        yield broker
+
+
+@pytest.fixture(params=["pulsar", "kafka"])
+def any_broker(request: pytest.FixtureRequest) -> AnyBroker:
+    """Each of them."""
+    found: AnyBroker = request.getfixturevalue("broker" if request.param == "pulsar" else "kafka")
+    return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ from fastwire_daemon.pulsar.topics import Topics
 from fastwire_daemon.sources.pulsar.host import Stage
 from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.admin import AdminError, PulsarAdmin
+from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.feed import PulsarFeed
+from tests.crash.feed import Feed, KafkaFeed, PulsarFeed
 from tests.crash.scene import ROLL, Scene
 from tests.real.daemon import Daemon, Job, verify
 from tests.source_pipe import Pipe, until
@@ -24,18 +26,106 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.broker
 
 
-class Feeds:
-    """Feeds several topics with records that are numbered through."""
+class Ground(ABC):
+    """Where topics come and go; they are fed with records that are numbered through, whatever their topic."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    url: str
+    source: dict[str, Any]
+    """What of a job's source is this system's own."""
+
+    def __init__(self) -> None:
         self.count = 0
 
     def add(self, topic: str, partitions: int = 0, entries: int = 3) -> None:
-        feed = PulsarFeed(self._url, topic, partitions)
+        feed = self._feed(topic, partitions)
         feed.count = self.count
         feed.add(entries)
         self.count = feed.count
+
+    @abstractmethod
+    def _feed(self, topic: str, partitions: int) -> Feed: ...
+
+    @abstractmethod
+    def create(self, topic: str, partitions: int = 0) -> None: ...
+
+    @abstractmethod
+    def grow(self, topic: str, partitions: int) -> None: ...
+
+    @abstractmethod
+    def delete(self, topic: str) -> None: ...
+
+    @abstractmethod
+    def exists(self, topic: str) -> bool: ...
+
+    @abstractmethod
+    def landed(self, topic: str, partitions: int, job: Job) -> bool:
+        """Whether everything in a topic is confirmed."""
+
+
+class PulsarGround(Ground):
+    """A real Pulsar, which tells what happens: nothing here takes the minute after which it would be asked."""
+
+    def __init__(self, broker: PulsarBroker) -> None:
+        super().__init__()
+        self.url, self.source = broker.service_url, {}
+        self._admin = broker.admin
+
+    def _feed(self, topic: str, partitions: int) -> Feed:
+        return PulsarFeed(self.url, topic, partitions)
+
+    def create(self, topic: str, partitions: int = 0) -> None:
+        self._admin.create_topic(topic, partitions)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._admin.grow(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        self._admin.delete_topic(topic)
+
+    def exists(self, topic: str) -> bool:
+        return exists(self._admin, topic)
+
+    def landed(self, topic: str, partitions: int, job: Job) -> bool:
+        consumed = len(self._admin.consumers(topic, job.subscription, partitions)) == max(partitions, 1)
+        return consumed and self._admin.backlog(topic, job.subscription, partitions) == 0
+
+
+class KafkaGround(Ground):
+    """A real Kafka, which is asked."""
+
+    def __init__(self, broker: KafkaBroker, protocol: str) -> None:
+        super().__init__()
+        self.url = broker.url
+        self.source = {"subscription_type": None, "group_protocol": protocol, "metadata_max_age": "500ms"}
+        self._broker = broker
+
+    def _feed(self, topic: str, partitions: int) -> Feed:
+        return KafkaFeed(self._broker.servers, topic, max(partitions, 1))
+
+    def create(self, topic: str, partitions: int = 0) -> None:
+        self._broker.create_topic(topic, max(partitions, 1))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._broker.grow_topic(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        self._broker.delete_topic(topic)
+
+    def exists(self, topic: str) -> bool:
+        return self._broker.has_topic(topic)
+
+    def landed(self, topic: str, partitions: int, job: Job) -> bool:
+        if self._broker.members(job.subscription) != 1:
+            return False
+        told = self._broker.committed(job.subscription)
+        return all(told.get((topic, number)) == end for number, end in enumerate(self._broker.ends(topic)))
+
+
+@pytest.fixture(params=["pulsar", "kafka-classic", "kafka-consumer"])
+def ground(request: pytest.FixtureRequest) -> Ground:
+    system, _, protocol = request.param.partition("-")
+    broker = request.getfixturevalue(f"plain_{system}")
+    return KafkaGround(broker, protocol) if protocol else PulsarGround(broker)
 
 
 def wait_until(what: Callable[[], bool]) -> None:
@@ -60,52 +150,49 @@ def exists(admin: PulsarAdmin, topic: str) -> bool:
     return True
 
 
-def test_topics_of_a_pattern_come_and_go(
-    plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    """The broker tells what happens: nothing here takes the minute after which it would be asked."""
-    stem, admin, feeds = fresh_name("pattern"), plain_pulsar.admin, Feeds(plain_pulsar.service_url)
+def test_topics_of_a_pattern_come_and_go(ground: Ground, fresh_name: Callable[[str], str], tmp_path: Path) -> None:
+    stem = fresh_name("pattern")
     first, parted, later = f"{stem}-a", f"{stem}-b", f"{stem}-c"
-    admin.create_topic(first)
-    admin.create_topic(parted, 2)
-    feeds.add(first)
-    feeds.add(parted, 2)
-    source = {"topics": None, "topics_pattern": f"{stem}-.*"}
-    job = Job(plain_pulsar.service_url, "", tmp_path / "data", source=source, roll=ROLL)
+    ground.create(first)
+    ground.create(parted, 2)
+    ground.add(first)
+    ground.add(parted, 2)
+    source = {"topics": None, "topics_pattern": f"{stem}-.*", **ground.source}
+    job = Job(ground.url, "", tmp_path / "data", subscription=stem, source=source, roll=ROLL)
 
     def landed(topic: str, partitions: int = 0) -> bool:
-        consumed = len(admin.consumers(topic, "landing", partitions)) == max(partitions, 1)
-        return consumed and admin.backlog(topic, "landing", partitions) == 0
+        return ground.landed(topic, partitions, job)
 
     with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
         wait_until(lambda: landed(first) and landed(parted, 2))
-        admin.create_topic(later)
-        feeds.add(later)
+        ground.create(later)
+        ground.add(later)
         wait_until(lambda: landed(later))
-        admin.grow(parted, 3)
-        feeds.add(parted, 3)
+        ground.grow(parted, 3)
+        ground.add(parted, 3)
         wait_until(lambda: landed(parted, 3))
-        admin.delete_topic(first)
+        ground.delete(first)
         daemon.wait_for("topic is gone")
-        wait_until(lambda: not exists(admin, first))
+        wait_until(lambda: not ground.exists(first))
         time.sleep(1.0)
-        assert not exists(admin, first)  # nobody has made it again by asking for it
-        admin.create_topic(first)
-        feeds.add(first)
+        assert not ground.exists(first)  # nobody has made it again by asking for it
+        assert_in_order(job.path)
+        ground.create(first)
+        ground.add(first)
         wait_until(lambda: landed(first))
         daemon.end()
+        assert not [event for event in daemon.events() if event["level"] == "error"]
     assert verify(job.path).returncode == 0
-    assert_each_once(job.path, feeds.count)
-    assert_in_order(job.path)
+    assert_each_once(job.path, ground.count)
     # What is added while nobody is there is read from its beginning, whatever start says.
-    admin.create_topic(f"{stem}-d")
-    feeds.add(f"{stem}-d")
-    admin.grow(parted, 4)
-    feeds.add(parted, 4)
-    job = Job(plain_pulsar.service_url, "", tmp_path / "data", start="latest", source=source, roll=ROLL)
+    ground.create(f"{stem}-d")
+    ground.add(f"{stem}-d")
+    ground.grow(parted, 4)
+    ground.add(parted, 4)
+    job = Job(ground.url, "", tmp_path / "data", subscription=stem, start="latest", source=source, roll=ROLL)
     with Daemon("run", str(job.write(tmp_path)), "--until-end", log=tmp_path / "again.log") as daemon:
         daemon.wait_done()
-    assert_each_once(job.path, feeds.count)
+    assert_each_once(job.path, ground.count)
 
 
 def test_topics_of_a_pattern_by_asking(
@@ -120,7 +207,7 @@ def test_topics_of_a_pattern_by_asking(
     monkeypatch.setattr(Topics, "_watch", never)
 
     async def main() -> None:
-        feeds = Feeds(plain_pulsar.service_url)
+        feeds = PulsarGround(plain_pulsar)
 
         async def do(call: Callable[..., None], *arguments: Any) -> None:
             await asyncio.to_thread(call, *arguments)

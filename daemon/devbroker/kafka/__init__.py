@@ -1,8 +1,8 @@
 """The embedded Kafka broker.
 
 ``broker`` has the topics and what one may do to them, ``connection`` and the modules beside it answer the requests
-(``topics``, ``producing``, ``fetching``, ``grouping``), ``topic`` and ``group`` are what a cluster is made of;
-``versions`` knows what each release speaks.
+(``topics``, ``producing``, ``fetching``, ``grouping``, ``logins``), ``topic`` and ``group`` are what a cluster is made
+of; ``versions`` knows what each release speaks.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ import ssl
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from fastwire.kafka.connection import Key
 from fastwire.kafka.message import Body
 
 from ..server import Connection, DevBroker, on_loop
-from . import consumers, fetching, grouping, producing, topics
+from . import consumers, fetching, grouping, logins, producing, topics
 from .connection import Handler, KafkaConnection, Request
 from .consumers import ConsumerGroup
 from .fetching import Session, Waiting
@@ -41,6 +41,8 @@ HANDLERS: dict[int, Handler] = {
     Key.OFFSET_COMMIT: grouping.commit,
     Key.OFFSET_FETCH: grouping.committed,
     Key.CONSUMER_GROUP_HEARTBEAT: consumers.heartbeat,
+    Key.SASL_HANDSHAKE: logins.handshake,
+    Key.SASL_AUTHENTICATE: logins.authenticate,
 }
 
 
@@ -63,6 +65,9 @@ class KafkaOptions:
     initial_rebalance_s: float = 0.0  # an empty group waits for more members; really 3 s
     consumer_session_s: float = 45.0  # of members whose shares the broker makes
     consumer_heartbeat_ms: int = 100  # how often they are told to come; really 5000
+    users: Mapping[str, str] | None = None  # passwords by user; None lets everybody in
+    mechanisms: tuple[str, ...] = tuple(logins.MECHANISMS)  # by which users log in
+    login_ms: int = 0  # how long a login is good for; 0: without end
     enforce: bool = True  # end the connections of readers that skip, invent epochs, or commit what is not theirs
 
 
@@ -97,6 +102,8 @@ class KafkaDevBroker(DevBroker):
         self.waiting: set[Waiting] = set()
         self.requests: Counter[str] = Counter()  # by name, ever
         self.tamper: Callable[[Request, bytes], bytes] | None = None  # fault: what becomes of each answer's frame
+        self.logins = 0  # that were good, ever
+        self.refused_logins = 0
         self.next_producer_id = 1000
         self._highest_epochs: dict[tuple[str, int], int] = {}
         self._advertised: dict[int, tuple[str, int]] = {}
@@ -134,6 +141,8 @@ class KafkaDevBroker(DevBroker):
             self._highest_epochs[name, one.number] = max(self.highest_epoch(one), one.epoch)
             for group in self.groups.values():
                 group.offsets.pop((name, one.number), None)
+        for group in self.groups.values():
+            group.consumers.forget(name)
         self.wake()
 
     @on_loop

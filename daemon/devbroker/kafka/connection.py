@@ -13,6 +13,7 @@ from fastwire.kafka.error import Code
 from fastwire.kafka.message import Api, Body, decode_request, encode_response
 
 from ..server import Connection
+from .logins import Login
 
 if TYPE_CHECKING:
     from .broker import KafkaDevBroker
@@ -45,6 +46,7 @@ class KafkaConnection(Connection):
         self.broker = broker
         self.node = node
         self.sent: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self.login = Login(broker.options.users)
         self._busy = False
 
     def receive(self, data: memoryview) -> int:
@@ -68,6 +70,8 @@ class KafkaConnection(Connection):
                 self._refuse_versions(int.from_bytes(frame[4:8], signed=True))
                 return
             return self.violation(f"a request {key} of version {version}, the broker speaks {lowest} to {highest}")
+        if not self.login.admits(key, self.broker.loop.time()):
+            return self.close()  # real ones say nothing either
         request = Request(*_named(decode_request(frame)))
         self.broker.requests[request.api.name] += 1
         self._busy = True

@@ -33,6 +33,7 @@ class ConsumerMember:
     assigned: set[Place] = field(default_factory=set)
     revoking: set[Place] = field(default_factory=set)
     had: set[Place] = field(default_factory=set)  # ever
+    outdated: bool = False  # what it was told, because a topic is gone
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -95,7 +96,8 @@ class ConsumerGroup:
         new = target.difference(member.assigned, *(one.assigned | one.revoking for one in others))
         member.assigned |= new
         member.had |= new
-        return member.epoch, member.assigned if new or joins else None
+        news, member.outdated = new or joins or member.outdated, False
+        return member.epoch, member.assigned if news else None
 
     def _alive(self, member: ConsumerMember) -> None:
         if member.expiry is not None:
@@ -111,6 +113,15 @@ class ConsumerGroup:
             if member.expiry is not None:
                 member.expiry.cancel()
             self._share()
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone; of one that is made again under its name nobody has anything yet."""
+        for member in self.members.values():
+            for places in (member.assigned, member.revoking):
+                gone = {place for place in places if place[0] == topic}
+                places -= gone
+                member.outdated |= bool(gone)
+        self._known = []
 
     def _subscribe(self, member: ConsumerMember, body: Body) -> None:
         names, pattern = body["subscribed_topic_names"], body.get("subscribed_topic_regex")

@@ -12,6 +12,7 @@ __all__ = ["api_versions", "create_topics", "delete_topics", "metadata"]
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 NO_ID = bytes(16)
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def api_versions(connection: KafkaConnection, request: Request) -> Body | None:
@@ -63,6 +64,7 @@ def _described(topic: Topic) -> Body:
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
+        "is_internal": topic.name in INTERNAL,
         "partitions": [
             {
                 "error_code": Code.LEADER_NOT_AVAILABLE if one.leader < 0 else 0,

@@ -27,6 +27,8 @@ _TABLE = {
     Key.INIT_PRODUCER_ID: (0, 0, 1, 1, 2, 4, 4, 5, 5, 5, 0),
     Key.CREATE_TOPICS: (2, 2, 3, 3, 5, 7, 7, 7, 7, 7, 2),
     Key.DELETE_TOPICS: (1, 1, 3, 3, 4, 6, 6, 6, 6, 6, 1),
+    Key.SASL_HANDSHAKE: (0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
+    Key.SASL_AUTHENTICATE: (-1, 0, 0, 1, 1, 2, 2, 2, 2, 2, 0),
     Key.CONSUMER_GROUP_HEARTBEAT: (-1, -1, -1, -1, -1, -1, -1, -1, 1, 1, 0),  # a preview only before 4.0
 }
 _FROM_0_11 = {Key.FETCH: 4, Key.PRODUCE: 3}  # older message formats are not served

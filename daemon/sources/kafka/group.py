@@ -4,7 +4,7 @@ Offsets follow what is durable. They are a courtesy to people and tools: what ha
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fastwire.errors import FastwireError
@@ -40,6 +40,9 @@ class Reader(Protocol):
 
     partitions: list[Partition]
 
+    @property
+    def topic_names(self) -> Sequence[str]: ...
+    async def ask_topics(self, also: Collection[str] = ()) -> None: ...
     def assign(self, partitions: Sequence[Partition]) -> None: ...
     def give_up(self, partitions: Sequence[Partition], reason: str) -> None: ...
     def refuse(self, error: FastwireError) -> None: ...
@@ -85,8 +88,13 @@ class Group:
         return True
 
     def topics_changed(self, added: Sequence[Partition]) -> None:
-        """There are new partitions."""
+        """There are new partitions, or other topics than before."""
         self._reader.assign(added)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """These were deleted with their topics: nobody is to be told of their offsets."""
+        for partition in partitions:
+            self._durable.pop(partition.place, None)
 
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
         """These are read from here on; the group is told of what others have landed and not committed."""
@@ -103,7 +111,8 @@ class Group:
     def landed(self, coverage: Coverage) -> None:
         """All of this is durable."""
         for partition in self._reader.partitions:
-            if not partition.was_granted or partition.stage is Stage.REPLACED or not self._commits(partition):
+            deleted = partition.stage in (Stage.REPLACED, Stage.GONE)
+            if not partition.was_granted or deleted or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
             if at is not None and self._told.get(partition.place, partition.committed) != at:
@@ -169,8 +178,11 @@ class Alone:
         return True
 
     def topics_changed(self, added: Sequence[Partition]) -> None:
-        """There are new partitions."""
+        """There are new partitions, or other topics than before."""
         self._reader.assign(added)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """Nobody was told of them."""
 
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
         """Nobody is told."""

@@ -1,7 +1,6 @@
 """Which connection reads which partition: that of its leader, in the leader's epoch (kafka 9.3, 13.3)."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Protocol
 
 from fastwire.errors import FastwireError
@@ -18,6 +17,7 @@ from ...logs import get_logger
 from ..tasks import Tasks
 from .beginning import Beginnings
 from .partition import Partition
+from .topics import Topics
 
 __all__ = ["Leaders"]
 
@@ -43,9 +43,7 @@ class Leaders:
     loop's clock.
     """
 
-    def __init__(
-        self, reader: _Reader, cluster: Cluster, topics: Sequence[str], beginnings: Beginnings, tasks: Tasks
-    ) -> None:
+    def __init__(self, reader: _Reader, cluster: Cluster, topics: Topics, beginnings: Beginnings, tasks: Tasks) -> None:
         self.old = False
         self.asked_at = 0.0
         self._reader = reader
@@ -60,7 +58,7 @@ class Leaders:
     async def refresh(self) -> None:
         """Ask for the metadata, if they are old."""
         if self.old:
-            await self._cluster.refresh(self._topics)
+            await self._topics.ask()
             self.old = False
             self.asked_at = self._loop.time()
 

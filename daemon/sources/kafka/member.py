@@ -22,7 +22,7 @@ from fastwire.position import Coverage
 from ...backoff import Backoff
 from ...kafka.cluster import Cluster
 from ...kafka.link import Link
-from ...kafka.refusal import is_for_good
+from ...kafka.refusal import is_for_good, may_be_taken_back
 from ...logs import get_logger
 from .group import COMMIT_S, Group, Reader
 from .partition import Partition
@@ -60,6 +60,7 @@ class GroupMember(Group):
         self._release_by = 0.0
         self._commit_at = 0.0
         self._changed = False  # topics
+        self._was_in = False
 
     async def run(self) -> None:
         """Take part in the group, for ever."""
@@ -70,9 +71,9 @@ class GroupMember(Group):
             except FastwireError as exc:
                 if self._falls_back(exc):
                     log.info("the group does not speak the consumer protocol: classic", reason=str(exc))
-                    self._member = Classic(self._settings.membership)
+                    self._member, self._changed = Classic(self._settings.membership), True
                     continue
-                if is_for_good(exc):
+                if is_for_good(exc) and not (self._was_in and may_be_taken_back(exc)):
                     self._reader.refuse(exc)
                     return
                 self._error = str(exc)
@@ -88,15 +89,21 @@ class GroupMember(Group):
     async def _turn(self) -> None:
         """Do what is due; wait if nothing is."""
         self._wake.clear()
+        if self._member is None and not self._reader.topic_names:
+            self._reader.assign(())  # a group is no place for somebody who wants nothing
+            await self._wake.wait()
+            return
         if self._link is None or not self._link.ready:
             self._link = await self._coordinator()
         member = self._member
         if member is None:
             member = self._member = self._choose(self._link)
+            self._changed = True
         await self._release(member)
         if self._changed:
             self._changed = False
-            await self._obey(member, member.topics_changed())
+            # Who has lost the last topic stays with its name: not every broker takes a member without any.
+            await self._obey(member, member.topics_changed(self._reader.topic_names or member.topics))
         now = self._loop.time()
         step = member.next(now)
         if isinstance(step, Ask):
@@ -148,6 +155,7 @@ class GroupMember(Group):
         for event in events:
             match event:
                 case Assign(places):
+                    self._was_in = True
                     log.info("partitions assigned", partitions=len(places), generation=member.generation)
                     self._reader.assign(self._known(member, places))
                 case Revoke(places):
@@ -164,14 +172,14 @@ class GroupMember(Group):
 
     async def _lead(self, member: Membership[Any], topics: Collection[str]) -> None:
         assert isinstance(member, Classic)
-        await self._cluster.refresh({*topics, *self._settings.topics})
+        await self._reader.ask_topics(topics)
         known = self._cluster.metadata.topics
         member.lead({name: len(known[name].leaders) for name in topics if name in known and not known[name].error})
 
     async def _look_for_topics(self) -> None:
         """The group knows of partitions that we do not."""
         try:
-            await self._cluster.refresh(self._settings.topics)
+            await self._reader.ask_topics()
         except FastwireError as exc:
             log.debug("cannot ask for the topics", error=str(exc))
         else:
@@ -247,12 +255,19 @@ class GroupMember(Group):
         return self._member is not None and self._place(self._member, partition) in self._member.owned
 
     def topics_changed(self, added: Sequence[Partition]) -> None:
-        """There are new partitions: the group decides who reads them."""
+        """There are new partitions, or other topics than before: the group decides who reads them."""
         self._changed = True
         self._wake.set()
         ours = [partition for partition in added if self.owns(partition)]
         if ours:
             self._reader.assign(ours)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """These were deleted with their topics: nothing waits for them."""
+        super().gone(partitions)
+        for partition in partitions:
+            self._releasing.pop(partition, None)
+        self._wake.set()
 
     def landed(self, coverage: Coverage) -> None:
         """All of this is durable."""

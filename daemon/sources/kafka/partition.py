@@ -27,6 +27,7 @@ class Stage(Enum):
     READING = "reading"
     STOPPED = "stopped"
     REPLACED = "replaced"  # by another log of the same place
+    GONE = "gone"  # the topic was deleted; should it come again with its id, so does the partition
 
 
 @dataclass(slots=True, eq=False)
@@ -55,8 +56,8 @@ class Partition:
 
     @property
     def over(self) -> bool:
-        """Whether it will never be read again."""
-        return self.stage in (Stage.STOPPED, Stage.REPLACED)
+        """Whether it is not to be read any more."""
+        return self.stage in (Stage.STOPPED, Stage.REPLACED, Stage.GONE)
 
     @property
     def head(self) -> Position | None:

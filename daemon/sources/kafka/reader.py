@@ -76,7 +76,7 @@ class Reader:
         """Whether everything came, and was handed on."""
         for index, head in heads.items():
             at = self._source.position(index)
-            if at is None or at.a < head.a:
+            if not self._source.partitions[index].over and (at is None or at.a < head.a):
                 return False
         for link in tuple(self._source.cluster.links.values()):
             link.hand_on()
@@ -114,8 +114,9 @@ class Reader:
         task.add_done_callback(self._granting.discard)
 
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
-        """They come back, from where they begin: looking is not worth more care."""
-        self._fail(FastwireError(reason))
+        """They come back, from where they begin: looking is not worth more care. What was deleted does not."""
+        if not all(self._source.partitions[index].over for index in indexes):
+            self._fail(FastwireError(reason))
 
     def on_diverged(self, index: int, reason: str) -> None:
         """What was shown is not there any more: say so, and end."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.membership import GroupSettings, Protocol
+from fastwire.kafka.names import TopicPattern
 
 from ...config import SourceConfig, Start
 from ...kafka.settings import ClientSettings, client_fields
@@ -17,7 +18,8 @@ __all__ = ["KafkaSettings", "settings_from"]
 class KafkaSettings(ClientSettings):
     """Everything about one Kafka source."""
 
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    pattern: TopicPattern | None = None  # instead of ``topics``
     group: str
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
@@ -27,8 +29,8 @@ class KafkaSettings(ClientSettings):
     instance: str | None = None
     assignor: Protocol = "cooperative-sticky"
     session_timeout_s: float = 45.0
-    metadata_age_s: float = 60.0
-    """How often topics are asked about without a reason: new partitions are found by it."""
+    metadata_max_age_s: float = 60.0
+    """How often topics are asked about without a reason: new ones and new partitions are found by it."""
     lag_poll_s: float = 15.0
 
     @property
@@ -48,14 +50,17 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
 
     ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
     """
+    pattern = source.topics_pattern
     return KafkaSettings(
         **client_fields(source),
         topics=source.topics,
+        pattern=pattern if isinstance(pattern, TopicPattern) else None,
         group=source.subscription,
         protocol=source.group_protocol,
         instance=source.group_instance_id,
         assignor=source.assignor,
         session_timeout_s=source.session_timeout,
+        metadata_max_age_s=source.metadata_max_age,
         start=source.start,
         cluster=cluster or source.cluster_name,
         on_truncation=source.on_truncation,

@@ -1,6 +1,7 @@
 """Reads Kafka topics for one pipeline: partitions, leaders, offsets, and memory."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,11 +32,11 @@ from .member import group_of
 from .partition import LogBroken, Partition, Stage
 from .settings import KafkaSettings
 from .stats import Stats
-from .topics import Topics
+from .topics import MISSING_S, Changes, Topics
 
 __all__ = ["KafkaSource"]
 
-MISSING_S = 5.0  # a topic that was just created is not known everywhere at once
+DOUBT_S = 1.0  # between two looks while a topic may be gone
 
 log = get_logger("source")
 
@@ -67,7 +68,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         self._topics = Topics(settings, self.cluster, self.slots, self.logs, self.partitions)
         self._coverage = Coverage()  # as we know it
         self._beginnings = Beginnings(settings, self.cluster)
-        self._leaders = Leaders(self, self.cluster, settings.topics, self._beginnings, self._tasks)
+        self._leaders = Leaders(self, self.cluster, self._topics, self._beginnings, self._tasks)
         self._group = group_of(self, settings, self.cluster) if grouped else Alone(self)
         self._stats = Stats(self, metrics, settings.lag_poll_s)
         self._heads: dict[int, Position] = {}
@@ -79,15 +80,17 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     async def start(self, coverage: Coverage) -> None:
         """See ``Source.start``."""
         self._coverage = coverage
+        self._topics.learn(coverage)
         self._tick()
         backoff = Backoff()
         began = self._loop.time()
         while True:
             try:
-                await self.cluster.refresh(self.settings.topics)
-                self._topics.check(patient=self._loop.time() - began < MISSING_S)
-                self._topics.add(coverage, late=False)
-                await self._ask_offsets(self.partitions)
+                await self._topics.ask()
+                now = self._loop.time()
+                self._topics.check(patient=now - began < MISSING_S)
+                self._let_go(self._topics.compare(coverage, now, first=True))
+                await self._ask_offsets([one for one in self.partitions if not one.over])
                 break
             except SourceFailed:
                 raise
@@ -100,10 +103,13 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
                 log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
         self._leaders.asked_at = self._loop.time()
-        self._heads.update({one.index: one.head for one in self.partitions if one.head is not None})
+        heads = ((one.index, one.head) for one in self.partitions if not one.over)
+        self._heads.update({index: head for index, head in heads if head is not None})
         self._found_heads.set()
-        for topic in self.settings.topics:
-            log.info("topic found", topic=topic, partitions=len(self.cluster.metadata.topics[topic].leaders))
+        for topic, partitions in self._topics.described():
+            log.info("topic found", topic=topic, partitions=partitions)
+        if not self.partitions:
+            log.info("no topic matches yet", pattern=str(self.settings.pattern))
         self._tasks.run(self._group.run(), f"group {self.settings.group}")
 
     def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
@@ -170,6 +176,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         return {
             "url": str(self.settings.url),
             "group": self.settings.group,
+            "topics": len(self._topics.names),
             "membership": self._group.status(),
             **super().status(),
         }
@@ -310,25 +317,46 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def describe(self) -> list[tuple[str, int]]:
         """Ask for each topic with the number of its partitions; reads nothing."""
-        await self.cluster.refresh(self.settings.topics)
+        await self._topics.ask()
         self._topics.check(patient=False)
-        return [(name, len(self.cluster.metadata.topics[name].leaders)) for name in self.settings.topics]
+        return self._topics.described()
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        """The topics that are meant, as far as they are there."""
+        return self._topics.names
+
+    async def ask_topics(self, also: Collection[str] = ()) -> None:
+        """Bring what is known of our topics up to date, and of those that others read."""
+        await self._topics.ask(also)
 
     def follow_topics(self) -> None:
-        """Metadata are new: there may be more partitions, or a topic may have been made again."""
-        try:
-            self._topics.check(patient=True)
-        except FastwireError as exc:
-            log.debug("topics are not whole at the moment", error=str(exc))
-            return
-        added, replaced = self._topics.add(self._coverage, late=True)
-        for partition in replaced:
+        """Metadata are new: topics and partitions may have come or gone, or a topic may have been made again."""
+        names = self._topics.names
+        changes = self._topics.compare(self._coverage, self._loop.time())
+        self._let_go(changes)
+        new = {partition.place for partition in changes.added}
+        for topic, count in Counter(topic for topic, _ in new).items():
+            log.info("topic found" if (topic, 0) in new else "topic has new partitions", topic=topic, partitions=count)
+        if changes.added or names != self._topics.names:
+            self._group.topics_changed(changes.added)
+
+    def _let_go(self, changes: Changes) -> None:
+        """Leave what is not there any more: a named topic with a word, those of a pattern may come and go."""
+        for partition in changes.replaced:
             log.warning("topic was deleted and made again", topic=str(partition.log))
-            self._stop(partition, "the topic was deleted and made again; its new incarnation is read as a new log")
+            if self.settings.pattern is None:
+                self._stop(partition, "the topic was deleted and made again; its new incarnation is read as a new log")
+            else:
+                self.give_up([partition], "the topic was deleted and made again")
             partition.stage = Stage.REPLACED
-        if added:
-            log.info("new partitions", partitions=len(added), first=str(added[0].log))
-            self._group.topics_changed(added)
+        self.give_up(changes.gone, "the topic was deleted")
+        for partition in changes.gone:
+            partition.stage = Stage.GONE
+            partition.error = ""
+        for topic, count in Counter(partition.place[0] for partition in changes.gone).items():
+            log.info("topic is gone", topic=topic, partitions=count)
+        self._group.gone([*changes.replaced, *changes.gone])
 
     def _replace(self, old: Partition, new: Partition) -> None:
         """``new`` goes on for ``old`` behind a break: same place, same owner, another log."""
@@ -353,8 +381,8 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     async def _offer(self, partitions: Sequence[Partition]) -> None:
         """Find out where these logs stand, and offer them."""
         backoff = Backoff()
-        wanted = [one for one in partitions if not one.over]
-        while wanted and not self._closing:
+        wanted = list(partitions)
+        while (wanted := [one for one in wanted if not one.over]) and not self._closing:
             try:
                 await self._leaders.refresh()
                 await self._ask_offsets(wanted)
@@ -366,7 +394,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
                 log.warning("cannot ask for offsets, trying again", error=str(exc), retry_s=round(delay, 3))
             await asyncio.sleep(delay)
         for partition in wanted:
-            if self._group.owns(partition) and not partition.granted:
+            if self._group.owns(partition) and not partition.granted and not partition.over:
                 at = committed.get(partition.place)
                 partition.committed = None if at is None else Position(*at)
                 self._offers.add(partition.offer())
@@ -423,13 +451,14 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     def _look(self, now: float) -> None:
         self._offers.tell()
         self._stats.look(now)
-        if now - self._leaders.asked_at >= self.settings.metadata_age_s and self._found_heads.is_set():
+        age = DOUBT_S if self._topics.in_doubt else self.settings.metadata_max_age_s
+        if now - self._leaders.asked_at >= age and self._found_heads.is_set():
             self._leaders.asked_at = now
             self._tasks.run(self._refresh(), "metadata")
 
     async def _refresh(self) -> None:
         try:
-            await self.cluster.refresh(self.settings.topics)
+            await self._topics.ask()
         except FastwireError as exc:
             log.debug("cannot ask for the topics", error=str(exc))
         else:

@@ -9,7 +9,7 @@ from fastwire.pulsar.namespace import TopicPattern
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ...config import SourceConfig, Start
-from ...pulsar.settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields
+from ...pulsar.settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, pattern_of
 
 __all__ = ["PulsarSettings", "settings_from"]
 
@@ -54,7 +54,7 @@ def settings_from(
     return PulsarSettings(
         **client_fields(source),
         topics=tuple(parse_topic(str(topic)) for topic in source.topics),
-        pattern=source.topics_pattern,
+        pattern=pattern_of(source),
         subscription=source.subscription,
         subscription_type=source.subscription_type,
         start=source.start,

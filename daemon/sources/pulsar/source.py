@@ -401,11 +401,12 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             what = "topic has new partitions" if found.first else "topic found"
             log.info(what, topic=str(found.topic), partitions=found.partitions, first=found.first)
             for index in found.indexes:
-                known = self._by_log.get(self._log(found.topic, index))
+                log_ = self._log(found.topic, index)
+                known = self._by_log.get(log_)
                 if known is not None:
                     known.revive()
                     continue
-                late = not first or self._beginnings.is_late(found.topic, index)
+                late = not first or self._beginnings.is_late(log_)
                 added.append(self._add(found.topic, index, first=first, late=late))
         return added
 

@@ -74,7 +74,6 @@ class Client:
         self._links: dict[tuple[str, int], Link] = {}
         self._turn = 0
         self._logs: dict[tuple[Partition, str], int] = {}
-        self._missing_since: dict[str, float] = {}
 
     def log_index(self, partition: Partition, incarnation: str) -> int:
         """The index of ``partition`` in the slot table, entered there if it is new."""
@@ -92,26 +91,18 @@ class Client:
         """Ask for what is known of these topics, None: of all."""
         asked = None if topics is None else sorted(topics)
         answer = self._any().ask(_request(Key.METADATA, Metadata.request(asked)))
-        self.metadata.update(answer)
-        now = time.monotonic()
-        there = {one["name"] for one in answer["topics"] if one["error_code"] != Code.UNKNOWN_TOPIC_OR_PARTITION}
-        for name in self.metadata.topics if asked is None else asked:
-            if name in there:
-                self._missing_since.pop(name, None)
-            else:
-                self._missing_since.setdefault(name, now)
+        self.metadata.update(answer, time.monotonic(), everything=asked is None)
 
     def topic(self, name: str) -> Topic | None:
         """What ``refresh`` has found, None if there is no such topic.
 
         Raises BrokerError for a topic that has an error, and for a missing one until that is certain.
         """
-        since = self._missing_since.get(name)
-        if since is not None:
-            if time.monotonic() - since < MISSING_S:
+        known = self.metadata.topics.get(name)
+        if known is None or known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            if self.metadata.missing_s(name, time.monotonic()) < MISSING_S:
                 raise BrokerError(Code.LEADER_NOT_AVAILABLE, name)
             return None
-        known = self.metadata.topics[name]
         if known.error:
             raise BrokerError(known.error, name)
         return known
