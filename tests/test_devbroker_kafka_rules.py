@@ -16,6 +16,7 @@ from fastwire_daemon.devbroker.kafka.group import assigned_partitions
 from fastwire_daemon.devbroker.kafka.versions import RELEASES, versions_of
 from tests.kafka_peer import Peer
 from tests.kafka_pipe import batches
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -204,6 +205,19 @@ def test_a_fetch_waits_for_records_and_holds_up_what_is_behind_it(broker: KafkaD
     assert int.from_bytes(frame[:4]) == first
     assert b"0:9" in frame
     assert int.from_bytes(peer.answer()[:4]) == second
+
+
+def test_two_batches_at_once_are_one_answer(broker: KafkaDevBroker, peer: Peer) -> None:
+    number = peer.send(Key.FETCH, 4, fetch_body(0, wait_ms=20_000))
+
+    def twice() -> None:
+        for one in (1, 2):
+            broker.append("t", [encode_batch([Record(value=b"%d" % one)])])
+
+    eventually(lambda: bool(broker.waiting))
+    broker.call(twice)
+    assert int.from_bytes(peer.answer()[:4]) == number
+    assert len(peer.ask(Key.METADATA, 4, {"topics": None})["topics"]) == 1
 
 
 def test_an_empty_answer_when_the_time_is_over(peer: Peer) -> None:

@@ -120,6 +120,7 @@ def test_logins_are_repeated_on_the_same_connections(mechanism: str) -> None:
                     await pipe.got(rows)
                 assert_once(pipe, rows)
                 assert broker.accepted == 3
+                assert broker.accepted == 3
                 assert pipe.source.status()["reconnects"] == {}
 
     run(main)

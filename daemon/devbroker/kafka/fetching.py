@@ -52,6 +52,8 @@ class Waiting:
 
     def look(self, *, last: bool = False) -> None:
         """Answer if there is enough, or if this is the ``last`` look."""
+        if self not in self.connection.broker.waiting:
+            return  # two had called for a look, and one was enough
         body = _collect(self, enough=0 if last else self.request.body["min_bytes"])
         if body is None or self.connection.closing:
             return
