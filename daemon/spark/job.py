@@ -87,6 +87,7 @@ def _new_session(settings: Mapping[str, str], master: str | None) -> Any:
         # What spark-submit was told is known to its Java: only a process that talks to it already finds it below.
         SparkContext.getSystemProperty("spark.master")
     given = SparkConf()
+    _refuse_connect(dict(given.getAll()), None)
     builder = SparkSession.builder.appName(given.get("spark.app.name") or "fastwire")
     if master or not given.contains("spark.master"):
         builder = builder.master(master or "local[*]")
