@@ -328,14 +328,13 @@ class Pipeline:
         return bool(self._chunks or asked or self._failure)
 
     async def _sleep(self, timeout: float | None) -> None:
-        if timeout is None:
-            await self._wake.wait()
-            return
+        # asyncio.timeout around the wait takes half as long again, and there is a wait behind nearly every chunk.
+        timer = None if timeout is None else asyncio.get_running_loop().call_later(timeout, self._wake.set)
         try:
-            async with asyncio.timeout(timeout):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def _step(self) -> None:
         if self._diverged:

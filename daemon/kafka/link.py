@@ -115,7 +115,7 @@ class Link(BrokerLink[Connection, Event, Body]):
 
     def pump(self) -> None:
         """Ask for records, as far as there is anything to ask for."""
-        if self.ready and self.fetcher.pump(self.connection, self._loop.time()):
+        if self.fetcher.may_ask and self.ready and self.fetcher.pump(self.connection, self._loop.time()):
             self.transport.flush()
 
     # --- what the transport calls

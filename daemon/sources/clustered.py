@@ -27,6 +27,10 @@ TICK_S = 0.05
 CHUNK_AGE_S = 0.1
 SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 
+# Plain numbers: room comes and goes with nearly every chunk, and an operation on a flag costs a microsecond.
+_QUEUE = int(Pause.QUEUE)
+_MEMORY = int(Pause.MEMORY)
+
 log = get_logger("source")
 
 
@@ -238,16 +242,18 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     def _steer(self) -> None:
         """Read and ask for as much as the pipeline and the memory have room for."""
-        may = not self._listening
-        reasons = ((Pause.QUEUE, may and self._full), (Pause.MEMORY, may and self.level is Level.STOP))
+        wanted = 0
+        if not self._listening:
+            wanted = (_QUEUE if self._full else 0) | (_MEMORY if self.level is Level.STOP else 0)
         for link in tuple(self.cluster.links.values()):
-            if not link.ready or not self._carries_records(link):
+            transport = link.transport
+            held = transport.paused & (_QUEUE | _MEMORY)
+            if held == wanted or not link.ready or not self._carries_records(link):
                 continue
-            for why, wanted in reasons:
-                if wanted:
-                    link.transport.pause(why)
-                elif link.transport.paused & why:
-                    link.transport.go_on(why)
+            if wanted & ~held:
+                transport.pause(wanted & ~held)
+            if held & ~wanted:
+                transport.go_on(held & ~wanted)
         self._ask_on()
 
     # --- the clock

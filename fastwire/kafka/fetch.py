@@ -73,9 +73,14 @@ class Fetcher:
         self._behind.discard(index)
         self._moved.add(index)
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether there is anything to read and not too much in flight: where not, ``pump`` does nothing."""
+        return bool(self._targets) and self._asking is None and len(self._flights) < MOST_FLIGHTS
+
     def pump(self, connection: Connection, now: float) -> bool:
         """Ask for what may be asked for now; false if nothing was."""
-        if not self._targets or self._asking is not None or len(self._flights) == MOST_FLIGHTS:
+        if not self.may_ask:
             return False
         if self._wants_session(connection):
             if self._flights:
