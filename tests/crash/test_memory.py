@@ -63,8 +63,13 @@ def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> S
 
 
 SMALL = Load(records=600_000, partitions=4, compression=Compression.LZ4)
-# As large as a broker lets through, compressed and not.
-LARGE = [((b"%08d" % number) * (600 << 10), bool(number % 2)) for number in range(40)]
+LARGE = 40
+
+
+def large_values() -> Iterator[tuple[bytes, bool]]:
+    """As large as a broker lets through, and whether it is compressed."""
+    for number in range(LARGE):
+        yield (b"%08d" % number) * (600 << 10), bool(number % 2)
 
 
 @contextmanager
@@ -73,7 +78,7 @@ def pulsar(path: Path, *, large: bool) -> Iterator[Job]:
     with running(PulsarDevBroker(PulsarOptions(read_ahead=100, max_message_size=5 << 20))) as broker:
         broker.create_topic(TOPIC, 0 if large else 4)
         if large:
-            for number, (value, compressed) in enumerate(LARGE):
+            for number, (value, compressed) in enumerate(large_values()):
                 codec = Compression.LZ4 if compressed else Compression.NONE
                 entry = encode_batch_entry(
                     [Record(value=value)], producer_name="p", sequence_id=number, publish_time=1, compression=codec
@@ -90,7 +95,7 @@ def kafka(path: Path, *, large: bool) -> Iterator[Job]:
     with running(KafkaDevBroker(KafkaOptions(max_message_bytes=5 << 20))) as broker:
         broker.create_topic("memory", 1 if large else 4)
         if large:
-            for value, compressed in LARGE:
+            for value, compressed in large_values():
                 codec = kafka_payload.Compression.LZ4 if compressed else kafka_payload.Compression.NONE
                 broker.append("memory", [encode_batch([kafka_payload.Record(value=value)], compression=codec)])
         else:
@@ -112,7 +117,7 @@ def kafka(path: Path, *, large: bool) -> Iterator[Job]:
 def test_memory_stays_within_the_budget(
     serve: Callable[..., AbstractContextManager[Job]], budget_mib: int, large: bool, slow: bool, tmp_path: Path
 ) -> None:
-    rows = len(LARGE) if large else SMALL.records
+    rows = LARGE if large else SMALL.records
     with serve(tmp_path / "data", large=large) as task:
         job = replace(task, daemon={"memory": f"{budget_mib}MiB"}, roll={"rows": max(2, rows // 4), "idle": "1s"})
         # The second commit stands still while the broker has more to give.
