@@ -444,7 +444,7 @@ ROWS = [
         {
             "D": "test_producing::test_whatever_is_lost_everything_is_stored_once_and_in_order"
             " test_producing::test_numbers_go_on_and_what_is_stored_is_not_stored_again",
-            "G": "test_pulsar_producer::test_everything_without_a_receipt_is_sent_again_in_order",
+            "G": "test_pulsar_producer_faults::test_everything_without_a_receipt_is_sent_again_in_order",
             "R": "real/test_producing::test_lost_connections_and_an_unload_lose_and_double_nothing",
             "C": "real/test_producing::test_lost_connections_and_an_unload_lose_and_double_nothing",
         },

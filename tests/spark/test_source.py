@@ -137,7 +137,7 @@ def test_a_batch_of_kafka(session: Any) -> None:
         assert (row.key, row.headers) == (None, None)
 
 
-@pytest.mark.soak  # tests/test_spark_source.py has it without Spark
+@pytest.mark.soak  # tests/datasource has it without Spark
 def test_filters_narrow_what_is_read(session: Any) -> None:
     with serving() as broker:
         broker.create_topic("many", 3)
@@ -203,7 +203,7 @@ def test_a_stream_follows_what_comes_and_goes(stream: Stream) -> None:
             strict.awaitTermination(60)
 
 
-@pytest.mark.soak  # tests/test_spark_source.py has it without Spark
+@pytest.mark.soak  # tests/datasource has it without Spark
 def test_what_retention_took_ends_the_query_unless_that_is_allowed(stream: Stream) -> None:
     with serving(20) as broker:
         given = options(broker, startingOffsets="earliest")

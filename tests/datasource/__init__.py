@@ -1,0 +1,1 @@
+"""The source as Spark calls it, called without Spark."""
