@@ -13,8 +13,9 @@ import json
 import uvloop
 
 from fastwire.kafka.connection import Key
-from fastwire.kafka.message import Body, encode_response, encode_uvarint
+from fastwire.kafka.message import Body, encode_response
 from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
+from fastwire.wire.writer import encode_varint
 from fastwire_daemon.devbroker.kafka.broker import HANDLERS, KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.kafka.connection import KafkaConnection, Request
 
@@ -102,7 +103,7 @@ def pieces(request: Request, body: Body, records: list[list[bytes]]) -> list[byt
     flexible = request.version >= request.api.flexible
 
     def sized(size: int) -> bytes:
-        return encode_uvarint(size + 1) if flexible else size.to_bytes(4)
+        return encode_varint(size + 1) if flexible else size.to_bytes(4)
 
     frame = encode_response(request.api.key, request.version, request.correlation_id, body)[4:]
     head, *tails = frame.split(sized(len(MARK)) + MARK)

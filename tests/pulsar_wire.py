@@ -17,10 +17,11 @@ from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.position import Log, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.payload import encode_payload, encode_varint, split_payload
+from fastwire.pulsar.payload import encode_payload, split_payload
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
+from fastwire.wire.writer import encode_varint
 
 __all__ = [
     "CONSUMER",

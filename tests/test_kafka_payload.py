@@ -18,7 +18,6 @@ from fastwire.kafka.payload import (
     encode_marker,
     encode_records,
     encode_values,
-    encode_varint,
     place_batch,
     split_batches,
 )
@@ -49,24 +48,6 @@ def test_the_golden_marker() -> None:
         commit=False, producer_id=4242, producer_epoch=3, timestamp=TIME + 10, base_offset=2, leader_epoch=0
     )
     assert made == ABORT
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        (0, "00"),
-        (-1, "01"),
-        (63, "7e"),
-        (-64, "7f"),
-        (64, "8001"),
-        (300, "d804"),
-        (-300, "d704"),
-        (2147483647, "feffffff0f"),
-        (-2147483648, "ffffffff0f"),
-    ],
-)
-def test_numbers(value: int, wanted: str) -> None:
-    assert encode_varint(value).hex() == wanted
 
 
 def rows(batch: bytes, **partition: Any) -> list[dict[str, Any]]:

@@ -21,10 +21,10 @@ from fastwire.pulsar.payload import (
     encode_batch_entry,
     encode_payload,
     encode_single_entry,
-    encode_varint,
 )
 from fastwire.wire.frame import Frame
 from fastwire.wire.pool import Pool
+from fastwire.wire.writer import encode_varint
 from tests.pulsar_wire import CONSUMER, LAST_MILLI, feed, message_frame, oracle, scanner, words
 
 TIME = 1_700_000_000_000

@@ -23,7 +23,6 @@ from fastwire.pulsar.payload import (
     encode_send,
     encode_single_entry,
     encode_values,
-    encode_varint,
     split_payload,
 )
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader, ack_bits, ack_words
@@ -166,13 +165,6 @@ def test_the_fast_way_is_the_same_as_the_plain_one(values: list[bytes], first: i
 def test_keys_must_be_as_many_as_values() -> None:
     with pytest.raises(ValueError, match="1 keys for 2 values"):
         encode_values([b"a", b"b"], 0, [b"k"])
-
-
-@given(st.integers(-(2**63), 2**64 - 1))
-def test_varints_are_those_of_protobuf(value: int) -> None:
-    assert b"\x08" + encode_varint(value) == pb.MessageIdData(
-        ledgerId=value % 2**64, entryId=0
-    ).SerializeToString().removesuffix(b"\x10\x00")
 
 
 @given(st.integers(0, 2**200))

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any
 
 from fastwire.errors import ProtocolError
+from fastwire.wire.writer import encode_varint
 
 from .layouts import LAYOUTS
 
@@ -23,7 +24,6 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
-    "encode_uvarint",
     "read_api_versions_error",
 ]
 
@@ -159,20 +159,6 @@ APIS: dict[int, Api] = {api.key: api for api in map(_parse_api, LAYOUTS.strip().
 # --- writing
 
 
-_SMALL = [bytes((value,)) for value in range(0x80)]
-
-
-def encode_uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return _SMALL[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 @dataclass(slots=True)
 class _Plan:
     """The fields of a struct in one version, with what stands for those that are left out."""
@@ -222,17 +208,17 @@ class _Writer:
 
     def tags(self, plan: _Plan, body: Body) -> None:
         said = [(one, body[name]) for one, name, absent in plan.tagged if body.get(name, absent) != absent]
-        self.out.append(encode_uvarint(len(said)))
+        self.out.append(encode_varint(len(said)))
         for one, value in said:
             inner = _Writer(self._version, self._flexible)
             inner.value(one, value)
             content = b"".join(inner.out)
-            self.out += (encode_uvarint(one.tag), encode_uvarint(len(content)), content)
+            self.out += (encode_varint(one.tag), encode_varint(len(content)), content)
 
     def length(self, size: int, wide: bool) -> None:
         """Of a string (wide is false), bytes or an array; -1 is null."""
         if self._flexible:
-            self.out.append(encode_uvarint(size + 1))
+            self.out.append(encode_varint(size + 1))
         else:
             self.out.append(_NUMBERS["i32" if wide else "i16"].pack(size))
 

@@ -16,6 +16,7 @@ import zstandard
 from crc32c import crc32c
 
 from fastwire.errors import CorruptEntryError
+from fastwire.wire.writer import encode_zigzag
 
 __all__ = [
     "BATCH_HEADER",
@@ -29,7 +30,6 @@ __all__ = [
     "encode_marker",
     "encode_records",
     "encode_values",
-    "encode_varint",
     "place_batch",
     "split_batches",
 ]
@@ -106,22 +106,6 @@ class BatchHead:
         return bool(self.attributes & _CONTROL)
 
 
-def encode_varint(value: int) -> bytes:
-    """Return a signed number of at most 64 bits in zigzag form."""
-    rest = (value << 1) ^ (value >> 63)
-    if rest < 0x80:
-        return _SMALL[rest]
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-_SMALL = [bytes((value,)) for value in range(0x80)]
-
-
 def _gzip(data: bytes) -> bytes:
     stream = zlib.compressobj(wbits=31)
     return stream.compress(data) + stream.flush()
@@ -159,7 +143,7 @@ def compress(codec: Compression, data: bytes) -> bytes:
 
 
 def _blob(value: bytes | None) -> bytes:
-    return b"\x01" if value is None else encode_varint(len(value)) + value
+    return b"\x01" if value is None else encode_zigzag(len(value)) + value
 
 
 def encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
@@ -170,15 +154,15 @@ def encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
         body = b"".join(
             (
                 b"\0",
-                encode_varint(record.timestamp - base_timestamp),
-                encode_varint(delta),
+                encode_zigzag(record.timestamp - base_timestamp),
+                encode_zigzag(delta),
                 _blob(record.key),
                 _blob(record.value),
-                encode_varint(len(record.headers)),
+                encode_zigzag(len(record.headers)),
                 *(_blob(name.encode()) + _blob(value) for name, value in record.headers),
             )
         )
-        parts += (encode_varint(len(body)), body)
+        parts += (encode_zigzag(len(body)), body)
     return b"".join(parts)
 
 
@@ -193,14 +177,14 @@ def encode_values(values: Sequence[bytes], keys: Sequence[bytes] | None = None) 
     # All but the place and the value is the same wherever key, value's length and length of the place are.
     shapes: dict[tuple[bytes | None, int, int], tuple[bytes, bytes]] = {}
     for place, value in enumerate(values):
-        delta = encode_varint(place)
+        delta = encode_zigzag(place)
         key = None if keys is None else keys[place]
         shape = (key, len(value), len(delta))
         found = shapes.get(shape)
         if found is None:
-            behind = _blob(key) + encode_varint(len(value))
+            behind = _blob(key) + encode_zigzag(len(value))
             size = 2 + len(delta) + len(behind) + len(value) + 1
-            found = shapes[shape] = (encode_varint(size) + b"\0\0", behind)
+            found = shapes[shape] = (encode_zigzag(size) + b"\0\0", behind)
         parts += (found[0], delta, found[1], value, b"\0")
     return b"".join(parts)
 

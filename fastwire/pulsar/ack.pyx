@@ -5,35 +5,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from fastwire.wire.writer cimport MOST_BYTES_A_VARINT, put_u32be, put_varint, varint_bytes, varint_size
+
 __all__ = ["encode_ack_cumulative", "encode_ack_elements", "encode_ack_runs", "encode_flow"]
 
 cdef enum:
-    MOST_BYTES_AN_ID = 2 + 1 + 10 + 1 + 10       # tag, size, ledger, entry
+    MOST_BYTES_AN_ID = 2 + 2 * (1 + MOST_BYTES_A_VARINT)       # tag and size; ledger, entry
     HEAD_BYTES = 64
-
-
-cdef inline uint8_t* put_varint(uint8_t* p, uint64_t value) noexcept nogil:
-    while value >= 0x80:
-        p[0] = <uint8_t>(value & 0x7F | 0x80)
-        value >>= 7
-        p += 1
-    p[0] = <uint8_t>value
-    return p + 1
-
-
-cdef inline int varint_size(uint64_t value) noexcept nogil:
-    cdef int n = 1
-    while value >= 0x80:
-        value >>= 7
-        n += 1
-    return n
-
-
-cdef inline void put_u32be(uint8_t* p, uint32_t value) noexcept nogil:
-    p[0] = <uint8_t>(value >> 24)
-    p[1] = <uint8_t>(value >> 16)
-    p[2] = <uint8_t>(value >> 8)
-    p[3] = <uint8_t>value
 
 
 cdef inline uint8_t* put_id(uint8_t* p, int64_t ledger, int64_t entry) noexcept nogil:
@@ -107,12 +85,6 @@ def encode_ack_elements(uint64_t consumer_id, elements, int max_ids=1000, reques
             body += b"\x40" + varint_bytes(<uint64_t>next(request_ids))
         frames.append(frame(10, body, len(body)))
     return frames
-
-
-cdef bytes varint_bytes(uint64_t value):
-    cdef uint8_t text[10]
-    cdef uint8_t* end = put_varint(text, value)
-    return PyBytes_FromStringAndSize(<char*>text, end - text)
 
 
 cdef bytes id_bytes(int64_t ledger, int64_t entry, bytes words):

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.wire.writer import encode_varint
 
 __all__ = [
     "MAGIC_BROKER_ENTRY_METADATA",
@@ -38,7 +39,6 @@ __all__ = [
     "encode_send",
     "encode_single_entry",
     "encode_values",
-    "encode_varint",
     "split_payload",
     "text_of",
 ]
@@ -100,23 +100,6 @@ class Entry:
     publish_time: int
     batched: bool
     chunk: bool = False
-
-
-def encode_varint(value: int) -> bytes:
-    """Return an unsigned number of at most 64 bits as a protobuf varint; negative ones count as two's complement."""
-    if 0 <= value < 0x200000:  # entry ids and sizes: nearly every call
-        if value < 0x80:
-            return _SMALL[value]
-        if value < 0x4000:
-            return bytes((value & 0x7F | 0x80, value >> 7))
-        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
-    value &= 0xFFFFFFFFFFFFFFFF
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 _SMALL = [bytes((value,)) for value in range(0x80)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from struct import Struct
 
-from fastwire.pulsar.payload import encode_varint
+from fastwire.wire.writer import encode_varint
 
 __all__ = ["MessageHeader", "ack_bits", "ack_words"]
 
