@@ -10,7 +10,6 @@ cdef class LogTable:
         self.logs = list(logs)
         self.topics = []
         self.topic_index = {}
-        self.dirty = []
         self.room = -1
 
     def limit_rows(self, int64_t rows):

@@ -67,6 +67,7 @@ cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint lan
 cdef class SlotTable(LogTable):
     cdef Slot* slots
     cdef list due                # consumers whose ``due_at`` was reached
+    cdef list dirty              # those that have got something since they were asked for
     cdef int64_t capacity
     cdef dict wanted             # (consumer id, ledger, entry) -> bytes of words, as in an ack_set
     cdef Slot* get(self, int64_t consumer_id) except NULL

@@ -190,6 +190,7 @@ cdef class SlotTable(LogTable):
     def __cinit__(self, logs=()):
         self.wanted = {}
         self.due = []
+        self.dirty = []
 
     def __dealloc__(self):
         cdef int64_t i
