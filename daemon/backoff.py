@@ -1,6 +1,8 @@
-"""How long to wait before trying again."""
+"""How long to wait before trying again, and which failures are worth a line in the log."""
 
 from random import Random
+
+from .logs import Logger
 
 __all__ = ["Backoff"]
 
@@ -28,6 +30,13 @@ class Backoff:
         delay = self._next_s
         self._next_s = min(delay * 2, self._most_s)
         return delay * (1 - JITTER * self._rng.random())
+
+    def failed(self, log: Logger, event: str, error: Exception, *, told: bool = False, **fields: object) -> float:
+        """Write ``event`` to the log, as a warning where that is worth it or ``told``; returns the time to wait."""
+        delay = self.next()
+        write = log.warning if told or self.telling else log.debug
+        write(event, **fields, error=str(error), retry_s=round(delay, 3))
+        return delay
 
     @property
     def telling(self) -> bool:

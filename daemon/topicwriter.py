@@ -10,12 +10,13 @@ from fastwire.errors import FastwireError
 from .logs import get_logger
 from .produced import Produced, ProduceError
 
-__all__ = ["PENDING_BYTES", "TopicWriter", "failed"]
+__all__ = ["PENDING_BYTES", "Part", "TopicWriter", "failed"]
 
 PENDING_BYTES = 16 << 20  # of the whole topic, before compression
 PARTITION_POLL_S = 60.0
 TURN_BYTES = 256 << 10  # after so many the event loop gets its turn, or no receipt would ever be read
 
+M = TypeVar("M", bound="PartMachine")
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -31,25 +32,66 @@ class PartMachine(Protocol):
     weight: int
     """Bytes that are not confirmed."""
 
+    failure: FastwireError | None
+    """Why nothing can be sent any more."""
+
     @property
     def idle(self) -> bool: ...
+    def flush(self) -> None: ...
+    def fail(self, error: FastwireError, /) -> None: ...
 
 
-class Part(Protocol):
-    """One producer, on whatever connection leads to its partition."""
+class Part(ABC, Generic[M]):
+    """One producer, on whatever connection leads to its partition; the ``machine`` says what is sent."""
 
-    @property
-    def machine(self) -> PartMachine: ...
+    def __init__(self, machine: M) -> None:
+        self.machine = machine
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Open, and again whenever that is lost."""
+        self._task = asyncio.create_task(self._run())
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Be where the partition is, until it is closed or can never be sent to again."""
+
+    @abstractmethod
+    def _moved(self) -> None:
+        """Something was said to the machine: send and tell what follows of it."""
+
+    async def _leave(self) -> None:
+        """The end has come: tell the broker, where it has to know."""
+
     @property
     def broken(self) -> bool:
         """Whether nothing can be sent any more."""
+        return self.machine.failure is not None
 
-    def send(self, record: Any, ticket: object) -> None: ...
-    def flush(self) -> None: ...
-    async def close(self) -> None: ...
+    @abstractmethod
+    def send(self, record: Any, ticket: object) -> None:
+        """Hand a record to the machine. Raises ProduceError."""
+
+    def flush(self) -> None:
+        """Close the open batches."""
+        self.machine.flush()
+        self._moved()
+
+    def _fail(self, error: FastwireError) -> None:
+        self.machine.fail(error)
+        self._moved()
+
+    async def close(self) -> None:
+        """Stop; what is not confirmed has failed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self._leave()
+        self._fail(ProduceError("the producer was closed"))
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=Part[Any])
 
 
 class Chooser(Protocol):

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import Record
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from fastwire_daemon.sources.pulsar.host import Stage
+from tests.client_scene import playing, take
 from tests.source_pipe import Pipe, entries, until
 from tests.source_scene import FULL, reading, run, serving
 
@@ -99,6 +101,23 @@ def test_a_topic_that_moves_behind_a_proxy_is_followed_through_it() -> None:
             await pipe.got(30)
             assert "third-broker:6650" in wanted(broker)
             assert lookups(broker) == asked
+
+    run(main)
+
+
+def test_people_and_producers_follow_a_topic_through_the_proxy_too() -> None:
+    async def main() -> None:
+        async with playing(proxy_through_service_url=True) as (broker, client):
+            broker.advertised_url = INNER
+            async with client.subscribe("t", "s") as consumer, await client.producer("t") as producer:
+                await producer.send(Record(value=b"1"))
+                await take(consumer, 1)
+                asked = lookups(broker)
+                broker.unload("t", "pulsar://third-broker:6650")
+                await producer.send(Record(value=b"2"))
+                await take(consumer, 1)
+                assert wanted(broker).count("third-broker:6650") == 2  # they share no connection
+                assert lookups(broker) == asked
 
     run(main)
 

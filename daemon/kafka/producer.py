@@ -16,8 +16,7 @@ from fastwire.kafka.producer import Outcome, Producer, ProducerSettings, Sending
 from ..backoff import Backoff
 from ..endpoint import UnreachableError
 from ..logs import get_logger
-from ..produced import ProduceError
-from ..topicwriter import PENDING_BYTES, TopicWriter, failed
+from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
 from .cluster import Cluster
 from .link import Answer, Link
 from .refusal import is_for_good
@@ -87,7 +86,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
                     raise failed(self.topic, exc) from exc
             await asyncio.sleep(backoff.next())
         self._partitioner.partitions = count
-        self._parts = [_Part(self, number) for number in range(count)]
+        self._parts = [self._part(number) for number in range(count)]
         self._watch()
 
     async def _count(self) -> int:
@@ -100,7 +99,12 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         return len(known.leaders)
 
     async def _add(self, number: int) -> "_Part":
-        return _Part(self, number)
+        return self._part(number)
+
+    def _part(self, number: int) -> "_Part":
+        part = _Part(self, number)
+        part.start()
+        return part
 
     def _chooser(self) -> Partitioner:
         return self._partitioner
@@ -122,45 +126,27 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         self._confirmed(placed, records=len(outcome.tickets), size=outcome.size)
 
 
-class _Part:
-    """The producer of one partition, on whatever connection leads to its leader."""
-
+class _Part(Part[Producer]):
     def __init__(self, owner: TopicProducer, partition: int) -> None:
-        self.machine = Producer(owner.settings)
+        super().__init__(Producer(owner.settings))
         self._owner = owner
         self._partition = partition
-        self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._stale = False  # the metadata are known to be old
         self._woken = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
-
-    @property
-    def broken(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self.machine.failure is not None
 
     def send(self, record: Record, ticket: object) -> None:
-        """Hand a record to the machine."""
         try:
             self.machine.send(record, ticket, self._loop.time())
         except FastwireError as exc:
             raise failed(f"{self._owner.topic} partition {self._partition}", exc) from exc
-        self._woken.set()
+        self._moved()
 
-    def flush(self) -> None:
-        """Close the open batch."""
-        self.machine.flush()
+    def _moved(self) -> None:
         self._woken.set()
-
-    async def close(self) -> None:
-        """Stop; what is not confirmed has failed."""
-        self._task.cancel()
-        await asyncio.wait((self._task,))
-        self._fail(ProduceError("the producer was closed"))
 
     def _fail(self, error: FastwireError) -> None:
-        self.machine.fail(error)
+        super()._fail(error)
         self._settle()
 
     def _settle(self) -> None:
@@ -187,9 +173,7 @@ class _Part:
                     self._fail(exc)
                     return
                 self._stale = True
-                write = log.warning if backoff.telling else log.debug
-                write("cannot write, trying again", topic=self._owner.topic, error=str(exc))
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(backoff.failed(log, "cannot write, trying again", exc, topic=self._owner.topic))
                 continue
             deadline = self.machine.deadline
             try:

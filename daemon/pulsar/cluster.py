@@ -16,6 +16,7 @@ from fastwire.wire.pool import Pool
 
 from ..linkbook import LinkBook
 from ..shared import shared
+from .equipment import Equipment
 from .link import Link, LinkOwner, Request
 from .lookup import MOST_REDIRECTS, broker_address
 from .settings import ClientSettings
@@ -31,8 +32,6 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
     def __init__(self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
         super().__init__()
         self._settings = settings
-        self._slots = slots
-        self._pool = pool
         self.completion = Completion(
             Assembly(pool),
             divert=settings.on_corrupt == "divert",
@@ -40,8 +39,7 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
             on_failure=settings.on_undecryptable,
         )
         self._owner = owner
-        self._request_ids: Iterator[int] = count(1)
-        self._link_ids: Iterator[int] = count(1)
+        self._equipment = Equipment(settings, slots, pool, self.completion)
         self._producer_ids: Iterator[int] = count()
         self._looking: dict[tuple[str, ServiceUrl], asyncio.Task[Link]] = {}
         self._turn: dict[ServiceUrl, int] = {}
@@ -55,17 +53,7 @@ class Cluster(LinkBook[tuple[Address, Address], Link]):
 
     def _make(self, key: tuple[Address, Address]) -> Link:
         address, physical = key
-        return Link(
-            next(self._link_ids),
-            address,
-            physical,
-            self._settings,
-            self._slots,
-            self._pool,
-            self.completion,
-            self._request_ids,
-            self._owner,
-        )
+        return Link(address, physical, self._equipment, self._owner)
 
     def next_producer_id(self) -> int:
         """A number that no other producer of this cluster has: they may all be on one connection."""

@@ -1,16 +1,14 @@
 """One connection to a broker, driven: what is Pulsar's of a link: who is on it, and what they are told."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from fastwire import __version__
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Torn
-from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.connection import Connection
 from fastwire.pulsar.event import (
     ActiveChanged,
@@ -34,14 +32,12 @@ from fastwire.pulsar.event import (
 )
 from fastwire.pulsar.request import Kind
 from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
-from fastwire.wire.pool import Pool
 
 from ..clock import CLOCK
 from ..endpoint import RequestTimeout
 from ..link import BrokerLink
-from .settings import ClientSettings
+from .equipment import Equipment
 
 __all__ = ["Link", "LinkOwner", "ProducerTenant", "Request", "Tenant"]
 
@@ -91,48 +87,30 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     ``tenants`` are the consumers on it, ``producers`` and ``watchers`` (of lists) the others, each by ids of its kind.
     """
 
-    def __init__(
-        self,
-        link_id: int,
-        address: Address,
-        physical: Address,
-        settings: ClientSettings,
-        slots: SlotTable,
-        pool: Pool,
-        completion: Completion,
-        request_ids: Iterator[int],
-        owner: LinkOwner,
-    ) -> None:
-        self.link_id = link_id
+    def __init__(self, address: Address, physical: Address, equipment: Equipment, owner: LinkOwner) -> None:
+        settings = equipment.settings
+        self.link_id = next(equipment.link_ids)
         self.address = address
         self.tenants: dict[int, Tenant] = {}
         self.watchers: dict[int, Watcher] = {}
         self.producers: dict[int, ProducerTenant] = {}
         self.counted = (0, 0, 0, 0, 0, 0)  # ``counters`` that the metrics have
-        self._completion = completion
+        self._completion = equipment.completion
         self.physical = physical  # where the socket leads: the broker, or a proxy before it
         self._settings = settings
         self._owner = owner
         self._callbacks: dict[int, Callback] = {}  # by request id
         self._shown: bytes | None = None  # the credentials that the broker has seen last
         self.scanner = Scanner(
-            slots,
-            pool,
-            link_id,
+            equipment.slots,
+            equipment.pool,
+            self.link_id,
             columns=settings.columns,
             on_corrupt=settings.on_corrupt,
             buffer_bytes=RECEIVE_BYTES,
             clock=CLOCK,
         )
-        connection = Connection(
-            self.scanner,
-            completion,
-            client_version=f"fastwire-{__version__}",
-            request_ids=request_ids,
-            keep_alive_s=settings.keep_alive_s,
-            operation_timeout_s=settings.operation_timeout_s,
-        )
-        super().__init__(connection, owner.on_chunk, self._after_read)
+        super().__init__(equipment.connection(self.scanner), owner.on_chunk, self._after_read)
         self._receipt: asyncio.Future[None] = self._loop.create_future()  # the next one
 
     def __str__(self) -> str:

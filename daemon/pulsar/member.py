@@ -10,12 +10,12 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ackset import AckSets, words_of
 from fastwire.pulsar.consumer import Consumer, Phase
-from fastwire.pulsar.event import ConsumerClosed, EntryRejected, Reply, TopicMigrated
+from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.request import BrokerError, SubscribeRequest
 from fastwire.pulsar.server_error import Remedy
 from fastwire.pulsar.slot import SlotTable
-from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
+from fastwire.pulsar.topic import Topic
 
 from ..backoff import Backoff
 from ..endpoint import LinkLost
@@ -24,6 +24,7 @@ from .cluster import Cluster
 from .link import Link
 from .refusal import is_for_good
 from .settings import ClientSettings
+from .tenancy import ConsumerTenancy
 
 __all__ = ["AckRefused", "Host", "Member", "refused_at_first"]
 
@@ -75,21 +76,18 @@ class _Receipt:
             self.done.set_result(None)
 
 
-class Member:
+class Member(ConsumerTenancy):
     """Keeps one consumer subscribed. ``first`` is done when it was subscribed once, or fails if that cannot be."""
 
     def __init__(self, host: Host, topic: Topic, want: SubscribeRequest, *, window: int, ack_group_s: float) -> None:
+        super().__init__(Consumer(want, host.slots, window), host.settings.url)
         self.topic = topic  # one partition, or a topic that has none
         self.number = want.consumer_id  # of the consumer, the log and the member
-        self.service: ServiceUrl = host.settings.url
-        self.consumer = Consumer(want, host.slots, window)
         self.consumer.acks.group_s = ack_group_s
         self.sets = AckSets()
-        self.link: Link | None = None
         self.ended = False  # the topic was terminated, and everything in it was delivered
         self.task: asyncio.Task[None] | None = None  # ``keep``
         self.moves = 0  # what the intake's count of seeks was when this one was moved last
-        self._loop = asyncio.get_running_loop()
         self.first: asyncio.Future[None] = self._loop.create_future()
         self._host = host
         self._backoff = Backoff()
@@ -97,7 +95,6 @@ class Member:
         self._lost.set()
         self._there = asyncio.Event()  # the opposite
         self._turn = asyncio.Lock()  # subscribing, seeking, leaving: one at a time
-        self._hint: Address | None = None
         self._soon = False
         self._asked: list[_Receipt] = []  # receipts for what waits to be sent
         self._waiting: dict[int, list[_Receipt]] = {}  # by request id
@@ -113,11 +110,7 @@ class Member:
             receipt.answered(request_id, accepted)
 
     def on_closed(self, event: ConsumerClosed) -> None:
-        url = event.assigned_url_tls if self.service.tls else event.assigned_url
-        try:
-            self._hint = parse_address(url) if url else None
-        except ValueError:
-            self._hint = None
+        self._way.closed(event, self.link)
         self._detached()
 
     def on_link_lost(self, reason: str) -> None:
@@ -131,13 +124,9 @@ class Member:
         self._host.on_end(self)
 
     def on_migrated(self, event: TopicMigrated) -> None:
-        url = event.url_tls if self.service.tls else event.url
-        try:
-            address = parse_address(url)
-        except ValueError:
-            log.error("topic has moved to an address that is none", topic=str(self.topic), url=url)
-            return
-        self.service = ServiceUrl(address.tls, (address,))
+        service = self._way.migrated(event)
+        if service is not None:
+            self._way.move(service)
 
     def on_rejected(self, event: EntryRejected) -> None:
         """It stands in its chunk as a dead letter."""
@@ -166,7 +155,7 @@ class Member:
             if not self.first.done():
                 self.first.set_result(None)
             await self._lost.wait()
-            if self._hint is None and not self._soon:
+            if not self._way.told and not self._soon:
                 await asyncio.sleep(self._backoff.next())
 
     def gone(self) -> None:
@@ -187,22 +176,11 @@ class Member:
             raise
 
     async def _attempt(self) -> None:
-        hint, self._hint = self._hint, None
         self._soon = False
         host, consumer = self._host, self.consumer
         consumer.want = host.prepare(self)
-        cluster = host.cluster
-        link = await (cluster.owner(consumer.want.topic, self.service) if hint is None else cluster.link(hint))
-        if not link.ready:
-            raise LinkLost(f"connection to {link.address} was lost meanwhile")
-        self.link = link
-        link.tenants[self.number] = self
-        try:
-            await link.ask(lambda connection, now: consumer.subscribe(connection, link.link_id, now), self._subscribed)
-        except BrokerError:
-            self._detached()  # it has not taken the consumer in, so there is nothing to close
-            raise
-        self._check(link)
+        link = await self._way.link(host.cluster)
+        await self._join(link)
         await host.subscribed(self)
         self._check(link)
         # Should it be deleted from here on, coming back must not make it again.
@@ -212,38 +190,16 @@ class Member:
         consumer.grant()
         link.flush()
 
-    def _subscribed(self, reply: Reply) -> None:
-        if reply.error is None and self.consumer.phase is Phase.SUBSCRIBING:
-            self._expect(self.consumer.subscribed(self._loop.time()))
-
-    def _check(self, link: Link) -> None:
-        if self.link is not link or self.consumer.phase is not Phase.READY:
-            raise LinkLost(f"{self.topic}: the consumer was closed meanwhile")
-
-    async def _withdraw(self) -> None:
-        """Close the consumer; an error is as good as a success, and silence is taken for one."""
-        link = self.link
-        if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
-            try:
-                await link.ask(lambda connection, now: self._closing(now))
-            except FastwireError as exc:
-                log.debug("closing a consumer failed", topic=str(self.topic), error=str(exc))
-        self._detached()
-
     def _abandon(self) -> None:
         """Tell the broker that the consumer is gone, without waiting for what it says to that."""
         link = self.link
-        if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
+        if link is not None and self._known:
             self.consumer.close(self._loop.time())
             link.flush()
         self._detached()
 
-    def _detached(self) -> None:
-        """The broker does not know our consumer any more."""
-        self.consumer.detached(self._loop.time())
-        if self.link is not None:
-            self.link.tenants.pop(self.number, None)
-            self.link = None
+    def _detached(self, reason: str = "") -> None:
+        super()._detached(reason)
         # Acks without a receipt go out again, and so do those who wait for them.
         again = {id(one): one for waiting in self._waiting.values() for one in waiting}
         self._waiting.clear()
@@ -277,14 +233,8 @@ class Member:
             self.send_acks()
             link.flush()
             await link.receipts()
-            if self.link is link and self.consumer.phase is Phase.READY:
-                await link.ask(lambda connection, now: self._closing(now))
-
-    def _closing(self, now: float) -> int:
-        request_id = self.consumer.close(now)
-        if request_id is None:
-            raise LinkLost("the connection was lost meanwhile")
-        return request_id
+            if self.link is link:
+                await self._close()
 
     # --- questions
 
@@ -394,17 +344,17 @@ class Member:
 
     def send_acks(self) -> None:
         """Send what waits, if there is a connection."""
-        self._expect(self.consumer.send_acks(self._loop.time()))
+        self._sent(self.consumer.send_acks(self._loop.time()))
 
-    def _expect(self, sent: list[int]) -> None:
-        """These requests were made of what waited; whoever wants a receipt waits for them."""
+    def _sent(self, acks: list[int]) -> None:
+        # Whoever wants a receipt waits for these requests.
         if self.consumer.acks.waiting or not self._asked:
             return
         asked, self._asked = self._asked, []
-        for request_id in sent:
+        for request_id in acks:
             self._waiting[request_id] = list(asked)
         for receipt in asked:
-            receipt.left.update(sent)
+            receipt.left.update(acks)
             receipt.answered(UNSENT, True)  # and that is all where the broker is too old to answer acks
 
     def receipt(self) -> "asyncio.Future[None]":

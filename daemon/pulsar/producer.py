@@ -17,16 +17,17 @@ from fastwire.pulsar.producer import Outcome, Phase, Producer, ProducerSettings
 from fastwire.pulsar.request import BrokerError
 from fastwire.pulsar.routing import Router
 from fastwire.pulsar.server_error import Remedy
-from fastwire.pulsar.topic import Address, ServiceUrl, Topic, parse_address
+from fastwire.pulsar.topic import ServiceUrl, Topic
 
 from ..backoff import Backoff
 from ..endpoint import LinkLost, RequestTimeout, UnreachableError
 from ..logs import get_logger
 from ..produced import ProduceError
-from ..topicwriter import PENDING_BYTES, TopicWriter, failed
+from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
 from .cluster import Cluster
 from .link import Link
 from .refusal import is_for_good
+from .tenancy import Way, part_with
 
 __all__ = ["Sent", "TopicProducer"]
 
@@ -173,38 +174,23 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         self._confirmed(placed, records=outcome.messages, size=outcome.size)
 
 
-class _Part:
-    """One producer on whatever connection leads to its partition."""
-
+class _Part(Part[Producer]):
     def __init__(self, owner: TopicProducer, index: int, topic: str, service: ServiceUrl) -> None:
+        super().__init__(Producer(topic, owner.cluster.next_producer_id(), owner.settings))
         self.index = index
         self.topic = topic
-        self.machine = Producer(topic, owner.cluster.next_producer_id(), owner.settings)
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.opened: asyncio.Future[None] = self._loop.create_future()
         self._owner = owner
-        self._service = service
-        self._loop = asyncio.get_running_loop()
+        self._way = Way(topic, service)
         self._link: Link | None = None
         self._lost: asyncio.Future[str] = self._loop.create_future()
-        self._hint: Address | None = None  # who the broker said will be the owner
         self._migrating: ServiceUrl | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._saying = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Open, and again whenever that is lost."""
-        self._task = asyncio.create_task(self._run())
-
-    @property
-    def broken(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self.machine.failure is not None
 
     # --- records
 
     def send(self, record: Record, ticket: object) -> None:
-        """Hand a record to the machine."""
         self._need()
         self.machine.send(record, ticket, self._loop.time(), time.time_ns() // 1_000_000)
         self._moved()
@@ -215,17 +201,11 @@ class _Part:
         self.machine.send_entry(entry, ticket, self._loop.time())
         self._moved()
 
-    def flush(self) -> None:
-        """Close the open batches."""
-        self.machine.flush()
-        self._moved()
-
     def _need(self) -> None:
         if self.machine.failure is not None:
             raise ProduceError(f"{self.topic}: {self.machine.failure}") from self.machine.failure
 
     def _moved(self) -> None:
-        """After every call of the machine: write, tell, and set the clock."""
         if self._link is not None and not self._saying:
             self._saying = True
             self._loop.call_soon(self._say)  # together with what else is said in this turn
@@ -268,24 +248,14 @@ class _Part:
             self._break(str(event.error))
 
     def on_closed(self, event: ProducerClosed) -> None:
-        url = event.assigned_url_tls if self._service.tls else event.assigned_url
-        try:
-            self._hint = parse_address(url) if url else None
-        except ValueError:
-            self._hint = None
+        self._way.closed(event, self._link)
         if self._migrating is not None:
-            self._service, self._migrating, self._hint = self._migrating, None, None
+            self._way.move(self._migrating)
+            self._migrating = None
         self._break("the broker has closed the producer")
 
     def on_migrated(self, event: ProducerMigrated) -> None:
-        url = event.url_tls if self._service.tls else event.url
-        try:
-            address = parse_address(url)
-        except ValueError:
-            log.error("topic has moved to an address that is none", topic=self.topic, url=url)
-            return
-        log.info("topic has moved to another cluster", topic=self.topic, url=str(address))
-        self._migrating = ServiceUrl(address.tls, (address,))
+        self._migrating = self._way.migrated(event) or self._migrating
 
     def on_link_lost(self, reason: str) -> None:
         self._break(reason)
@@ -311,16 +281,16 @@ class _Part:
                 if not self.opened.done():
                     self.opened.set_result(None)
                 reason = await self._lost
+                delay = backoff.next()
                 log.debug("producer is open no longer", topic=self.topic, reason=reason)
             except FastwireError as exc:
                 await self._withdraw(exc)
                 if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
                     self._fail(exc)
                     return
-                write = log.warning if backoff.telling else log.debug
-                write("cannot open a producer, trying again", topic=self.topic, error=str(exc))
-            if self._hint is None and not self.broken:
-                await asyncio.sleep(backoff.next())
+                delay = backoff.failed(log, "cannot open a producer, trying again", exc, topic=self.topic)
+            if not self._way.told and not self.broken:
+                await asyncio.sleep(delay)
 
     def _is_final(self, exc: FastwireError) -> bool:
         if not self.opened.done():
@@ -329,20 +299,16 @@ class _Part:
         # A token is renewed; a topic that is gone, or that others have for themselves, does not come back to us.
         return isinstance(exc, BrokerError) and exc.remedy is Remedy.PERSON and exc.code != pb.AuthenticationError
 
-    def _fail(self, exc: FastwireError) -> None:
-        self.machine.fail(exc)
-        self._moved()
+    def _fail(self, error: FastwireError) -> None:
+        super()._fail(error)
         if not self.opened.done():
-            self.opened.set_exception(failed(self.topic, exc))
+            self.opened.set_exception(failed(self.topic, error))
             self.opened.exception()
 
     async def _attach(self) -> None:
         """Open the producer; returns when entries may be sent."""
-        cluster, hint, self._hint = self._owner.cluster, self._hint, None
         async with self._owner.gate:
-            link = await (cluster.owner(self.topic, self._service) if hint is None else cluster.link(hint))
-        if not link.ready:
-            raise LinkLost("the connection was lost meanwhile")
+            link = await self._way.link(self._owner.cluster)
         self._link = link
         link.producers[self.machine.producer_id] = self
         asking = self._loop.create_task(link.ask(self.machine.open, self._answered))
@@ -367,29 +333,16 @@ class _Part:
         self._break(str(exc))
 
     async def _ask_to_close(self, link: Link) -> None:
-        if self.machine.phase is Phase.DETACHED or not link.ready:
-            return
+        if self.machine.phase is not Phase.DETACHED and link.ready:
+            await part_with(link, self.machine.close, self.topic)
 
-        def request(_: object, now: float) -> int:
-            request_id = self.machine.close(now)
-            if request_id is None:
-                raise LinkLost("the connection was lost meanwhile")
-            return request_id
-
-        try:
-            await link.ask(request)
-        except FastwireError as exc:
-            log.debug("closing a producer failed", topic=self.topic, error=str(exc))  # silence is taken for a yes
-
-    async def close(self) -> None:
-        """Leave the broker; what is not confirmed has failed."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+    async def _leave(self) -> None:
         if self._link is not None:
             await self._ask_to_close(self._link)
         self._break("closed")
-        self._fail(ProduceError("the producer was closed"))
+
+    async def close(self) -> None:
+        await super().close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

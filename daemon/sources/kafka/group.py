@@ -74,10 +74,8 @@ class Group:
             except FastwireError as exc:
                 self._error = str(exc)
                 self._wake.set()
-                delay = backoff.next()
-                write = log.warning if backoff.telling or is_for_good(exc) else log.debug
-                write("cannot commit offsets, trying again", error=str(exc), retry_s=round(delay, 3))
-                await asyncio.sleep(delay)
+                told = is_for_good(exc)
+                await asyncio.sleep(backoff.failed(log, "cannot commit offsets, trying again", exc, told=told))
             else:
                 self._error = ""
                 backoff.reset()

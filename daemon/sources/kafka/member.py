@@ -78,10 +78,7 @@ class GroupMember(Group):
                     return
                 self._error = str(exc)
                 self._link = None
-                delay = backoff.next()
-                write = log.warning if backoff.telling else log.debug
-                write("no answer from the group, trying again", error=str(exc), retry_s=round(delay, 3))
-                await asyncio.sleep(delay)
+                await asyncio.sleep(backoff.failed(log, "no answer from the group, trying again", exc))
             else:
                 self._error = ""
                 backoff.reset()

@@ -99,8 +99,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
                     raise SourceFailed(
                         f"{self.settings.url}: {exc}", configuration=getattr(exc, "configuration", False)
                     ) from None
-                delay = backoff.next()
-                log.warning("cannot ask for the partitions, trying again", error=str(exc), retry_s=round(delay, 3))
+                delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, told=True)
             await asyncio.sleep(delay)
         self._leaders.asked_at = self._loop.time()
         heads = ((one.index, one.head) for one in self.partitions if not one.over)
@@ -390,8 +389,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
                 break
             except FastwireError as exc:
                 self._leaders.old = True
-                delay = backoff.next()
-                log.warning("cannot ask for offsets, trying again", error=str(exc), retry_s=round(delay, 3))
+                delay = backoff.failed(log, "cannot ask for offsets, trying again", exc, told=True)
             await asyncio.sleep(delay)
         for partition in wanted:
             if self._group.owns(partition) and not partition.granted and not partition.over:

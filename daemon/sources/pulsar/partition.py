@@ -10,15 +10,16 @@ from fastwire.position import PULSAR_EARLIEST, Coverage, Gap, Log, Position, Spa
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Torn
 from fastwire.pulsar.consumer import Consumer, Phase
-from fastwire.pulsar.event import ConsumerClosed, EntryRejected, Reply, TopicMigrated
+from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.request import BrokerError, position_of
-from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
+from fastwire.pulsar.topic import ServiceUrl
 
 from ...backoff import Backoff
+from ...endpoint import LinkLost
 from ...errors import ConfigurationRefused
 from ...logs import get_logger
-from ...pulsar.link import Link
 from ...pulsar.refusal import is_for_good
+from ...pulsar.tenancy import ConsumerTenancy
 from ..base import Assignment, First, LogStopped, SourceFailed
 from .beginning import StartAt, seek
 from .coverage import Landed, declared_gap, landed_of, newly_landed
@@ -31,11 +32,7 @@ ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SU
 log = get_logger("source")
 
 
-class OvertakenError(FastwireError):
-    """The broker or the connection was quicker than what we were about to do: begin again."""
-
-
-class Partition:
+class Partition(ConsumerTenancy):
     """Keeps one consumer subscribed. ``assignment`` is the current one, ``granted`` whether we ask for records."""
 
     def __init__(
@@ -50,16 +47,14 @@ class Partition:
         late: bool,
         discovered: bool = False,
     ) -> None:
+        super().__init__(consumer, service)
         self.index = index
         self.log = log_
-        self.consumer = consumer
-        self.service = service
         self.late = late  # appeared since reading began: from its beginning, or what came before we saw it is lost
         self.discovered = discovered  # of a topic that may come and go
         self.assignment: Assignment | None = None
         self.granted = False
         self.was_granted = False
-        self.link: Link | None = None
         self.last: Position | None = None  # what the broker said last: its last entry, entry -1 if there is none
         self.cursor: Position | None = None
         self.error = ""
@@ -69,11 +64,9 @@ class Partition:
         self.distrust = False  # an entry's metadata was damaged: what it cost in permits is unknown
         self.informed: asyncio.Future[Position | None] = asyncio.get_running_loop().create_future()
         self._host = host
-        self._loop = asyncio.get_running_loop()
         self._backoff = Backoff()
         self._first = first  # never subscribed yet, and a refusal for good ends the source
         self._task: asyncio.Task[None] | None = None
-        self._hint: tuple[Address, Address | None] | None = None  # the new owner, and the proxy that leads there
         self._seeking = False
         self._active = asyncio.Event()
         self._began: Position | None = None  # the resolved first position, for sinks that do not know it
@@ -85,12 +78,7 @@ class Partition:
         self.consumer.acks.receipt(request_id, accepted)
 
     def on_closed(self, event: ConsumerClosed) -> None:
-        url = event.assigned_url_tls if self.service.tls else event.assigned_url
-        proxy = self.link.physical if self.link is not None and self.link.physical != self.link.address else None
-        try:
-            self._hint = (parse_address(url), proxy) if url else None
-        except ValueError:
-            self._hint = None
+        self._way.closed(event, self.link)
         self._detached("closed by the broker")
         if self._migrating is not None:
             service, self._migrating = self._migrating, None
@@ -98,7 +86,7 @@ class Partition:
             self._host.moved(self, service)
         elif not self._seeking and not self.leaving:
             self._host.reconnecting(self, "closed_by_broker")
-            self._reconnect(0.0 if self._hint is not None else self._backoff.next())
+            self._reconnect(0.0 if self._way.told else self._backoff.next())
 
     def on_link_lost(self, reason: str) -> None:
         self._detached(reason)
@@ -123,14 +111,7 @@ class Partition:
         log.info("topic was terminated and is read to its end", topic=str(self.log))
 
     def on_migrated(self, event: TopicMigrated) -> None:
-        url = event.url_tls if self.service.tls else event.url
-        try:
-            address = parse_address(url)
-        except ValueError:
-            log.error("topic has moved to an address that is none", topic=str(self.log), url=url)
-            return
-        self._migrating = ServiceUrl(address.tls, (address,))
-        log.info("topic has moved to another cluster", topic=str(self.log), url=str(address))
+        self._migrating = self._way.migrated(event) or self._migrating
 
     def on_rejected(self, event: EntryRejected) -> None:
         entry = event.entry
@@ -192,8 +173,7 @@ class Partition:
                     return
                 if self.discovered and _is_missing(exc):
                     self._host.missed(self)
-                delay = self._backoff.next()
-                self._complain(exc, delay)
+                delay = self._backoff.failed(log, "cannot subscribe, trying again", exc, topic=str(self.log))
                 continue
             break
         self._offer()
@@ -211,10 +191,6 @@ class Partition:
         if not self.informed.done():
             self.informed.set_result(self.head)
 
-    def _complain(self, exc: FastwireError, delay: float) -> None:
-        write = log.warning if self._backoff.telling else log.debug
-        write("cannot subscribe, trying again", topic=str(self.log), error=str(exc), retry_s=round(delay, 3))
-
     def _fatal(self, exc: FastwireError) -> bool:
         if not self._first or not is_for_good(exc) or (self.discovered and _is_missing(exc)):
             return False
@@ -225,36 +201,18 @@ class Partition:
         return True
 
     async def _subscribe(self) -> None:
-        hint, self._hint = self._hint, None
-        topic = self.consumer.want.topic
-        cluster = self._host.cluster
-        link = await (cluster.owner(topic, self.service) if hint is None else cluster.link(*hint))
+        link = await self._way.link(self._host.cluster)
         if self.over:
-            raise OvertakenError("the topic is gone")
-        if not link.ready:
-            raise OvertakenError("the connection was lost meanwhile")
-        self.link = link
-        link.tenants[self.consumer.consumer_id] = self
+            raise FastwireError("the topic is gone")
         self._active.clear()
         self.distrust = False
-        try:
-            await link.ask(
-                lambda connection, now: self.consumer.subscribe(connection, link.link_id, now), self._subscribed
-            )
-        except BrokerError:
-            self._detached("")  # it has not taken the consumer in, so there is nothing to close
-            raise
-        self._check(link)
-
-    def _subscribed(self, reply: Reply) -> None:
-        if reply.error is None and self.consumer.phase is Phase.SUBSCRIBING:
-            self.consumer.subscribed(self._loop.time())
+        await self._join(link)
 
     async def _ask_last(self) -> None:
         """Ask where the log ends and where our cursor stands."""
         link = self.link
         if link is None:
-            raise OvertakenError("the connection was lost meanwhile")
+            raise LinkLost("the connection was lost meanwhile")
         consumer_id = self.consumer.consumer_id
         reply = await link.ask(lambda connection, now: connection.get_last_message_id(consumer_id, now))
         self._check(link)
@@ -265,37 +223,9 @@ class Partition:
         if self.cursor is not None:
             self.consumer.acks.confirm(self.cursor)
 
-    def _check(self, link: Link) -> None:
-        if self.link is not link or self.consumer.phase is not Phase.READY:
-            raise OvertakenError("the broker has closed the consumer meanwhile")
-
-    async def _withdraw(self) -> None:
-        """Before another attempt: make sure that the broker holds nothing of the last one (pulsar 7.1)."""
-        link = self.link
-        if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
-            await self._close_consumer(link)
-        self._detached("")
-
-    async def _close_consumer(self, link: Link) -> None:
-        """Tell the broker; an error is as good as a success, and silence is taken for one."""
-        try:
-            await link.ask(lambda connection, now: self._closing(now))
-        except FastwireError as exc:
-            log.debug("closing a consumer failed", topic=str(self.log), error=str(exc))
-
-    def _closing(self, now: float) -> int:
-        request_id = self.consumer.close(now)
-        if request_id is None:
-            raise OvertakenError("the connection was lost meanwhile")
-        return request_id
-
-    def _detached(self, reason: str) -> None:
-        """The broker does not know our consumer any more."""
+    def _detached(self, reason: str = "") -> None:
         self._let_go(reason)
-        self.consumer.detached(self._loop.time())
-        if self.link is not None:
-            self.link.tenants.pop(self.consumer.consumer_id, None)
-            self.link = None
+        super()._detached(reason)
         if not self.over:
             self.stage = Stage.CONNECTING
 
@@ -581,9 +511,7 @@ class Partition:
 
     async def leave(self) -> None:
         """Close the consumer in order."""
-        link = self.link
-        if link is not None and link.ready and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY):
-            await self._close_consumer(link)
+        await self._close()
 
     async def ask_cursor(self) -> Position | None:
         """Where the broker's cursor stands now; None if it does not say."""

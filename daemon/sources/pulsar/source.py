@@ -90,9 +90,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             if news.failure is None:
                 break
             self._give_up_if_refused(news.failure)
-            delay = backoff.next()
-            log.warning("cannot find the topics, trying again", error=str(news.failure), retry_s=round(delay, 3))
-            await asyncio.sleep(delay)
+            await asyncio.sleep(backoff.failed(log, "cannot find the topics, trying again", news.failure, told=True))
         if not self.partitions:
             log.info("no topic matches yet", pattern=str(self.settings.pattern))
         self._beginnings.start(self._loop.time())
@@ -297,11 +295,12 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._acking.add(partition.consumer.consumer_id)
 
     def _tell_offers(self) -> None:
+        if not self._offers:
+            self._offers.tell_revoked()
+            return
         now = self._loop.time()
-        connecting = (
-            {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING} if self._offers else set()
-        )
-        if not self._offers or (connecting and now - self._offered_at < OFFER_S and self._few_offers):
+        connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
+        if connecting and now - self._offered_at < OFFER_S and self._few_offers:
             self._offers.tell_revoked()
             return
         self._offered_at = now

@@ -14,6 +14,7 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
 from fastwire.wire.pool import Pool
 
+from ...pulsar.equipment import Equipment
 from ...pulsar.lookup import MOST_REDIRECTS, broker_address
 from ...pulsar.settings import ClientSettings, client_fields
 from ..options import Options
@@ -49,16 +50,15 @@ class Client:
         self.settings = settings
         self.slots = SlotTable()
         self.consumer_ids: Iterator[int] = count()
-        self._pool = Pool(POOL_BYTES)
+        pool = Pool(POOL_BYTES)
         self.completion = TellingCompletion(
-            Assembly(self._pool),
+            Assembly(pool),
             divert=False,
             decryptor=settings.decryptor,
             on_failure=settings.on_undecryptable,
         )
+        self._equipment = Equipment(settings, self.slots, pool, self.completion)
         self._links: dict[tuple[Address, Address], Link] = {}
-        self._link_ids = count(1)
-        self._request_ids = count(1)
         self._turn = 0
         self._logs: dict[Partition, int] = {}
 
@@ -130,14 +130,5 @@ class Client:
         key = (address, physical)
         link = self._links.get(key)
         if link is None or not link.ready:
-            self._links[key] = link = Link(
-                next(self._link_ids),
-                address,
-                physical,
-                self.settings,
-                self.slots,
-                self._pool,
-                self.completion,
-                self._request_ids,
-            )
+            self._links[key] = link = Link(address, physical, self._equipment)
         return link

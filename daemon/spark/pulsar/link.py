@@ -2,15 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from fastwire import __version__
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.connection import Connection, State
 from fastwire.pulsar.event import (
     AuthChallenged,
@@ -27,12 +25,10 @@ from fastwire.pulsar.event import (
 )
 from fastwire.pulsar.request import Kind
 from fastwire.pulsar.scan import Scanner
-from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Address
-from fastwire.wire.pool import Pool
 
 from ...endpoint import LinkLost, RequestTimeout
-from ...pulsar.settings import ClientSettings
+from ...pulsar.equipment import Equipment
 from ..blocking import BlockingLink, Wire
 
 __all__ = ["Link", "Request"]
@@ -50,30 +46,19 @@ class Link(BlockingLink[Connection, Event, pb.BaseCommand]):
     everything of a terminated topic.
     """
 
-    def __init__(
-        self,
-        link_id: int,
-        address: Address,
-        physical: Address,
-        settings: ClientSettings,
-        slots: SlotTable,
-        pool: Pool,
-        completion: Completion,
-        request_ids: Iterator[int],
-    ) -> None:
+    def __init__(self, address: Address, physical: Address, equipment: Equipment) -> None:
+        settings = equipment.settings
+        self.link_id = next(equipment.link_ids)
         self.scanner = Scanner(
-            slots, pool, link_id, columns=settings.columns, on_corrupt="stop", buffer_bytes=RECEIVE_BYTES
+            equipment.slots,
+            equipment.pool,
+            self.link_id,
+            columns=settings.columns,
+            on_corrupt="stop",
+            buffer_bytes=RECEIVE_BYTES,
         )
-        connection = Connection(
-            self.scanner,
-            completion,
-            client_version=f"fastwire-{__version__}",
-            request_ids=request_ids,
-            keep_alive_s=settings.keep_alive_s,
-            operation_timeout_s=settings.operation_timeout_s,
-        )
+        connection = equipment.connection(self.scanner)
         super().__init__(str(address), connection)
-        self.link_id = link_id
         self.closed: set[int] = set()
         self.ended: set[int] = set()
         self.on_rejected: Callable[[ColdEntry], None] = _refuse
