@@ -1,14 +1,19 @@
-"""Pages of libraries go back to the system once a start is over: it reads most of them, and the work few.
+"""Which pages go back to the system, and which stay.
 
-Loading a library reads its tables from end to end, and with large pages in the page cache each touch maps 64 KiB: of
-Arrow and what belongs to it that is 50 to 80 MiB, of which landing records needs half. Such a page is the file's, so it
-costs nothing to drop and a fault to have again. Only segments that nobody may write are given back: what the linker has
-changed lies in others. Objects whose text it has to change are left alone.
+Those of libraries go back once a start is over: it reads most of them, and the work few. Loading a library reads its
+tables from end to end, and with large pages in the page cache each touch maps 64 KiB: of Arrow and what belongs to it
+that is 50 to 80 MiB, of which landing records needs half. Such a page is the file's, so it costs nothing to drop and a
+fault to have again. Only segments that nobody may write are given back: what the linker has changed lies in others.
+Objects whose text it has to change are left alone.
+
+Those of the heap stay, within bounds: whoever encodes takes and gives back the same megabytes for each column, and with
+fresh pages each time that costs a tenth more.
 """
 
 cdef extern from *:
     """
     #include <link.h>
+    #include <malloc.h>
     #include <string.h>
     #include <sys/mman.h>
     #include <unistd.h>
@@ -45,11 +50,35 @@ cdef extern from *:
     }
 
     static void fw_release_libraries(void) { dl_iterate_phdr(fw_release_object, NULL); }
+
+    static void fw_keep_heap(int block, int spare)
+    {
+    #ifdef __GLIBC__ /* others have no such settings */
+        mallopt(M_MMAP_THRESHOLD, block);
+        mallopt(M_TRIM_THRESHOLD, spare);
+    #else
+        (void)block, (void)spare;
+    #endif
+    }
     """
     void fw_release_libraries() noexcept nogil
+    void fw_keep_heap(int block, int spare) noexcept nogil
+
+# Pages of a Parquet column are of 1 MiB until they are compressed, and the buffer that they grow in is twice as large.
+cdef enum:
+    KEPT_BLOCK = 4 << 20
+    SPARE = 16 << 20
 
 
 def release_library_pages():
     """Let go of the resident pages of all libraries; what is needed comes back by itself."""
     with nogil:
         fw_release_libraries()
+
+
+def keep_heap_pages():
+    """Keep up to 16 MiB at the end of each heap, and blocks of up to 4 MiB in a heap.
+
+    By default the system's allocator finds such limits by itself, and gives back what the next column asks for again.
+    """
+    fw_keep_heap(KEPT_BLOCK, SPARE)

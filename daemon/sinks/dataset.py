@@ -26,7 +26,7 @@ from ..encoders.gather import Gatherer, Piece
 from ..encoders.worker import EncoderThread
 from ..errors import SinkFailedError
 
-__all__ = ["DatasetSink", "file_extension", "take_memory_from_system"]
+__all__ = ["DatasetSink", "file_extension"]
 
 # What one unit of memory becomes on disk, until a roll has shown it.
 _FIRST_RATIO = 0.25
@@ -42,15 +42,6 @@ def file_extension(encoder: type[Encoder], compression: str | None) -> str:
     Raises ValueError for a compression that the encoder does not have.
     """
     return encoder.extension + encoder.compressions[parse_compression(compression, encoder.compressions).codec]
-
-
-def take_memory_from_system() -> None:
-    """Let Arrow take memory from the system's allocator, in the whole process.
-
-    Its own ones keep some 25 MiB that nobody uses, beyond any budget. What is large comes from our pool anyway, and
-    encoding costs the same.
-    """
-    pa.set_memory_pool(pa.system_memory_pool())
 
 
 class DatasetSink:
