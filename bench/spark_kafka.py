@@ -2,9 +2,10 @@
 
     python -m bench.spark_kafka [--json] [--rows N]
 
-Eight million records of 100 B in four partitions; Spark on two threads, its JVM in the figures, each way run twice and
-the second run counts. Spark's own source runs as PySpark 4.0.0 in an environment of its own below ``build/``, made the
-first time, with the jar that belongs to it; ``scan`` is Spark counting the same rows in Parquet files.
+Eight million records of 100 B in four partitions, the same that ``spark_source`` reads from Pulsar; Spark on two
+threads, its JVM in the figures, each way run twice and the second run counts. Spark's own source runs as PySpark 4.0.0
+in an environment of its own below ``build/``, made the first time, with the jar that belongs to it; ``scan`` is Spark
+counting the same rows in Parquet files.
 """
 
 import json
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .child import ROOT, show, spark_is_here
+from .message import Messages
 from .spark_source import NARROW, measured_by, session
 
 PARTITIONS = 4
@@ -36,24 +38,37 @@ JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commo
 
 
 def fill(url: str, topic: str, rows: int) -> None:
-    """Store as many records, a batch a request and partition."""
+    """Store as many records, a batch a request and partition; batches and their order are those of ``varied_server``.
+
+    They must not repeat sooner: what a Parquet file costs is a matter of what stands in it.
+    """
     from fastwire.kafka.connection import Key
     from fastwire.kafka.payload import encode_block_batch, encode_values
     from fastwire_daemon.spark.kafka.client import Client, fetch_limits, settings_of
     from fastwire_daemon.spark.options import parse_options
 
+    from .kafka_server import TIME, VARIETY
+
     options = parse_options({"servers": url, "subscribe": topic}, streaming=False)
-    block = encode_values([b"%020d" % row + b"x" * 80 for row in range(BATCH)])
-    batch = encode_block_batch(block, BATCH, base_timestamp=1_700_000_000_000)
-    data = [{"index": index, "records": batch} for index in range(PARTITIONS)]
-    body = {"acks": 1, "topic_data": [{"name": topic, "partition_data": data}]}
+    source = Messages(100)
+    batches = []
+    for number in range(VARIETY):
+        numbers = range(number * BATCH, (number + 1) * BATCH)
+        block = encode_values([source.value(each) for each in numbers], [source.key(each) for each in numbers])
+        batches.append(encode_block_batch(block, BATCH, base_timestamp=TIME + number))
     with closing(Client(settings_of(options), fetch_limits(options))) as client:
         client.refresh([topic])
         link = client.leader((topic, 0))
-        for _ in range(rows // (BATCH * PARTITIONS)):
+
+        def store(turn: int) -> None:
+            data = [{"index": each, "records": batches[(each + turn) % VARIETY]} for each in range(PARTITIONS)]
+            body = {"acks": 1, "topic_data": [{"name": topic, "partition_data": data}]}
             answer = link.ask(lambda connection, now: connection.request(Key.PRODUCE, body, now))
             if any(one["error_code"] for said in answer["responses"] for one in said["partition_responses"]):
                 raise SystemExit("Kafka has not taken what is to be read")
+
+        for turn in range(rows // (BATCH * PARTITIONS)):
+            store(turn)
 
 
 def peer_python() -> Path:
