@@ -157,7 +157,9 @@ def check(
     results = static_checks(loaded)
     if connect:
         from .connect import check_connections
+        from .logs import configure
 
+        configure(level="error")
         results += folder_checks(loaded) + spark_checks(loaded) + check_connections(loaded)
     for name, pipeline in loaded.pipelines.items():
         show_pipeline(name, pipeline, [result for result in results if result.pipeline == name])

@@ -72,5 +72,5 @@ def unreachable(exc: OSError, host: str, port: int, timeout_s: float) -> Unreach
 def _why(exc: OSError) -> str:
     # The loops write the address into the text; a failed look-up of a name has a text and a number of its own.
     if isinstance(exc, socket.gaierror) or not exc.errno:
-        return exc.strerror or str(exc)
+        return exc.strerror or str(exc) or "closed by the broker"
     return os.strerror(exc.errno)

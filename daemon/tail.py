@@ -15,6 +15,7 @@ from fastwire.pulsar.schema import Schema, split_key_value, version_number
 from fastwire.wire.pool import Pool
 
 from .config import SourceConfig, Start
+from .logs import configure
 from .pulsar.deadletters import cell_bytes
 from .pulsar.reader import Reader, ReadFrom
 from .pulsar.schemas import Schemas
@@ -37,11 +38,13 @@ async def tail(
     each before the first records that have it. Raises FastwireError when the broker says no, or nobody is there; a
     connection that is lost later is made again.
     """
+    configure(level="error")  # what keeps us from beginning is told by whoever asked
     reader = _reader(source)
     printed = 0
     shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
         await reader.open()
+        configure(level="warning")
         async for chunk in reader.up_to_now() if until_end else reader:
             for letter in chunk.diverted:
                 print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)

@@ -14,7 +14,6 @@ from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import Outcome, Producer, ProducerSettings, Sending, weight
 
 from ..backoff import Backoff
-from ..endpoint import UnreachableError
 from ..logs import get_logger
 from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
 from .cluster import Cluster
@@ -70,7 +69,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     async def open(self) -> None:
         """Find the partitions; a topic that does not exist is made by brokers that do so.
 
-        What can pass is tried again for a while; a cluster that cannot be reached is not.
+        What a broker says will pass is tried again for a while; one that cannot be reached or understood is not.
         """
         backoff = Backoff(most_s=RETRY_S)
         loop = asyncio.get_running_loop()
@@ -82,7 +81,8 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
             except FastwireError as exc:
                 missing = isinstance(exc, BrokerError) and exc.code == Code.UNKNOWN_TOPIC_OR_PARTITION
                 patience = MISSING_S if missing else OPEN_S
-                if is_for_good(exc) or isinstance(exc, UnreachableError) or loop.time() >= began + patience:
+                passing = isinstance(exc, BrokerError) and not is_for_good(exc)
+                if not passing or loop.time() >= began + patience:
                     raise failed(self.topic, exc) from exc
             await asyncio.sleep(backoff.next())
         self._partitioner.partitions = count

@@ -17,7 +17,6 @@ from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
 from ...budget import Level
-from ...endpoint import UnreachableError
 from ...kafka.cluster import Cluster
 from ...kafka.link import Link
 from ...kafka.refusal import is_for_good
@@ -44,8 +43,8 @@ log = get_logger("source")
 class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``sources.base``). ``events`` is the pipeline.
 
-    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours. Unless ``patient`` a cluster
-    that cannot be reached at the start is not waited for.
+    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours. Unless ``patient`` nothing
+    is waited for at the start that a broker does not promise by its error.
     """
 
     system = "kafka"
@@ -88,14 +87,14 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             try:
                 await self._topics.ask()
                 now = self._loop.time()
-                self._topics.check(patient=now - began < MISSING_S)
+                self._topics.check(patient=self._patient and now - began < MISSING_S)
                 self._let_go(self._topics.compare(coverage, now, first=True))
                 await self._ask_offsets([one for one in self.partitions if not one.over])
                 break
             except SourceFailed:
                 raise
             except FastwireError as exc:
-                if is_for_good(exc) or (isinstance(exc, UnreachableError) and not self._patient):
+                if is_for_good(exc) or not (self._patient or isinstance(exc, BrokerError)):
                     raise SourceFailed(
                         f"{self.settings.url}: {exc}", configuration=getattr(exc, "configuration", False)
                     ) from None
