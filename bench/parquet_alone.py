@@ -20,7 +20,7 @@ from fastwire_daemon.encoders.parquet import ParquetEncoder, writer_settings
 
 ROW_GROUP = 131_072
 MOST_ROWS = 300_000
-ROUNDS = 3
+ROUNDS = 10
 
 
 def first_rows(folder: Path) -> pa.Table:

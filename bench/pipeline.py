@@ -1,7 +1,10 @@
 """A pipeline of the daemon, and pulsar-client, as child processes over the replaying server: a row of figures each."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +65,31 @@ def raw(told: Mapping[str, Any], case: Case, folder: Path) -> dict[str, Any]:
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
+@contextmanager
+def reading(told: Mapping[str, Any], case: Case) -> Iterator[None]:
+    """The server sends all the time: to a bare socket, over and over."""
+    over = threading.Event()
+
+    def read() -> None:
+        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+            while not over.is_set():
+                raw(told, case, Path(folder))
+
+    with ThreadPoolExecutor(1) as threads:
+        reader = threads.submit(read)
+        try:
+            yield
+        finally:
+            over.set()
+    reader.result()
+
+
+def pyarrow(dataset: str, folder: Path) -> dict[str, Any]:
+    """The same for pyarrow writing the very rows of a dataset."""
+    child = run(["-m", "bench.parquet_alone", dataset], folder)
+    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
+
+
 def row(
     bench: str, case: Case, who: str, figures: Mapping[str, Any], first: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -99,7 +127,8 @@ def compare(
     """What ``told`` serves, taken by the daemon and by its peers: CPU a message, and its ratio to that of the first.
 
     ``ways`` are pulsar-client's; ``sinks`` are the daemon's, with a name for each, in which {folder} is a temporary
-    folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, ``floor`` the bare socket.
+    folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, with the machine for itself and beside a
+    socket that is read, as the daemon's encoder is; ``floor`` adds the bare socket.
     """
     rows: list[dict[str, Any]] = []
 
@@ -110,8 +139,9 @@ def compare(
         with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
             add(name, ours(told, sink.format(folder=folder), Path(folder)))
             if alone and name == list(sinks)[-1]:
-                child = run(["-m", "bench.parquet_alone", f"{folder}/dataset"], Path(folder))
-                add("pyarrow alone", {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib})
+                add("pyarrow alone", pyarrow(f"{folder}/dataset", Path(folder)))
+                with reading(told, case):
+                    add("pyarrow beside a reader", pyarrow(f"{folder}/dataset", Path(folder)))
     if floor:
         with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
             add("raw socket", raw(told, case, Path(folder)))

@@ -115,7 +115,7 @@ def _parquet(saved: Saved) -> str:
             row["who"],
             str(row["cpu_us_per_message"]),
             f"{row['messages_per_s']:,}",
-            "" if row["who"] == "pyarrow alone" else f"{row['peak_rss_mib']:.0f} MiB",
+            "" if row["who"].startswith("pyarrow") else f"{row['peak_rss_mib']:.0f} MiB",
         ]
         for row in saved.get("to_parquet", ())
         if (row["size"], row["batch"], row["codec"]) == (100, 1000, "none")
