@@ -30,7 +30,7 @@ PYTEST = $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where bytecode is not kept, each worker rewrites the asserts of all tests, and each daemon that they start compiles all
-# that it imports: a third of the time. `make clean` takes it away.
+# that it imports. `make clean` takes it away.
 unexport PYTHONDONTWRITEBYTECODE
 # That folders here are found before installed packages is what an installation in place is for: no warning of it.
 IN_PLACE = PYTHONWARNINGS='ignore:Editable installation' $(PY) -m pip install -q --no-build-isolation -e
