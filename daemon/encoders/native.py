@@ -1,5 +1,6 @@
 """What pyarrow's own file writers have in common: batches are gathered until they are worth a call."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from .base import EncoderOptions, Outlet, WritableFile
 __all__ = ["NativeEncoder"]
 
 
-class NativeEncoder:
+class NativeEncoder(ABC):
     """Most of an encoder. Whoever inherits makes ``_writer``, which writes to ``_stream``, and ``_write_table``.
 
     A table is written from ``most_rows`` rows on. A batch is never cut, so their sizes vary a little.
@@ -58,5 +59,5 @@ class NativeEncoder:
             self._writer.close()
             self._stream.flush()
 
-    def _write_table(self, table: pa.Table) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write_table(self, table: pa.Table) -> None: ...
