@@ -248,7 +248,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         for link in tuple(self.cluster.links.values()):
             transport = link.transport
             held = transport.paused & (_QUEUE | _MEMORY)
-            if held == wanted or not link.ready or not self._carries_records(link):
+            if held == wanted or not self._carries_records(link) or not link.ready:
                 continue
             if wanted & ~held:
                 transport.pause(wanted & ~held)
