@@ -107,7 +107,7 @@ ROWS = [
         "topics",
         "partitions that are added, read from earliest",
         {
-            "D": "test_source_pulsar_topics::test_new_partitions_are_found_and_read_from_their_beginning"
+            "D": "test_source_topics::test_partitions_are_added"
             " test_client_consumer::test_new_partitions_are_read_from_their_beginning",
             "R": "real/test_client::test_partitions_that_are_added",
         },
@@ -116,7 +116,7 @@ ROWS = [
         "topics",
         "patterns by watcher and by polling, topics come and go",
         {
-            "D": "test_source_pulsar_topics::test_topics_of_a_pattern_come_and_go_and_come_again"
+            "D": "test_source_topics::test_topics_of_a_pattern_come_and_go_and_come_again"
             " test_source_pulsar_topics::test_a_broker_that_tells_is_not_asked",
             "G": "test_pulsar_namespace::test_the_commands_about_topic_lists"
             " test_pulsar_namespace::test_the_hash_of_the_specification",
@@ -128,7 +128,7 @@ ROWS = [
         "topics",
         "system topics are left out",
         {
-            "D": "test_source_pulsar_topics::test_topics_of_the_broker_itself_are_left_out",
+            "D": "test_source_topics::test_topics_of_the_broker_itself_are_left_out",
             "G": "test_pulsar_namespace::test_topics_of_the_broker_itself_are_never_meant",
             "R": "real/test_listening::test_the_broker_has_topics_of_its_own",
         },

@@ -15,6 +15,7 @@ from fastwire_daemon.auth import TokenCredentials, token_from
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.sources import clustered
+from fastwire_daemon.sources.base import LogStopped
 from fastwire_daemon.sources.pulsar.host import Stage
 from fastwire_daemon.tls import ClientTls
 from tests.brokers.certs import make_certificates
@@ -533,6 +534,23 @@ def test_a_topic_that_moves_to_another_cluster_is_a_new_log() -> None:
             pipe.commit()
             await until(lambda: other.backlog("t", "s") == 0, "acks to the other cluster")
             assert pipe.source.logs[1].topic == FULL
+            await pipe.close()
+
+    run(main)
+
+
+def test_a_log_that_is_given_up_without_a_connection_is_left_alone() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            pipe = await flaky(broker)
+            await pipe.drained()
+            (partition,) = pipe.source.partitions
+            await broker.stop()
+            await until(lambda: partition.error.startswith("cannot connect"), "an attempt that fails")
+            partition.stop(LogStopped("enough"))
+            await broker.start(port=broker.port)
+            await until(lambda: not partition._busy, "the end of the attempts")
+            assert (partition.stage, partition.error) == (Stage.STOPPED, "enough")
             await pipe.close()
 
     run(main)

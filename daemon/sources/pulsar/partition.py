@@ -168,6 +168,8 @@ class Partition(ConsumerTenancy):
                 await self._attempt()
             except FastwireError as exc:
                 await self._withdraw()
+                if self.over:
+                    return  # given up meanwhile
                 self.error = str(exc)
                 if self._fatal(exc):
                     return
@@ -203,7 +205,7 @@ class Partition(ConsumerTenancy):
     async def _subscribe(self) -> None:
         link = await self._way.link(self._host.cluster)
         if self.over:
-            raise FastwireError("the topic is gone")
+            raise FastwireError("the log was given up")
         self._active.clear()
         self.distrust = False
         await self._join(link)
