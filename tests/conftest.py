@@ -1,13 +1,16 @@
 """What holds for every test: its kind, how long it may hang, and a summary that hides no skip."""
 
 import gc
+import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+from fastwire_daemon import logs
 from tests.pulsar_matrix import ROWS, written
 from tests.sharing import ByBroker, turn
 
@@ -62,6 +65,19 @@ def pytest_sessionfinish() -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByBroker:
     """Under -n: which worker gets which tests."""
     return ByBroker(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Commands that run within a test say what is logged from there on: the next test knows nothing of it."""
+    root, ours = logging.getLogger(), logging.getLogger("fastwire")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:], level, ours_level = before
+    root.setLevel(level)
+    ours.setLevel(ours_level)
+    logging.captureWarnings(False)
+    logs._console = None
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -4,27 +4,13 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from fastwire_daemon import logs
 from fastwire_daemon.logs import configure, console, get_logger, redact
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("fastwire")
-    before = root.handlers[:], root.level, ours.level
-    yield
-    root.handlers[:], level, ours_level = before
-    root.setLevel(level)
-    ours.setLevel(ours_level)
-    logging.captureWarnings(False)
-    logs._console = None
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
