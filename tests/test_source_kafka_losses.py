@@ -17,12 +17,17 @@ from tests.source_pipe import until
 from tests.source_scene import run
 
 
-async def landed_hundred(broker: KafkaDevBroker) -> KafkaPipe:
-    """A life that has landed all of the first ten batches, and is over."""
+async def land_hundred(broker: KafkaDevBroker, pipe: KafkaPipe) -> None:
+    """Store the first ten batches and land all of them."""
     broker.append("t", batches(0, 10))
+    await pipe.got(100)
+    pipe.commit()
+
+
+async def landed_hundred(broker: KafkaDevBroker) -> KafkaPipe:
+    """A life that has landed them, and is over."""
     async with reading(broker) as pipe:
-        await pipe.got(100)
-        pipe.commit()
+        await land_hundred(broker, pipe)
     return pipe
 
 
@@ -48,9 +53,7 @@ def test_truncation_stops_the_log() -> None:
 def test_truncation_under_a_log_that_grew_again() -> None:
     async def main() -> None:
         async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            pipe.commit()
+            await land_hundred(broker, pipe)
             broker.truncate("t", 60)
             broker.append("t", batches(50, 20))  # at once: no offset of ours lies outside of the log
             await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
@@ -144,9 +147,7 @@ def test_reading_goes_on_behind_a_break(release: str) -> None:
 def test_a_break_behind_a_break_before_anything_was_read() -> None:
     async def main() -> None:
         async with serving() as broker, reading(broker, on_truncation="continue") as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            pipe.commit()
+            await land_hundred(broker, pipe)
             broker.truncate("t", 80)
             await until(lambda: len(pipe.source.logs) == 2, "another log", lambda: pipe.told)
             await until(lambda: pipe.source.partitions[1].granted, "that it is read")
@@ -163,9 +164,7 @@ def test_a_break_behind_a_break_before_anything_was_read() -> None:
 def test_another_one_has_gone_on_behind_a_break() -> None:
     async def main() -> None:
         async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            pipe.commit()
+            await land_hundred(broker, pipe)
             (log,) = pipe.source.logs
             behind = replace(log, incarnation=log.incarnation + "+1")
             pipe.coverage.add(Span(behind, Position(60, -1), Position(70, 0), 10))
@@ -248,9 +247,7 @@ def test_retention_leaves_a_declared_gap() -> None:
 def test_retention_under_a_reader() -> None:
     async def main() -> None:
         async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            pipe.commit()
+            await land_hundred(broker, pipe)
             pipe.source.on_budget(Level.STOP)
             broker.append("t", batches(10, 10))
             broker.trim("t", 150)

@@ -30,7 +30,9 @@ from ..shared import shared
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
-__all__ = ["Cluster"]
+__all__ = ["MISSING_S", "Cluster"]
+
+MISSING_S = 5.0  # a topic that was just created is not known everywhere at once, nor all of them to a new broker
 
 # A Fetch that waits holds up everything behind it on its connection (kafka 1), and a heartbeat must not wait for an
 # answer about offsets either.

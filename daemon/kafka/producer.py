@@ -16,7 +16,7 @@ from fastwire.kafka.producer import Outcome, Producer, ProducerSettings, Sending
 from ..backoff import Backoff
 from ..logs import get_logger
 from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
-from .cluster import Cluster
+from .cluster import MISSING_S, Cluster
 from .link import Answer, Link
 from .refusal import is_for_good
 
@@ -26,7 +26,6 @@ REPLICATION_MS = 20_000  # less than an answer may take
 ZSTD_FROM = 7  # the version of Produce
 RETRY_S = 2.0  # at most between two tries
 OPEN_S = 30.0
-MISSING_S = 5.0  # a topic that was just made is not known everywhere at once
 
 log = get_logger("producer")
 

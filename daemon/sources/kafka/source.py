@@ -17,7 +17,7 @@ from fastwire.wire.pool import Pool
 
 from ...backoff import Backoff
 from ...budget import Level
-from ...kafka.cluster import Cluster
+from ...kafka.cluster import MISSING_S, Cluster
 from ...kafka.link import Link
 from ...kafka.refusal import is_for_good
 from ...logs import get_logger
@@ -31,7 +31,7 @@ from .member import group_of
 from .partition import LogBroken, Partition, Stage
 from .settings import KafkaSettings
 from .stats import Stats
-from .topics import MISSING_S, Changes, Topics
+from .topics import Changes, Topics
 
 __all__ = ["KafkaSource"]
 

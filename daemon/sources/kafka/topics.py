@@ -12,15 +12,13 @@ from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Coverage, Log, Position
 
-from ...kafka.cluster import Cluster
+from ...kafka.cluster import MISSING_S, Cluster
 from ..base import SourceFailed
 from ..known import Known
 from .partition import Partition, Stage
 from .settings import KafkaSettings
 
-__all__ = ["MISSING_S", "Changes", "Topics"]
-
-MISSING_S = 5.0  # a topic that was just created is not known everywhere at once, nor all of them to a new broker
+__all__ = ["Changes", "Topics"]
 
 
 @dataclass(slots=True)
