@@ -156,7 +156,7 @@ def serve(scene: Scene, count: int = 0) -> Iterator[Scene]:
         scene.create("t")
         scene.append(0, count)
         yield scene
-    assert scene.broker.violations == []
+    assert scene.broker.violations == [], scene.broker.violations
 
 
 def numbers(batches: Iterable[pa.RecordBatch]) -> list[int]:
