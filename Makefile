@@ -37,7 +37,7 @@ IN_PLACE = PYTHONWARNINGS='ignore:Editable installation' $(PY) -m pip install -q
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: force help build demo check test lint bench soak asan asan-build debug proto clean
+.PHONY: force help build demo check test lint docs bench soak asan asan-build debug proto clean
 
 help:
 	@echo 'make build    the virtual environment ($(VENV)) and the compiled modules'
@@ -45,6 +45,7 @@ help:
 	@echo 'make check    lint, types, unit tests'
 	@echo 'make test     everything: check, packaging, model, crash, Spark and real brokers where Java and Maven are'
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
+	@echo 'make docs     the generated documents: docs/configuration.md, docs/architecture.svg, the figures'
 	@echo 'make bench    figures beside those of others, in one run'
 	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing under the sanitizers among it'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
@@ -112,16 +113,22 @@ lint: $(BUILT)
 		--allowlist tests/stubtest.allow --ignore-unused-allowlist $(STUBBED_MODULES);) \
 	if [ -n "$$failed" ]; then echo "not clean:$$failed" >&2; exit 1; fi
 
+docs: $(BUILT)
+	$(PY) -m docs.configuration
+	$(PY) -m docs.architecture
+	$(PY) -m bench.readme
+
 check: lint $(PROTOC)
 	$(PYTEST) -m unit
 
 test: lint $(PROTOC) $(SPARK)
 	$(PYTEST) -m 'not soak and not bench'
 
-# Fuzzing in the build with the sanitizers; what it finds is written to the corpus here.
+# The fuzzers run in the build with the sanitizers, beside the tests that wait; what they find is written to the corpus
+# here. One run, so that one summary at its end says what was done. FASTWIRE_FUZZ_SECONDS (a fuzzer) and
+# FASTWIRE_CAMPAIGN_CYCLES (a kind of subscription) make it shorter, or longer.
 soak: $(BUILT) $(SPARK) asan-build
-	$(PYTEST) -m soak --ignore tests/fuzz
-	$(IN_ASAN) FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(ASAN_PYTEST) -m soak tests/fuzz
+	FASTWIRE_FUZZ_UNDER="$(IN_ASAN)" FASTWIRE_FUZZ_CORPUS='$(abspath tests/fuzz/corpus)' $(PYTEST) -m soak
 
 bench: $(BUILT) $(SPARK) $(PEERS)
 	$(PY) -m bench
@@ -129,7 +136,7 @@ bench: $(BUILT) $(SPARK) $(PEERS)
 # A copy of the tree, so that the modules in place stay what they are. The report of a sanitizer goes to the standard
 # error of the process it ends: -s lets it through.
 ASAN := build/asan
-IN_ASAN = cd $(ASAN) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+IN_ASAN = env -C $(ASAN) LD_PRELOAD=$$(gcc -print-file-name=libasan.so):$$(gcc -print-file-name=libubsan.so) \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
 ASAN_PYTEST := $(PY) -m pytest -s -p no:cacheprovider
 asan: asan-build

@@ -18,7 +18,7 @@ from itertools import cycle
 from typing import Any
 
 from fastwire.pulsar.payload import Compression, Entry
-from fastwire_daemon.produce import client_settings, produce
+from fastwire_daemon.systems.pulsar.produce import client_settings, produce
 from tests.brokers.admin import PulsarAdmin
 
 from .child import ROOT, Case, show

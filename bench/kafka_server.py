@@ -16,8 +16,10 @@ from fastwire.kafka.connection import Key
 from fastwire.kafka.message import Body, encode_response
 from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
 from fastwire.wire.writer import encode_varint
-from fastwire_daemon.devbroker.kafka.broker import HANDLERS, KafkaDevBroker, KafkaOptions
-from fastwire_daemon.devbroker.kafka.connection import KafkaConnection, Request
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.kafka.broker import HANDLERS
+from fastwire_daemon.devbroker.kafka.connection import KafkaConnection
+from fastwire_daemon.devbroker.kafka.requests import Request
 
 from .message import Messages
 
@@ -131,7 +133,7 @@ def list_offsets(connection: KafkaConnection, request: Request) -> Body:
                     "partition_index": one["partition_index"],
                     "timestamp": -1,
                     "offset": 0 if one["timestamp"] == EARLIEST else broker.end,
-                    "leader_epoch": 0,
+                    "leader_epoch": -1,  # a log that nobody stored has no epochs to ask for
                 }
                 for one in topic["partitions"]
             ],

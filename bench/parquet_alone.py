@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastwire.columns.schema import COLUMNS
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
 from fastwire_daemon.encoders.parquet import ParquetEncoder, writer_settings
 
@@ -43,7 +43,7 @@ def main() -> None:
     table = table.combine_chunks()
     options = EncoderOptions(
         compression=parse_compression("zstd:1", ParquetEncoder.compressions),
-        columns=COLUMNS["pulsar"],
+        columns=ROW.columns,
         row_group_rows=ROW_GROUP,
     )
     settings = writer_settings(table.schema, options)

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastwire.columns.schema import COLUMNS
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.base import Encoder, EncoderOptions, parse_compression
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
@@ -46,7 +46,7 @@ class JsonFeed(Feed):
 def options(encoder: type[Encoder], compression: str) -> EncoderOptions:
     """Those of a sink with memory enough."""
     chosen = parse_compression(compression, encoder.compressions)
-    return EncoderOptions(compression=chosen, columns=COLUMNS["pulsar"], row_group_rows=ROW_GROUP)
+    return EncoderOptions(compression=chosen, columns=ROW.columns, row_group_rows=ROW_GROUP)
 
 
 def encode(encoder: type[Encoder], compression: str, batches: list[pa.RecordBatch]) -> int:
@@ -72,8 +72,8 @@ def cases(batches: list[pa.RecordBatch]) -> dict[str, Callable[[], int]]:
     """What is compared, by name."""
     zstd = {"compression": "zstd", "compression_level": 1}
     strings = ["topic", "producer"]
-    constant = [column.name for column in COLUMNS["pulsar"] if column.role == "constant"]
-    counters = {column.name: "DELTA_BINARY_PACKED" for column in COLUMNS["pulsar"] if column.role == "counter"}
+    constant = [column.name for column in ROW.columns if column.role == "constant"]
+    counters = {column.name: "DELTA_BINARY_PACKED" for column in ROW.columns if column.role == "counter"}
     steps: dict[str, dict[str, Any]] = {
         "pyarrow: its defaults, zstd:1": zstd,
         "pyarrow: no dictionaries": zstd | {"use_dictionary": False},

@@ -16,7 +16,7 @@ import pulsar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastwire.columns.schema import COLUMNS
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
 from fastwire_daemon.encoders.parquet import ParquetEncoder, writer_settings
 
@@ -105,7 +105,7 @@ def write(path: str, stream: Iterator["pulsar.Message"]) -> None:
     """A Parquet file of all of them, a row group at a time."""
     options = EncoderOptions(
         compression=parse_compression("zstd:1", ParquetEncoder.compressions),
-        columns=COLUMNS["pulsar"],
+        columns=ROW.columns,
         row_group_rows=ROW_GROUP,
     )
     with pq.ParquetWriter(path, SCHEMA, **writer_settings(SCHEMA, options)) as writer:

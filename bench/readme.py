@@ -1,10 +1,10 @@
-"""The README's tables of figures, from one saved run and nothing else.
+"""The tables of figures in ``README.md`` and ``docs/figures.md``, from one saved run and nothing else.
 
     python -m bench --save readme       # best while nothing else runs
     python -m bench.readme [--check]
 
-Writes what stands between the two marks in ``README.md`` anew from ``bench/results/readme.json``; with ``--check`` it
-writes nothing and fails if that would change anything.
+Writes the text between the two marks of each page anew from ``bench/results/readme.json``; with ``--check`` it writes
+nothing and fails if that would change anything.
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any
 from .__main__ import RESULTS
 from .child import ROOT
 
-__all__ = ["figures", "renewed"]
+__all__ = ["FIGURES", "README", "SAVED", "figures", "renewed", "summary"]
 
 SAVED = RESULTS / "readme.json"
-README = ROOT / "README.md"
+README, FIGURES = ROOT / "README.md", ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- figures: python -m bench.readme -->", "<!-- end of figures -->"
 
 Row = Mapping[str, Any]
@@ -26,13 +26,36 @@ Saved = Mapping[str, Any]
 OURS = "fastwire"
 
 
-def renewed(text: str, saved: Saved) -> str:
-    """The README with the figures of a run."""
+def renewed(text: str, tables: str) -> str:
+    """A page with ``tables`` between its marks."""
     before, mark, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not mark or not end:
-        raise SystemExit(f"README.md has no {BEGIN!r} … {END!r}")
-    return f"{before}{BEGIN}\n{figures(saved)}\n{END}{after}"
+        raise SystemExit(f"the page has no {BEGIN!r} … {END!r}")
+    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+
+
+def summary(saved: Saved) -> str:
+    """The few rows of the README."""
+    plain = (100, 1000, "none")
+    pulsar, kafka = (_by_case(saved[bench])[plain] for bench in ("discard", "kafka"))
+    landed = {row["who"]: row for row in saved["to_parquet"] if (row["size"], row["batch"], row["codec"]) == plain}
+    ours = landed["fastwire, 2 writers"]
+    spark = {row["way"]: f"{row['rows_per_s']:,}" for row in saved["spark_kafka"]}
+    alone, client = landed["pyarrow alone"], landed["pulsar-client batch_receive"]
+    rows = [
+        ["Pulsar, socket to columns", f"{_cpu(pulsar, OURS)} µs",
+         f"pulsar-client {_times(pulsar, 'pulsar-client receive', 'pulsar-client batch_receive')}"],
+        ["Kafka, socket to columns", f"{_cpu(kafka, OURS)} µs",
+         f"franz-go {_times(kafka, 'franz-go')}, confluent-kafka {_times(kafka, 'confluent-kafka')}"],
+        ["Pulsar, socket to Parquet (zstd:1)", f"{ours['cpu_us_per_message']} µs",
+         f"pyarrow, writing alone {alone['cpu_us_per_message']}; pulsar-client {client['cpu_us_per_message']}"],
+        ["the same, records a second", f"{ours['messages_per_s']:,}",
+         f"pyarrow, writing alone {alone['messages_per_s']:,}; pulsar-client {client['messages_per_s']:,}"],
+        ["Spark, count from a real Kafka, rows a second", spark["fastwire count"],
+         f"Spark's own source {spark['kafka count']}"],
+    ]  # fmt: skip
+    return _table(["100 B, batches of 1,000, CPU a message", "fastwire", "others"], rows)
 
 
 def figures(saved: Saved) -> str:
@@ -173,12 +196,15 @@ def _targets(saved: Saved) -> str:
 
 
 def main() -> None:
-    """Write the README, or compare."""
-    text = README.read_text(encoding="utf-8")
-    new = renewed(text, json.loads(SAVED.read_text(encoding="utf-8")))
-    if "--check" in sys.argv:
-        raise SystemExit(None if new == text else "README.md does not show bench/results/readme.json")
-    README.write_text(new, encoding="utf-8")
+    """Write both pages, or compare them."""
+    saved = json.loads(SAVED.read_text(encoding="utf-8"))
+    for page, tables in ((README, summary(saved)), (FIGURES, figures(saved))):
+        text = page.read_text(encoding="utf-8")
+        new = renewed(text, tables)
+        if "--check" not in sys.argv:
+            page.write_text(new, encoding="utf-8")
+        elif new != text:
+            raise SystemExit(f"{page.relative_to(ROOT)} does not show {SAVED.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

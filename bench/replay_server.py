@@ -25,7 +25,7 @@ from fastwire.pulsar.command import decode_command, encode_command
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_block_entry, encode_single_entry, encode_values
 from fastwire.pulsar.topic import partition_index
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
-from fastwire_daemon.load import Load
+from fastwire_daemon.systems.load import Load
 
 LEDGER = 7
 # Entry ids of three bytes each make frames of one size, so that a cut at any frame is arithmetic.

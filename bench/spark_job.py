@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from fastwire_daemon.config import parse_config
-from fastwire_daemon.spark.job import open_session, run_jobs
+from fastwire_daemon.spark.job.run import open_session, run_jobs
 from tests.spark.landed import Landed
 
 from .child import Case, serving, show, spark_is_here
@@ -27,7 +27,6 @@ DDL = "order_id BIGINT NOT NULL, customer STRING, amount DOUBLE, note STRING"
 JOBS = {
     "none": 'decode = { format = "none" }',
     "json": 'decode = { format = "json", schema = "FOLDER/orders.ddl" }',
-    "json, Spark's writer": 'decode = { format = "json", schema = "FOLDER/orders.ddl" }',
     "json, dedupe": (
         'decode = { format = "json", schema = "FOLDER/orders.ddl" }\n'
         'dedupe = { key = ["order_id"], watermark = "1 hour" }'
@@ -78,13 +77,10 @@ def measured(way: str, rows: int, work: Callable[[], object]) -> dict[str, Any]:
 
 def job(spark: Any, folder: Path, name: str, number: int, source: str = "") -> Callable[[], object]:
     place = folder / f"job-{number}"
-    form = "spark-parquet" if "Spark" in name else "dataset"
-    compression = "zstd" if "Spark" in name else "zstd:1"
     text = f"""
 [spark.orders]
 source = {{ {source or f'dataset = "{folder}/landed"'} }}
-output = {{ path = "{place}/table", quarantine = "{place}/bad", checkpoint = "{place}/checkpoint", format = "{form}", \
-compression = "{compression}" }}
+output = {{ path = "{place}/table", quarantine = "{place}/bad", checkpoint = "{place}/checkpoint" }}
 {JOBS[name].replace("FOLDER", str(folder))}
 """
     config = parse_config(text, {})

@@ -8,13 +8,13 @@ in an environment of its own below ``build/``, made the first time, with the jar
 counting the same rows in Parquet files.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,32 +43,32 @@ def fill(url: str, topic: str, rows: int) -> None:
     They must not repeat sooner: what a Parquet file costs is a matter of what stands in it.
     """
     from fastwire.kafka.connection import Key
+    from fastwire.kafka.names import parse_bootstrap_url
     from fastwire.kafka.payload import encode_block_batch, encode_values
-    from fastwire_daemon.spark.kafka.client import Client, fetch_limits, settings_of
-    from fastwire_daemon.spark.options import parse_options
+    from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+    from fastwire_daemon.systems.kafka.settings import ClientSettings
 
     from .kafka_server import TIME, VARIETY
 
-    options = parse_options({"servers": url, "subscribe": topic}, streaming=False)
     source = Messages(100)
     batches = []
     for number in range(VARIETY):
         numbers = range(number * BATCH, (number + 1) * BATCH)
         block = encode_values([source.value(each) for each in numbers], [source.key(each) for each in numbers])
         batches.append(encode_block_batch(block, BATCH, base_timestamp=TIME + number))
-    with closing(Client(settings_of(options), fetch_limits(options))) as client:
-        client.refresh([topic])
-        link = client.leader((topic, 0))
 
-        def store(turn: int) -> None:
-            data = [{"index": each, "records": batches[(each + turn) % VARIETY]} for each in range(PARTITIONS)]
-            body = {"acks": 1, "topic_data": [{"name": topic, "partition_data": data}]}
-            answer = link.ask(lambda connection, now: connection.request(Key.PRODUCE, body, now))
-            if any(one["error_code"] for said in answer["responses"] for one in said["partition_responses"]):
-                raise SystemExit("Kafka has not taken what is to be read")
+    async def store() -> None:
+        async with ClientCluster(ClientSettings(url=parse_bootstrap_url(url))) as cluster:
+            await cluster.refresh([topic])
+            link = await cluster.leader("produce", (topic, 0))
+            for turn in range(rows // (BATCH * PARTITIONS)):
+                data = [{"index": each, "records": batches[(each + turn) % VARIETY]} for each in range(PARTITIONS)]
+                body = {"acks": 1, "topic_data": [{"name": topic, "partition_data": data}]}
+                answer = await link.ask(Key.PRODUCE, body)
+                if any(one["error_code"] for said in answer["responses"] for one in said["partition_responses"]):
+                    raise SystemExit("Kafka has not taken what is to be read")
 
-        for turn in range(rows // (BATCH * PARTITIONS)):
-            store(turn)
+    asyncio.run(store())
 
 
 def peer_python() -> Path:

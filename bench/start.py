@@ -20,7 +20,9 @@ from .pipeline import configured
 
 CASE = Case(100, 10, "none")
 ROUNDS = 5
-MODULES = "import fastwire_daemon.cli, fastwire_daemon.service, fastwire_daemon.sources.pulsar.source"
+MODULES = (
+    "import fastwire_daemon.cli.app, fastwire_daemon.service.service, fastwire_daemon.systems.pulsar.source.source"
+)
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

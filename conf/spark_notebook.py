@@ -1,14 +1,14 @@
 """Cells for a notebook (or ``python conf/spark_notebook.py``): what is landed, a trial of the job, the job, its table.
 
-Needs the folder ``orders`` that the walk-through in README.md makes.
+Needs the folder ``orders`` that the walk-through in docs/spark.md makes.
 """
 
 # %% A session. One that is there already (a notebook server's, spark-submit's) is taken as it is.
 from fastwire_daemon.config import load_config
 from fastwire_daemon.dataset.verify import verify
-from fastwire_daemon.logs import configure
-from fastwire_daemon.spark.job import open_session, run_jobs
-from fastwire_daemon.spark.trial import try_job
+from fastwire_daemon.runtime.logs import configure
+from fastwire_daemon.spark.job.run import open_session, run_jobs
+from fastwire_daemon.spark.job.trial import try_job
 
 spark = open_session(master="local[2]")
 spark.sparkContext.setLogLevel("ERROR")
@@ -29,7 +29,7 @@ print(f"{trial.rows} rows tried, {trial.bad} bad: {trial.reasons}")
 configure()
 run_jobs(spark, config)
 
-# %% The table, by plain listing, and what was put aside.
+# %% The table, by plain listing, and the dead letters.
 table = spark.read.parquet("orders/table")
 table.groupBy("date").agg({"amount": "sum", "order_id": "count"}).orderBy("date").show()
 bad = spark.read.parquet("orders/bad")

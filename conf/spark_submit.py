@@ -2,7 +2,7 @@
 
 import sys
 
-from fastwire_daemon.cli import main
+from fastwire_daemon.cli.app import main
 
 if __name__ == "__main__":
     sys.argv.insert(1, "spark")

@@ -1,4 +1,4 @@
-"""Bytes of message brokers to meaning: pure computation, no socket, no clock, no event loop."""
+"""Sans-IO core of fastwire: protocols, state machines and columns, without sockets, clocks or an event loop."""
 
 __all__ = ["__version__"]
 

@@ -1,4 +1,4 @@
-"""Hosts and ports as text, whoever is to be found there."""
+"""Parsing and formatting of host and port."""
 
 import re
 
@@ -9,14 +9,15 @@ _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
 
 
 def format_host(host: str, port: int) -> str:
-    """Return ``host:port``, an IPv6 address in brackets."""
+    """Return ``host:port``; an IPv6 address is put into brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_host(text: str, default_port: int | None, lowest_port: int = 1) -> tuple[str, int]:
-    """Read ``host``, ``host:port`` or ``[ipv6]:port``; ValueError says what is wrong, for whoever wrote it.
+    """Parse ``host``, ``host:port`` or ``[ipv6]:port`` into host and port.
 
-    Without a ``default_port`` the port must be there.
+    If ``default_port`` is None, the text must contain a port. Raises ValueError with a message for the author of the
+    text.
     """
     if text.startswith("["):
         host, closed, after = text[1:].partition("]")

@@ -1,12 +1,12 @@
-"""What connections of all systems have in common: a scanner behind them, bytes to be sent, time that may stand still.
+"""Base of the broker connections of all systems: receive, outbound bytes, suspension and deadlines.
 
-Each is a state machine: bytes in, events out; intentions in, bytes out. Time is an argument, in seconds of any clock
-that never steps back. Whoever drives one
+A connection is a state machine: bytes in, events out; requests in, bytes out. Time is an argument, in seconds of any
+clock that never steps back. The driver of a connection
 
-* hands socket bytes over by ``get_buffer`` and ``receive``, and deals with the events in the order given,
-* empties ``take_outbound`` into the socket after every call,
-* calls ``tick`` now and then, and
-* closes the socket when an error comes out, or an event that says so.
+* writes socket bytes to ``get_buffer``, calls ``receive``, and handles the events in the order given,
+* writes ``take_outbound`` to the socket after every call,
+* calls ``tick`` periodically, and
+* closes the socket after an error, or after an event that says so.
 """
 
 from abc import ABC, abstractmethod
@@ -24,22 +24,22 @@ CONNECT_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ChunkReady:
-    """A chunk is full; its records come before whatever the next events say."""
+    """A full chunk. Its records precede everything that later events report."""
 
     chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """There is more in the buffer: call ``receive(0, now)`` soon, and read nothing until then.
+    """Buffered bytes remain: the driver calls ``receive(0, now)`` soon, and reads nothing from the socket until then.
 
-    Enough came out of it for one turn, or an event has to be dealt with first.
+    Either the output of one turn is large enough, or the preceding event must be handled first.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The peer is dead, silent or too slow: close the socket."""
+    """The peer is gone, silent or too slow: the driver closes the socket."""
 
     reason: str
 
@@ -48,18 +48,35 @@ _MORE = More()
 
 
 class Scanning(Protocol):
-    """What a connection needs of ``columns.scan.ChunkScanner``."""
+    """The part of ``columns.scan.ChunkScanner`` that a connection uses."""
 
-    def get_buffer(self, sizehint: int, /) -> memoryview: ...
-    def received(self, nbytes: int, /) -> None: ...
-    def rest(self) -> None: ...
-    def resume(self) -> None: ...
-    def times(self) -> tuple[int, int, int, int]: ...
-    def scan(self) -> int: ...
-    def take_chunk(self) -> Chunk | None: ...
-    def drop_chunk(self) -> None: ...
+    def get_buffer(self, sizehint: int, /) -> memoryview:
+        """Return the writable buffer for the next bytes."""
+
+    def received(self, nbytes: int, /) -> None:
+        """Accept ``nbytes`` bytes that were written to the last buffer."""
+
+    def rest(self) -> None:
+        """Release the receive buffer if it is empty and unused since the last call."""
+
+    def resume(self) -> None:
+        """Start a new turn after OUTPUT_CAP."""
+
+    def times(self) -> tuple[int, int, int, int]:
+        """Return nanoseconds of receive, framing and checksums, decompression, and decoding."""
+
+    def scan(self) -> int:
+        """Decode buffered bytes; return the reason for the stop."""
+
+    def take_chunk(self) -> Chunk | None:
+        """Close the open chunk and return it; None if it is empty."""
+
+    def drop_chunk(self) -> None:
+        """Discard the open chunk."""
+
     @property
-    def has_open(self) -> bool: ...
+    def has_open(self) -> bool:
+        """True if the open chunk holds anything."""
 
 
 S = TypeVar("S", bound=Scanning)
@@ -67,13 +84,13 @@ E = TypeVar("E")
 
 
 class ChunkConnection(ABC, Generic[S, E]):
-    """One connection; a system's own adds what it says and understands."""
+    """Base of a connection to a broker; a system's subclass adds its requests and events."""
 
     def __init__(self, scanner: S) -> None:
         self.scanner = scanner
         self.get_buffer = scanner.get_buffer
         self.more = False  # the last ``receive`` ended with ``More``
-        self.open_since: float | None = None  # when the open chunk got its first records
+        self.open_since: float | None = None  # time of the first records in the open chunk
         self._out: list[bytes] = []
         self._received_at = 0.0
         self._connect_deadline = 0.0
@@ -82,7 +99,7 @@ class ChunkConnection(ABC, Generic[S, E]):
     # --- bytes in
 
     def receive(self, nbytes: int, now: float) -> Sequence[E | ChunkReady | More]:
-        """``nbytes`` were written to the buffer; return what they mean, in wire order.
+        """Process ``nbytes`` bytes that were written to the buffer; return the resulting events in wire order.
 
         Raises ProtocolError (the peer broke the framing or the rules) or another FastwireError: close the socket.
         """
@@ -111,15 +128,15 @@ class ChunkConnection(ABC, Generic[S, E]):
 
     @abstractmethod
     def _stopped(self, stop: int, now: float, events: list[E | ChunkReady | More]) -> bool:
-        """Deal with a reason of the system's own; true if scanning has to wait until somebody has dealt with it."""
+        """Handle a stop reason of this system; return True if the caller must handle it before the next scan."""
 
     def take_chunk(self) -> Chunk | None:
-        """Give out the open chunk before it is full, because it is old or the connection ends."""
+        """Close the open chunk and return it, full or not; None if it is empty."""
         self.open_since = None
         return self.scanner.take_chunk()
 
     def drop_chunk(self) -> None:
-        """Forget what the open chunk holds."""
+        """Discard the open chunk."""
         self.open_since = None
         self.scanner.drop_chunk()
 
@@ -131,23 +148,24 @@ class ChunkConnection(ABC, Generic[S, E]):
     # --- bytes out
 
     def take_outbound(self) -> list[bytes]:
-        """Everything to be written to the socket, in order."""
+        """Return all bytes to be written to the socket, in order, and remove them from the queue."""
         out, self._out = self._out, []
         return out
 
     @property
     def has_outbound(self) -> bool:
+        """True if bytes are queued for the socket."""
         return bool(self._out)
 
     # --- time
 
     def suspend(self, now: float) -> None:
-        """Nothing is read from here on: what the peer says goes unheard, so its silence proves nothing."""
+        """Stop reading. The peer's silence does not count until ``resume``."""
         if self._suspended_at is None:
             self._suspended_at = now
 
     def resume(self, now: float) -> None:
-        """Reading goes on; deadlines move by as long as it rested."""
+        """Continue reading. All deadlines move by the duration of the suspension."""
         if self._suspended_at is None:
             return
         rested = now - self._suspended_at
@@ -160,5 +178,5 @@ class ChunkConnection(ABC, Generic[S, E]):
         """Move the deadlines of all requests by ``rested`` seconds."""
 
     def close(self) -> None:
-        """The socket is closed or about to be: nothing more goes in or out, no request will be answered."""
+        """Discard queued output: the socket is closed or about to be, and no pending request will be answered."""
         self._out.clear()

@@ -1,10 +1,14 @@
-"""The exception tree. Only bytes from a peer raise :class:`ProtocolError`; local misuse is ValueError or TypeError."""
+"""The exception tree. :class:`ProtocolError` is raised for bytes of a peer only; misuse of the API raises ValueError or
+TypeError.
+"""
 
-__all__ = ["CorruptEntryError", "FastwireError", "ProtocolError", "UnsupportedError"]
+from enum import StrEnum
+
+__all__ = ["CorruptEntryError", "Damage", "FastwireError", "ProtocolError", "UnsupportedError"]
 
 
 class FastwireError(Exception):
-    """Base of everything that fastwire raises on purpose."""
+    """Base of all exceptions that fastwire defines."""
 
 
 class ProtocolError(FastwireError):
@@ -30,17 +34,35 @@ class ProtocolError(FastwireError):
         super().__init__(text)
 
 
-class CorruptEntryError(FastwireError):
-    """One entry inside sound framing cannot be decoded: it is diverted, the connection goes on.
+class Damage(StrEnum):
+    """The kind of damage of an entry or batch that cannot be decoded.
 
-    ``reason`` is the name that the system gives to this kind of damage (Pulsar: a ValidationError).
+    The values are stable names for programs; where Pulsar has a ValidationError for it, its name (spec: pulsar 13.4).
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    CHECKSUM = "ChecksumMismatch"  # no byte after the checksum can be trusted
+    METADATA = "MetadataError"  # the entry's metadata (Pulsar: MessageMetadata) is unreadable or inconsistent
+    DECRYPTION = "DecryptionError"
+    SIZE = "UncompressedSizeCorruption"
+    DECOMPRESSION = "DecompressionError"
+    BATCH = "BatchDeSerializeError"  # Pulsar: the messages inside
+    MESSAGE = "CorruptMessage"  # Kafka: a batch, its checksum, or the messages inside
+    TOO_LARGE = "TooLarge"  # its decoded size exceeds the memory limit of one entry; it may be intact
+    # Pulsar: the entry is intact, but the hot loop does not decode it, or it was redelivered too often.
+    ENCRYPTED = "Encrypted"
+    CHUNKED = "Chunked"
+    COMPACTED = "CompactedIndexes"
+    REDELIVERED = "RedeliveredTooOften"
+
+
+class CorruptEntryError(FastwireError):
+    """One entry inside intact framing cannot be decoded. The entry becomes a dead letter; the connection stays open."""
+
+    def __init__(self, reason: Damage, detail: str) -> None:
         self.reason = reason
         self.detail = detail
         super().__init__(f"{reason}: {detail}")
 
 
 class UnsupportedError(FastwireError):
-    """The peer is sound but needs something that this version does not speak."""
+    """The peer is intact but requires a feature that this version does not support."""

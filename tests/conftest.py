@@ -10,8 +10,9 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-from fastwire_daemon import logs
-from tests.pulsar_matrix import ROWS, written
+from fastwire_daemon.runtime import logs
+from tests import kafka_matrix, pulsar_matrix
+from tests.matrix import Row, written
 from tests.sharing import ByBroker, turn
 
 pytest_plugins = ["tests.brokers.fixtures"]
@@ -29,7 +30,11 @@ KINDS = {
     "instructions": 900,
 }
 
+DONE = "done"  # the property by which a test says in the closing summary how much it has done
 EVERYTHING = "not soak and not bench"  # the choice of `make test`
+SOAK = "soak"  # the choice of `make soak`
+OUTCOMES = ("passed", "failed", "error", "skipped")
+FAILURE_CHARS = 6000  # of a failure, where it is shown at once
 
 # No test is timed. A build server has the same cases every time; whoever works on the code gets new ones.
 settings.register_profile("fastwire", deadline=None, print_blob=True, derandomize="CI" in os.environ)
@@ -87,10 +92,10 @@ def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     return str(report.longrepr)
 
 
-def show_matrix(terminalreporter: pytest.TerminalReporter) -> None:
-    """What of Pulsar was shown to work, and by which witness: ✓ passed, ✗ failed, ? did not run, – has no test."""
+def show_matrix(terminalreporter: pytest.TerminalReporter, system: str, rows: list[Row]) -> None:
+    """What of a system was shown to work, and by which witness: ✓ passed, ✗ failed, ? did not run, – has no test."""
     came: dict[str, set[str]] = {}
-    for outcome in ("passed", "failed", "error", "skipped"):
+    for outcome in OUTCOMES:
         for report in terminalreporter.stats.get(outcome, []):
             came.setdefault(report.nodeid.partition("[")[0], set()).add(outcome)
 
@@ -100,16 +105,64 @@ def show_matrix(terminalreporter: pytest.TerminalReporter) -> None:
             return "✗"
         return "✓" if all("passed" in each for each in outcomes) else "?"
 
-    terminalreporter.section("Pulsar", sep="-")
-    for line in written(ROWS, mark):
+    terminalreporter.section(system, sep="-")
+    for line in written(rows, mark):
         terminalreporter.write_line(line)
+
+
+class FailuresAtOnce:
+    """Shows each failure when it happens: the end of a soak is hours away."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal: pytest.TerminalReporter = self._config.pluginmanager.getplugin("terminalreporter")
+            terminal.write_line(f"\n{report.nodeid}:\n{report.longreprtext[-FAILURE_CHARS:]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose what a soak shows."""
+    if config.option.markexpr == SOAK and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
+def show_tests(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line a test function: how its cases ended, and how long they took, their fixtures included."""
+    ended: dict[str, Counter[str]] = {}
+    seconds: Counter[str] = Counter()
+    for outcome in ("", *OUTCOMES):  # "": fixtures that were set up and taken down
+        for report in terminalreporter.stats.get(outcome, []):
+            name = report.nodeid.partition("[")[0]
+            seconds[name] += report.duration
+            if outcome:
+                ended.setdefault(name, Counter())[outcome] += 1
+    terminalreporter.section("tests", sep="-")
+    for name, outcomes in sorted(ended.items()):
+        counts = ", ".join(f"{times} {outcome}" for outcome, times in sorted(outcomes.items()))
+        terminalreporter.write_line(f"{seconds[name] / 60:6.1f} min  {name}: {counts}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what did not run and why, grouped, right above the closing line."""
     if config.option.markexpr == EVERYTHING and not config.option.collectonly:
-        show_matrix(terminalreporter)
+        show_matrix(terminalreporter, "Pulsar", pulsar_matrix.ROWS)
+        show_matrix(terminalreporter, "Kafka", kafka_matrix.ROWS)
+    if config.option.markexpr == SOAK and not config.option.collectonly:
+        show_tests(terminalreporter)
+    done = [
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == DONE
+    ]
+    if done:
+        terminalreporter.section("done", sep="-")
+        for line in done:
+            terminalreporter.write_line(str(line))
     reasons = Counter(skip_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if not reasons:
         return

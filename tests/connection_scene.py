@@ -29,7 +29,7 @@ class Wire:
         self.slots.add(CONSUMER, 0, ordered=True)
         self.slots.attach(CONSUMER, 1)
         divert = options.pop("divert", True)
-        pool = Pool(1 << 28)
+        pool = options.pop("pool", None) or Pool(1 << 28)
         self.scanner = Scanner(self.slots, pool, 1, on_corrupt="divert" if divert else "stop")
         completion = Completion(Assembly(pool), divert=divert)
         self.connection = Connection(self.scanner, completion, client_version="fw-0.1", **options)

@@ -134,6 +134,28 @@ class Reading:
         return self.rows
 
 
+class StoredLog:
+    """What a broker has stored of one partition: for each batch its first offset, the one behind it, and its bytes."""
+
+    def __init__(self, batches: Iterable[tuple[int, int, bytes]]) -> None:
+        self.batches = list(batches)
+        self.end = self.batches[-1][1]
+
+    def answer(self, offset: int, room: int) -> bytes:
+        """The records of an answer from the batch that holds ``offset`` on; the first one is never cut."""
+        found = [body for _, end, body in self.batches if end > offset]
+        return b"".join(found)[: max(room, len(found[0]))] if found else b""
+
+    def read(self, reading: Reading, room: int = 1 << 20, most: int = 500) -> list[Row]:
+        """All rows, by as many answers of ``room`` bytes as it takes; the end is not reached where the log stops."""
+        for number in range(1, most):
+            if reading.slots.position(0).a >= self.end or reading.corrupt:
+                break
+            records = self.answer(reading.slots.fetch_offset(0), reading.slots.fetch_bytes(0, room))
+            reading.read(fetch_response(records, correlation_id=number, high_watermark=self.end))
+        return reading.rows
+
+
 def pieces(data: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
     edges = sorted({0, len(data), *(cut for cut in cuts if 0 < cut < len(data))})
     for first, last in pairwise(edges):
@@ -148,7 +170,9 @@ def digest(rows: Iterable[Row], timestamps: dict[int, int] | None = None) -> str
         sum_.update(pack(">i", -1 if value is None else len(value)) + (value or b""))
 
     for row in rows:
-        milli = int(row["timestamp"].timestamp() * 1000) if timestamps is None else timestamps[row["offset"]]
+        time = row["timestamp"]
+        milli = -1 if time is None else int(time.timestamp() * 1000)
+        milli = milli if timestamps is None else timestamps[row["offset"]]
         sum_.update(pack(">qq", row["offset"], milli))
         put(row["key"])
         put(row["value"])

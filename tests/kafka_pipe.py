@@ -3,14 +3,15 @@
 from typing import Any
 
 from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.grammar import GRAMMAR as KAFKA
 from fastwire.kafka.names import parse_bootstrap_url, parse_pattern
 from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage, Log
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
-from fastwire_daemon.sources.kafka.settings import KafkaSettings
-from fastwire_daemon.sources.kafka.source import KafkaSource
+from fastwire_daemon.systems.kafka.source.settings import KafkaSettings
+from fastwire_daemon.systems.kafka.source.source import KafkaSource
 from tests.source_pipe import AnyPipe, until
 
 __all__ = ["KafkaPipe", "batch", "batches"]
@@ -51,7 +52,7 @@ class KafkaPipe(AnyPipe):
             "pattern": parse_pattern(pattern) if pattern else None,
             "group": "g",
             "protocol": "none",
-            "start": parse_start(start),
+            "start": parse_start(start, KAFKA),
             "cluster": "c",
             "limits": FetchLimits(
                 max_wait_ms=100,

@@ -5,19 +5,20 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import Any, ClassVar
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
+from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
-from fastwire_daemon.budget import Budget
-from fastwire_daemon.metrics import DaemonMetrics
-from fastwire_daemon.pipeline import Pipeline
-from fastwire_daemon.roll import RollPolicy
-from fastwire_daemon.sources.base import Assignment, First, SourceEvents
+from fastwire_daemon.pipeline.pipeline import Pipeline
+from fastwire_daemon.pipeline.roll import RollPolicy
+from fastwire_daemon.runtime.budget import Budget
+from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceEvents
 from tests.pulsar_wire import message_frame, put
 
-__all__ = ["LOG", "Bed", "NotingSink", "NotingSource", "UnloggedNotes", "run"]
+__all__ = ["LOG", "Bed", "Chunks", "NotingSink", "NotingSource", "UnloggedNotes", "run"]
 
 LOG = Log("pulsar", "c", "persistent://public/default/t", "0", "0")
 
@@ -51,6 +52,7 @@ class NotingSource:
     """Does nothing but write down what the pipeline asks of it."""
 
     system = "pulsar"
+    cluster_id = ""
 
     def __init__(self, notes: list[str], events: SourceEvents, cluster: str | None) -> None:
         self.notes = notes
@@ -107,6 +109,12 @@ class NotingSource:
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         end = coverage.end(LOG) or self.landed_at
         return [index for index, head in heads.items() if (end is None or end < head) and not self.peer_is_done]
+
+    def waiting(self) -> Mapping[int, str]:
+        return {}
+
+    def stop(self, index: int, why: str) -> None:
+        self.events.on_stopped(index, LogStopped(why))
 
     def status(self) -> dict[str, Any]:
         return {}

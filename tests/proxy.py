@@ -82,6 +82,13 @@ class Proxy:
         for pair in pairs:
             pair.reset()
 
+    def half_open(self) -> None:
+        """Reset the broker's side of every connection; the client's side stays open and hears nothing more."""
+        with self._guard:
+            pairs = list(self._open)
+        for pair in pairs:
+            pair.abandon()
+
     def cut_in_frame(self, after: int = 0) -> None:
         """Reset the connection in the middle of a payload frame to a client, after ``after`` more whole ones."""
         self._cut_at = self.frames + after + 1
@@ -131,6 +138,16 @@ class Proxy:
         return True
 
 
+def _close(end: socket.socket) -> None:
+    try:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # A thread that waits in recv keeps the socket alive after close: wake it first.
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    end.close()
+
+
 class _Pair:
     """One client's connection and the one to the broker that belongs to it."""
 
@@ -138,6 +155,7 @@ class _Pair:
         self._proxy = proxy
         self._client = client
         self._broker = broker
+        self._abandoned = False
         for end in (client, broker):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -148,15 +166,14 @@ class _Pair:
 
     def reset(self) -> None:
         """Close both ends at once; unread and unsent bytes are dropped."""
-        for end in (self._client, self._broker):
-            try:
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                # A thread that waits in recv keeps the socket alive after close: wake it first.
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            end.close()
+        _close(self._client)
+        _close(self._broker)
         self._proxy._forget(self)
+
+    def abandon(self) -> None:
+        """Close the end towards the broker alone; ``reset`` or the client ends the rest."""
+        self._abandoned = True
+        _close(self._broker)
 
     def _pump(self, forward: Callable[[], None]) -> None:
         try:
@@ -164,7 +181,8 @@ class _Pair:
         except (OSError, ValueError):
             pass  # either end is gone, or the other thread has closed both (a closed socket has no descriptor)
         finally:
-            self.reset()
+            if not self._abandoned:
+                self.reset()
 
     def _upward(self) -> None:
         while data := self._client.recv(CHUNK):
@@ -177,7 +195,10 @@ class _Pair:
             total, size = struct.unpack(">II", head)
             # What stands there in a frame of Kafka is the number of its request.
             if self._proxy.scheme == "pulsar" and size == total - 4 and total <= LARGEST_ANSWER:
-                self._to_client(self._rewritten(head + self._exactly(size)))
+                command = self._exactly(size)
+                if not command:
+                    return  # the broker's end is closed in the middle of a frame
+                self._to_client(self._rewritten(head + command))
             else:
                 self._with_payload(head, total - 4)
 

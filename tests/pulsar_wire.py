@@ -17,7 +17,7 @@ from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.position import Log, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
-from fastwire.pulsar.payload import encode_payload, split_payload
+from fastwire.pulsar.payload import encode_payload, split_payload, text_of
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -256,7 +256,7 @@ def oracle(frame: bytes, log: Log = LOG) -> list[Row]:
                 "offset": message.message_id.entryId,
                 "timestamp": min(metadata.publish_time, LAST_MILLI) * 1000,
                 "timestampType": 0,
-                "headers": [(pair.key, pair.value.encode()) for pair in single.properties] or None,
+                "headers": [(text_of(pair.key), pair.value.encode()) for pair in single.properties] or None,
                 "ledger": message.message_id.ledgerId,
                 "batchIndex": index,
                 "eventTime": min(single.event_time, LAST_MILLI) * 1000 if single.event_time else None,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
+from fastwire.position import Coverage, Log, Position, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.log import LogEntry, entry_name

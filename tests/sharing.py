@@ -1,7 +1,8 @@
 """How tests are shared out among worker processes (``pytest -n``).
 
 A file's tests stay together, so that what a module sets up is set up once. So do the files that need the same broker or
-the same Spark: those take the longest to start, and one of each is what a machine of two cores can bear.
+the same Spark: those take the longest to start, and one of each is what a machine of two cores can bear. The cases of a
+test in ``APART`` go to different workers: each takes minutes, and they share nothing.
 """
 
 import re
@@ -18,10 +19,17 @@ TOGETHER = (
     ("tests/real/", "Pulsar"),
     ("tests/spark/", "Spark"),
 )
+APART = (
+    "tests/fuzz/test_fuzz",
+    "tests/crash/test_campaign",
+    "tests/model/test_model.py::test_every_single_fault_and_many_walks",
+)
 FIRST = (
     "Pulsar",
     "Kafka",
     "Spark",
+    "tests/fuzz/",
+    "tests/crash/test_campaign",
     "tests/crash/",
     "tests/model/",
     "tests/test_packaging",
@@ -45,6 +53,8 @@ def scope(nodeid: str) -> str:
     """The name of the tests that run one after the other in one worker with test ``nodeid``."""
     if OF_KAFKA.match(nodeid):
         return "Kafka"
+    if nodeid.startswith(APART):
+        return nodeid
     path = nodeid.partition("::")[0]
     return next((name for start, name in TOGETHER if path.startswith(start)), path)
 

@@ -9,14 +9,15 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
 from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar.grammar import GRAMMAR as PULSAR
 from fastwire.pulsar.namespace import parse_pattern
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire.pulsar.topic import parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.sources.base import Assignment, First, LogStopped, SourceFailed
-from fastwire_daemon.sources.pulsar import PulsarSettings, PulsarSource
+from fastwire_daemon.systems.pulsar.source import PulsarSettings, PulsarSource
+from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
 
 __all__ = ["AnyPipe", "Pipe", "entries", "entry", "until"]
 
@@ -196,7 +197,7 @@ class Pipe(AnyPipe):
             "pattern": parse_pattern(pattern) if pattern else None,
             "subscription": "s",
             "subscription_type": "failover",
-            "start": parse_start(more.pop("start", "earliest")),
+            "start": parse_start(more.pop("start", "earliest"), PULSAR),
             "cluster": "c",
         }
         metrics = more.pop("metrics", None)

@@ -7,7 +7,8 @@ from typing import Any
 
 import uvloop
 
-from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
+from fastwire.position import Coverage, Log, Position, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from tests.source_pipe import Pipe
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from fastwire.position import PULSAR_EARLIEST, Position, format_position
+from fastwire.position import Position, format_position
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.spark.ranges import Partition
+from fastwire_daemon.spark.source.ranges import Partition
 from tests.kafka_pipe import batches
 from tests.source_pipe import entries
 

@@ -1,22 +1,26 @@
 """What tests of the Spark source share: a broker with numbered entries, options, a range's values."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.position import Position
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.pulsar.settings import ClientSettings
-from fastwire_daemon.spark.options import Options, parse_options
-from fastwire_daemon.spark.pulsar.client import Client
-from fastwire_daemon.spark.pulsar.driver import PulsarBroker
-from fastwire_daemon.spark.pulsar.reading import PulsarRangeReader
-from fastwire_daemon.spark.ranges import Partition, Range
-from fastwire_daemon.spark.reading import RangeReader, ReadingRules
-from fastwire_daemon.spark.rows import Rows
+from fastwire_daemon.spark.source.connections import Connections
+from fastwire_daemon.spark.source.options import Options, parse_options
+from fastwire_daemon.spark.source.prefetch import prefetched
+from fastwire_daemon.spark.source.pulsar.cluster import RangeCluster
+from fastwire_daemon.spark.source.pulsar.dialect import DIALECT
+from fastwire_daemon.spark.source.pulsar.driver import PulsarBroker
+from fastwire_daemon.spark.source.pulsar.reading import PulsarRangeReader
+from fastwire_daemon.spark.source.ranges import Partition, Range
+from fastwire_daemon.spark.source.reading import ReadingRules
+from fastwire_daemon.spark.source.rows import Rows
+from fastwire_daemon.systems.pulsar.settings import ClientSettings
 from tests.spark_scene import ROWS, PulsarScene, numbers, serve
 from tests.waiting import eventually
 
@@ -31,7 +35,7 @@ __all__ = [
     "options",
     "part",
     "read",
-    "reader",
+    "reading",
     "serving",
 ]
 
@@ -53,8 +57,9 @@ def at(broker: PulsarDevBroker, index: int, topic: str = "t") -> Position:
     return Position(*broker.positions(topic)[index][:2])
 
 
-def client(url: str, **settings: Any) -> Client:
-    return Client(ClientSettings(url=parse_service_url(url), columns=Rows.built("pulsar", ALL), **settings))
+def client(url: str, **given: Any) -> Connections[RangeCluster]:
+    settings = ClientSettings(url=parse_service_url(url), columns=Rows.built(DIALECT, ALL), **given)
+    return Connections(lambda: RangeCluster(settings))
 
 
 def part(end: Position, start: Position = PULSAR_EARLIEST, **flags: Any) -> Range:
@@ -62,13 +67,16 @@ def part(end: Position, start: Position = PULSAR_EARLIEST, **flags: Any) -> Rang
     return Range(system="pulsar", partition=T, start=start, end=end, **flags)
 
 
-def reader(one: Client, wanted: Range, *, patience_s: float = 20.0, fail: bool = True, window: int = 50) -> RangeReader:
+def reading(
+    one: Connections[RangeCluster], wanted: Range, *, patience_s: float = 20.0, fail: bool = True, window: int = 50
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of a range as a task takes them; the brokers are read ahead by as little as can be."""
     rules = ReadingRules(window=window, patience_s=patience_s, fail_on_data_loss=fail, name="test")
-    return PulsarRangeReader(one, wanted, rules, lambda: False)
+    return prefetched(one, PulsarRangeReader(one.cluster, wanted, rules).read, 1)
 
 
-def read(one: Client, wanted: Range, **rules: Any) -> list[pa.RecordBatch]:
-    return list(reader(one, wanted, **rules).batches())
+def read(one: Connections[RangeCluster], wanted: Range, **rules: Any) -> list[pa.RecordBatch]:
+    return list(reading(one, wanted, **rules))
 
 
 def options(url: str, **given: str) -> Options:

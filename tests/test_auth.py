@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire_daemon.auth import AuthError, Credentials, UnavailableError, credentials
-from fastwire_daemon.auth.oauth2 import OAuth2Credentials
 from fastwire_daemon.config import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions
-from fastwire_daemon.devbroker.pulsar.credentials import basic, bearer, certificate
-from fastwire_daemon.tls import ClientTls
+from fastwire_daemon.devbroker.pulsar.logins import basic, bearer, certificate
+from fastwire_daemon.net.auth import AuthError, Credentials, UnavailableError, credentials
+from fastwire_daemon.net.auth.oauth2 import OAuth2Credentials
+from fastwire_daemon.net.tls import ClientTls
 from tests.brokers.certs import Certificates, make_certificates
 from tests.issuer import CLIENT_SECRET, Issuer, issuing
 from tests.source_pipe import Pipe, entries, until
@@ -42,7 +42,8 @@ def test_a_token_file_is_read_at_each_use(tmp_path: Path) -> None:
         assert (token.method, await token.data(), token.check()) == ("token", b"one", "token found")
         file.write_text("two")
         assert await token.data() == b"two"
-        for content, words in ((b"", "is empty"), (b"two\nlines", "no token has"), (b"\xff\xfe", "is no text")):
+        cases = ((b"", "is empty"), (b"two\nlines", "not allowed in a token"), (b"\xff\xfe", "is not UTF-8 text"))
+        for content, words in cases:
             file.write_bytes(content)
             with pytest.raises(AuthError, match=words):
                 await token.data()
@@ -79,7 +80,7 @@ def test_a_user_with_a_password_file(tmp_path: Path) -> None:
         with pytest.raises(AuthError, match="is empty"):
             await user.data()
         file.write_text("a:b")
-        with pytest.raises(AuthError, match="holds a colon") as refused:
+        with pytest.raises(AuthError, match="contains a colon") as refused:
             await user.data()
         assert "a:b" not in str(refused.value)
         assert await configured(user="me", password="x").data() == b"me:x"
@@ -192,12 +193,12 @@ FAILURES: dict[str, tuple[tuple[int, object] | None, type[FastwireError], str]] 
     "redirect": ((302, ""), AuthError, "HTTP 302: it redirects to http://else.example"),
     "broken": ((500, "<html>"), UnavailableError, "HTTP 500$"),
     "busy": ((429, {"error": "slow_down"}), UnavailableError, "HTTP 429: slow_down"),
-    "silent": (None, UnavailableError, "has not answered in time"),
-    "no JSON": ((200, "<html>"), AuthError, "something else than a JSON object"),
-    "no object": ((200, "[1]"), AuthError, "something else than a JSON object"),
-    "deep": ((200, "[" * 100_000), AuthError, "something else than a JSON object"),
-    "no token": ((200, {"token": "x"}), AuthError, "without an access_token"),
-    "two lines": ((200, {"access_token": "a\nb"}), AuthError, "without an access_token"),
+    "silent": (None, UnavailableError, "did not answer in time"),
+    "no JSON": ((200, "<html>"), AuthError, "is not a JSON object"),
+    "no object": ((200, "[1]"), AuthError, "is not a JSON object"),
+    "deep": ((200, "[" * 100_000), AuthError, "is not a JSON object"),
+    "no token": ((200, {"token": "x"}), AuthError, "without a valid access_token"),
+    "two lines": ((200, {"access_token": "a\nb"}), AuthError, "without a valid access_token"),
     "empty": ((200, {"access_token": ""}), AuthError, "a token of 0 bytes"),
     "giant token": ((200, {"access_token": "a" * 70_000}), AuthError, "a token of 70000 bytes"),
     "giant": ((200, {"access_token": MANY}), UnavailableError, "more than 1048576 bytes"),
@@ -228,7 +229,7 @@ def test_discovery_that_fails(tmp_path: Path) -> None:
             for endpoint, words in (
                 ({"issuer": "x"}, "names no token_endpoint"),
                 ({"token_endpoint": 1}, "names no token_endpoint"),
-                ({"token_endpoint": "http://else.example/"}, "must be https://: the secret would go over the network"),
+                ({"token_endpoint": "http://else.example/"}, "must be https://: the secret would cross the network"),
                 ({"token_endpoint": "ftp://h"}, "must be a URL"),
             ):
                 issuer.discovery = endpoint
@@ -238,7 +239,7 @@ def test_discovery_that_fails(tmp_path: Path) -> None:
             elsewhere = client(issuer, tmp_path, issuer_url=f"{issuer.url}/nowhere")
             with pytest.raises(AuthError, match=r"/nowhere/.well-known/openid-configuration gives no token: HTTP 404"):
                 await elsewhere.data()
-        with pytest.raises(UnavailableError, match="cannot be asked for a token"):
+        with pytest.raises(UnavailableError, match="cannot be reached for a token"):
             await who.data()
 
     run(main())
@@ -262,7 +263,7 @@ def test_keys_that_are_none(tmp_path: Path) -> None:
             with pytest.raises(AuthError, match=words) as caught:
                 await who.data()
             assert CLIENT_SECRET not in str(caught.value)
-        for text, words in ((f"{CLIENT_SECRET}", "is not JSON"), ("[]", "is no JSON object")):
+        for text, words in ((f"{CLIENT_SECRET}", "is not JSON"), ("[]", "is not a JSON object")):
             (tmp_path / "key.json").write_text(text)
             with pytest.raises(AuthError, match=words) as caught:
                 who.check()
@@ -530,6 +531,6 @@ def test_what_the_embedded_broker_lets_in() -> None:
 
 
 def _shown(method: str, data: bytes) -> Any:
-    from fastwire_daemon.devbroker.pulsar.credentials import Shown
+    from fastwire_daemon.devbroker.pulsar.logins import Shown
 
     return Shown(method, data)

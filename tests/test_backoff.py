@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from fastwire_daemon.backoff import Backoff
-from fastwire_daemon.logs import get_logger
+from fastwire_daemon.net.backoff import Backoff
+from fastwire_daemon.runtime.logs import get_logger
 
 
 def test_times_double_up_to_their_end_and_are_cut_by_a_part() -> None:

@@ -1,16 +1,24 @@
 """The byte budget: levels, who is told, and what it means for permits."""
 
 import asyncio
+import contextvars
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire_daemon.budget import Budget, Level, permit_window
+from fastwire_daemon.runtime import resident
+from fastwire_daemon.runtime.budget import Budget, Level, permit_window
+from fastwire_daemon.runtime.logs import of_pipeline
 
 
 class Pool:
     limit = 1000
     used = 0
+    kept = 0
+
+    def trim(self, keep: int = 0) -> None:
+        self.kept = min(self.kept, keep)
 
 
 def test_levels_are_left_lower_than_they_are_reached() -> None:
@@ -60,19 +68,79 @@ def test_who_comes_late_is_told_at_once() -> None:
     assert told == [Level.HOLD]
 
 
+def test_watchers_run_in_the_context_of_their_own_pipeline() -> None:
+    pool = Pool()
+    budget = Budget(pool)
+    told: list[str] = []
+
+    def watch(pipeline: str) -> None:
+        of_pipeline.set(pipeline)
+        budget.watch(lambda level: told.append(of_pipeline.get()))
+
+    for pipeline in ("a", "b"):
+        contextvars.copy_context().run(watch, pipeline)
+    pool.used = 900
+    contextvars.copy_context().run(budget.check)
+    assert told == ["a", "b"]
+
+
 def test_estimates_count_like_blocks() -> None:
     pool = Pool()
     budget = Budget(pool)
     pool.used = 500
-    budget.charge("encoder", 600)
-    assert budget.used == 1100
+    held = [600]
+    budget.count(lambda: held[0])
+    budget.count(held.__len__)
+    assert budget.used == 1101
     assert budget.check() is Level.STOP
-    budget.charge("encoder", 100)
+    held[0] = 100
+    assert budget.used == 601
+    budget.uncount(held.__len__)
+    budget.uncount(held.__len__)
     assert budget.used == 600
-    budget.charge("encoder", 0)
-    budget.charge("nobody", 0)
-    assert budget.used == 500
     assert budget.limit == 1000
+
+
+def test_free_blocks_go_back_where_they_do_not_fit_beside_all_that_is_in_use() -> None:
+    pool = Pool()
+    budget = Budget(pool)
+    pool.used, pool.kept = 300, 500
+    budget.check()
+    assert pool.kept == 500
+    budget.count(lambda: 400)
+    budget.check()
+    assert pool.kept == 300
+    pool.used = 900
+    budget.check()
+    assert pool.kept == 0
+
+
+def test_behind_a_large_chunk_reading_stops_while_there_is_room_for_another() -> None:
+    pool = Pool()
+    pool.limit = 256 << 20
+
+    async def main() -> None:
+        budget = Budget(pool)
+        told: list[Level] = []
+        budget.watch(told.append)
+        pool.used = pool.limit * 7 // 10
+        budget.arrived(16 << 20)  # as large as many small entries make it
+        await asyncio.sleep(0)
+        assert budget.check() is Level.FREE
+        pool.used += 26 << 20
+        budget.arrived(26 << 20)
+        assert told == []
+        await asyncio.sleep(0)  # before the next read
+        assert told == [Level.STOP]
+        pool.used = pool.limit // 2
+        assert budget.check() is Level.FREE
+        budget.arrived(1 << 30)
+        pool.used = pool.limit * 3 // 4
+        assert budget.check() is Level.FREE
+        pool.used += 1
+        assert budget.check() is Level.STOP
+
+    asyncio.run(main())
 
 
 def test_it_looks_by_itself() -> None:
@@ -105,3 +173,32 @@ def test_permits_of_all_stand_for_a_quarter_at_most(limit: int, consumers: int, 
     assert 1 <= window <= most
     if window > 1:
         assert window * permit_bytes * consumers <= limit / 4
+
+
+def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Library pages go back when resident memory is 32 MiB beyond the budget, or the level is not free."""
+    pool = Pool()
+    now, size, released = [10.0], [0], list[float]()
+    monkeypatch.setattr(resident, "resident_bytes", lambda: size[0])
+    monkeypatch.setattr(resident, "release_library_pages", lambda: released.append(now[0]))
+    looked = asyncio.Event()
+
+    async def main() -> None:
+        budget = Budget(pool)
+        resident.ResidentMemory(budget, lambda: now[0])
+        budget.on_tick(looked.set)
+        budget.start()
+        await looked.wait()
+        assert released == []
+        size[0] = pool.limit + (32 << 20) + 1
+        for moment, times in ((10.0, 1), (10.05, 1), (10.125, 2)):
+            now[0] = moment
+            looked.clear()
+            await looked.wait()
+            assert len(released) == times
+        size[0], pool.used, now[0] = 0, 900, 11.0
+        budget.check()
+        assert released == [10.0, 10.125, 11.0]
+        budget.stop()
+
+    asyncio.run(main())

@@ -163,12 +163,15 @@ def test_backoff_grows_with_redeliveries() -> None:
     async def main() -> None:
         async with playing() as (broker, client):
             broker.append("t", entries(0, 1))
-            backoff = RedeliveryBackoff(0.0, 2.0, 3600.0)
+            backoff = RedeliveryBackoff(0.001, 300.0, 3600.0)
             async with client.subscribe("t", "s", type="shared", start="earliest", nack_backoff=backoff) as consumer:
                 for count in range(3):
                     (chunk,) = await take(consumer, 10)
                     assert set(pa.record_batch(chunk).column("redeliveryCount").to_pylist()) == {count}
                     await chunk.nack()
+                now = asyncio.get_running_loop().time()
+                assert consumer._nacked.take(now + 80.0) == {}
+                assert consumer._nacked.take(now + 100.0) != {}
 
     run(main)
 
@@ -295,9 +298,9 @@ def test_seeks(kind: Any) -> None:
                 ]
                 await consumer.seek(MessageId(ledger, place, 4, partition=0, batch_size=10))
                 assert sum(one.rows for one in await take(consumer, 26)) == 26
-                with pytest.raises(ValueError, match="could be of 0 of the partitions"):
+                with pytest.raises(ValueError, match="matches 0 of the partitions"):
                     await consumer.seek(MessageId(ledger, place))
-                with pytest.raises(ValueError, match="has no zone"):
+                with pytest.raises(ValueError, match="has no time zone"):
                     await consumer.seek(datetime(2024, 1, 1))  # noqa: DTZ001
 
     run(main)
@@ -337,7 +340,7 @@ def test_new_partitions_are_read_from_their_beginning() -> None:
     async def main() -> None:
         async with playing(1) as (broker, client):
             async with client.subscribe("t", "s", partition_poll_s=0.05) as consumer:
-                broker._partitioned[FULL] = 3
+                broker.partitioned[FULL] = 3
                 for partition in (1, 2):
                     broker.create_topic(f"t-partition-{partition}")
                 broker.append("t-partition-2", entries(0, 2))
@@ -380,9 +383,9 @@ def test_refusals_are_told_at_once() -> None:
                 client.subscribe("t", "s", type="fast")
             with pytest.raises(ValueError, match="ack_timeout_s"):
                 client.subscribe("t", "s", ack_timeout_s=0.5)
-            with pytest.raises(ValueError, match="subscription has a name"):
+            with pytest.raises(ValueError, match="subscription must not be empty"):
                 client.subscribe("t", "")
-            with pytest.raises(ValueError, match="no topic"):
+            with pytest.raises(ValueError, match="topics is empty"):
                 client.subscribe([], "s")
         with pytest.raises(ValueError, match="client is closed"):
             client.subscribe("t", "s")

@@ -7,15 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import CorruptEntryError
-from fastwire.position import Log, Position
-from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
-from fastwire.pulsar.topic import parse_service_url, parse_topic
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
-from fastwire_daemon.pulsar.deadletters import DeadLetters
-from fastwire_daemon.pulsar.settings import ClientSettings
 from tests.client_scene import playing, run, take, values
 from tests.source_pipe import entries, until
 
@@ -140,14 +133,3 @@ def test_writing_by_the_same_client() -> None:
             assert sorted(int(row["value"]) for row in rows) == list(range(30))
 
     run(main)
-
-
-def test_encrypted_entries_are_not_published() -> None:
-    log = Log("pulsar", "c", "persistent://public/default/t", "-1", "0")
-    locked = pb.MessageMetadata(encryption_keys=[pb.EncryptionKeys(key="k", value=b"w")], encryption_param=bytes(12))
-    sent = encode_single_entry(Record(value=b"?"), producer_name="p", sequence_id=0, publish_time=1, metadata=locked)
-    letter = DeadLetter(log, Position(1, 2), "redelivered too often", sent.body, 1)
-    policy = DeadLetterPolicy(most_redeliveries=1)
-    letters = DeadLetters(ClientSettings(url=parse_service_url("pulsar://127.0.0.1:1")), policy, "s")
-    with pytest.raises(CorruptEntryError, match="encrypted entries are not published"):
-        run(lambda: letters.bury(letter, parse_topic("t")))

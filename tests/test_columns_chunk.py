@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator, marker_chunk
-from fastwire.columns.schema import COLUMNS, column_mask, column_names
+from fastwire.columns.layout import RowLayout
+from fastwire.columns.schema import Storage, StoredColumn
+from fastwire.errors import Damage
 from fastwire.position import Gap, Log, Position, Span
+from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.payload import Record, encode_batch_entry
 from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
@@ -48,8 +51,8 @@ def a_chunk(pool: Pool | None = None) -> Chunk:
 
 def test_the_arrow_schema_is_the_row_of_the_design() -> None:
     schema = pa.schema(a_chunk())
-    assert schema.names == list(column_names("pulsar")) == list(TYPES)
-    for column in COLUMNS["pulsar"]:
+    assert schema.names == list(ROW.names) == list(TYPES)
+    for column in ROW.columns:
         field = schema.field(column.name)
         assert field.type == TYPES[column.name], column.name
         assert field.nullable == column.nullable, column.name
@@ -57,11 +60,59 @@ def test_the_arrow_schema_is_the_row_of_the_design() -> None:
 
 
 def test_masks() -> None:
-    assert column_mask("pulsar", None) == sum(1 << column.bit for column in COLUMNS["pulsar"])
-    assert column_mask("pulsar", frozenset()) == 0
-    assert column_mask("pulsar", frozenset({"value", "key"})) == 0b11
+    assert ROW.mask() == (1 << len(ROW.columns)) - 1
+    assert ROW.mask(frozenset()) == 0
+    assert ROW.mask(frozenset({"value", "key"})) == 0b11
     with pytest.raises(ValueError, match="pulsar records have no column broker, colour"):
-        column_mask("pulsar", frozenset({"colour", "broker", "key"}))
+        ROW.mask(frozenset({"colour", "broker", "key"}))
+
+
+def test_only_columns_that_are_built_take_memory() -> None:
+    """An arena for all columns of Pulsar takes 2 MiB, one for a column alone a fraction of it."""
+
+    def taken(columns: frozenset[str] | None) -> int:
+        to, _ = scanner(columns=columns)
+        feed(to, FRAME, close=False)
+        chunk = to.take_chunk()
+        assert chunk is not None and chunk.rows == 100
+        return chunk.nbytes
+
+    alone = {name: taken(frozenset({name})) for name in ROW.names}
+    assert max(alone.values()) < taken(None) // 4, alone
+
+
+def test_a_system_brings_columns_of_its_own() -> None:
+    own = (StoredColumn("broker", "constant", storage="int32"), StoredColumn("seen", "counter", storage="rare time"))
+    row = RowLayout("some", offset="counter", timestamp="counter", own=own)
+    assert row.names == (*ROW.names[:8], "broker", "seen")
+    assert row.mask({"broker", "seen", "key"}) == 0b11_0000_0001
+    assert [column.nullable for column in row.columns[-2:]] == [False, True]
+    with pytest.raises(ValueError, match="some records have no column ledger"):
+        row.mask({"ledger"})
+
+
+@pytest.mark.parametrize(
+    ("storage", "count"), [("bytes", 5), ("strings", 3), ("rare time", 3), ("int32", 25), ("topic", 1), ("headers", 1)]
+)
+def test_a_row_has_limits(storage: Storage, count: int) -> None:
+    own = [StoredColumn(f"c{number}", "plain", storage=storage) for number in range(count)]
+    with pytest.raises(ValueError, match=r"^some: "):
+        RowLayout("some", offset="counter", timestamp="counter", own=own)
+    RowLayout("some", offset="counter", timestamp="counter", own=own[:-1])
+
+
+def test_a_schema_outlives_its_chunk() -> None:
+    capsule = a_chunk().__arrow_c_schema__()
+    gc.collect()
+    assert pa.schema(_Capsule(capsule)).names == list(ROW.names)
+
+
+class _Capsule:
+    def __init__(self, schema: object) -> None:
+        self._schema = schema
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema
 
 
 def test_a_chunk_says_what_it_holds() -> None:
@@ -96,7 +147,7 @@ def test_a_chunk_without_rows_has_no_columns_to_give() -> None:
     assert (chunk.rows, chunk.payload_bytes, chunk.nbytes) == (0, 0, 0)
     (letter,) = chunk.diverted
     size = int.from_bytes(damaged[4:8], "big")
-    assert letter == DeadLetter(LOG, Position(12, 5), letter.reason, damaged[8 + size :], 1)
+    assert letter == DeadLetter(LOG, Position(12, 5), letter.reason, damaged[8 + size :], 1, damage=Damage.CHECKSUM)
     assert chunk.spans() == [Span(LOG, Position(-1, -1), Position(12, 5), 0)]
     with pytest.raises(ValueError, match="has no rows"):
         chunk.__arrow_c_array__()
@@ -127,6 +178,22 @@ def test_released_memory_goes_back_at_once() -> None:
     assert pa.schema(chunk).names == list(TYPES)
 
 
+def test_dead_letters_count_in_the_budget_until_their_chunk_goes() -> None:
+    pool = Pool(1 << 30)
+    to, _ = scanner(pool)
+    size = 3 << 20
+    feed(to, message_frame(b"\x0e\x01" + bytes(4 + size)), close=False)  # a sum that is not that of its bytes
+    idle = pool.used
+    assert to.has_open and idle > size
+    chunk = to.take_chunk()
+    assert chunk is not None and len(chunk.diverted) == 1 and chunk.diverted_bytes > size
+    chunk.release()
+    assert pool.used == idle
+    held = chunk.diverted_bytes
+    del chunk
+    assert pool.used == idle - held
+
+
 def test_a_chunk_that_is_dropped_gives_back_too() -> None:
     pool = Pool(1 << 30)
     chunk = a_chunk(pool)
@@ -144,7 +211,7 @@ def test_capsules_that_nobody_imports() -> None:
     assert pool.used == 0
 
 
-@pytest.mark.parametrize("column", column_names("pulsar"))
+@pytest.mark.parametrize("column", ROW.names)
 def test_any_column_keeps_the_memory(column: str) -> None:
     pool = Pool(1 << 30)
     chunk = a_chunk(pool)

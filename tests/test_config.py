@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fastwire.columns.schema import column_names
 from fastwire.kafka.names import TopicPattern
 from fastwire.position import Position
+from fastwire.pulsar.columns import ROW
+from fastwire.pulsar.grammar import GRAMMAR as PULSAR
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.config import (
     HttpAddress,
@@ -22,7 +23,10 @@ from fastwire_daemon.config import (
     parse_start,
 )
 from fastwire_daemon.config import fields as fields_module
-from fastwire_daemon.config import reading as reading_module
+from fastwire_daemon.config.access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
+from fastwire_daemon.systems.kafka.config import KafkaAuthConfig, KafkaSourceConfig
+from fastwire_daemon.systems.pulsar.config import PulsarSourceConfig, SchemaConfig
 from tests.config_file import MINIMAL, one, problem, problems, sink, source
 
 # -- what is read ----------------------------------------------------------------------------------------------------
@@ -35,6 +39,7 @@ def test_a_minimal_file_and_its_defaults() -> None:
     assert config.daemon.drain_timeout == 30.0
     assert list(config.pipelines) == ["orders"]
     orders = config.pipelines["orders"]
+    assert isinstance(orders.source, PulsarSourceConfig)
     assert orders.source.url == parse_service_url("pulsar://127.0.0.1:6650")
     assert orders.source.topics == ("persistent://public/default/orders",)
     assert orders.source.subscription == "fastwire-orders"
@@ -46,7 +51,6 @@ def test_a_minimal_file_and_its_defaults() -> None:
     assert orders.source.tls.verify is True
     assert orders.source.cluster_name == "127.0.0.1:6650"
     assert orders.source.incarnation == 0
-    assert orders.source.on_truncation == "stop"
     assert orders.source.on_corrupt == "divert"
     assert orders.sink.type == "parquet"
     assert orders.sink.is_dataset
@@ -78,7 +82,6 @@ def test_every_key() -> None:
         tls = { ca = "ca.pem", cert = "cert.pem", key = "key.pem", verify = false }
         cluster = "eu"
         incarnation = 3
-        on_truncation = "continue"
         on_corrupt = "stop"
 
         [pipelines.orders.sink]
@@ -98,6 +101,7 @@ def test_every_key() -> None:
     assert config.daemon.http == HttpAddress(path="/run/fastwire/http.sock")
     assert config.daemon.drain_timeout == 90.0
     got = config.pipelines["orders"].source
+    assert isinstance(got, PulsarSourceConfig)
     assert got.url == parse_service_url("pulsar+ssl://a:6651,b:7000,[::1]:6651")
     assert got.topics == ("persistent://public/default/orders", "persistent://t/n/refunds")
     assert (got.subscription, got.subscription_type) == ("g", "key_shared")
@@ -110,12 +114,41 @@ def test_every_key() -> None:
     assert (got.tls.ca, got.tls.cert, got.tls.key) == (Path("ca.pem"), Path("cert.pem"), Path("key.pem"))
     assert got.tls.verify is False
     assert (got.cluster_name, got.incarnation) == ("eu", 3)
-    assert (got.on_truncation, got.on_corrupt) == ("continue", "stop")
+    assert got.on_corrupt == "stop"
     out = config.pipelines["orders"].sink
     assert (out.type, out.path, out.compression) == ("jsonl", Path("data"), "gzip:9")
     assert out.columns == ("value", "key")
     assert (out.split, out.partition_by, out.writers, out.create) == ("partition", "hour", 3, True)
     assert (out.roll.bytes, out.roll.rows, out.roll.age, out.roll.idle) == (1_000_000, 7, 7200.0, 0.5)
+
+
+def test_what_a_subscription_says_of_itself() -> None:
+    config = parse_config(
+        """
+        [pipelines.orders.source]
+        url = "pulsar://a"
+        topics = ["t"]
+        group = "g"
+        start = "latest"
+        consumer_name = "landing-1"
+        priority_level = 2
+        consumer_properties = { team = "data" }
+        subscription_properties = { owner = "me", cost = "12" }
+        replicate_subscription_state = true
+        read_compacted = true
+        initial_schema = { type = "avro", file = "order.avsc", name = "Order" }
+        [pipelines.orders.sink]
+        type = "discard"
+        """,
+        {},
+    )
+    got = config.pipelines["orders"].source
+    assert isinstance(got, PulsarSourceConfig)
+    assert (got.consumer_name, got.priority_level, got.consumer_properties) == ("landing-1", 2, {"team": "data"})
+    assert got.subscription_properties == {"owner": "me", "cost": "12"}
+    assert got.replicate_subscription_state and got.read_compacted
+    schema = got.initial_schema
+    assert schema is not None and (schema.type, schema.file, schema.name) == ("avro", Path("order.avsc"), "Order")
 
 
 def test_kafkas_own_keys() -> None:
@@ -132,17 +165,20 @@ def test_kafkas_own_keys() -> None:
         assignor = "range"
         session_timeout = "6s"
         metadata_max_age = "500ms"
+        on_truncation = "continue"
         [pipelines.orders.sink]
         type = "discard"
         """,
         {},
     )
     got = config.pipelines["orders"].source
+    assert isinstance(got, KafkaSourceConfig)
     assert isinstance(got.topics_pattern, TopicPattern)
     assert got.topics_pattern.matches("orders-eu") and not got.topics_pattern.matches("x-orders-eu")
     assert got.topics == ()
     assert (got.isolation, got.group_protocol, got.assignor) == ("read_uncommitted", "classic", "range")
     assert (got.group_instance_id, got.session_timeout, got.metadata_max_age) == ("one", 6.0, 0.5)
+    assert got.on_truncation == "continue"
 
 
 def test_models_are_frozen() -> None:
@@ -227,7 +263,7 @@ def test_start_at_a_time(text: str, moment: dt.datetime) -> None:
 def test_start_has_a_text() -> None:
     assert str(parse_start("latest")) == "latest"
     assert str(parse_start("2025-01-31T02:00:00+02:00")) == "2025-01-31T00:00:00Z"
-    assert str(parse_start({"a-partition-0": "1:2", "a-partition-1": "1:2"})) == "positions of 2 partitions"
+    assert str(parse_start({"a-partition-0": "1:2", "a-partition-1": "1:2"}, PULSAR)) == "positions of 2 partitions"
 
 
 def test_encryption() -> None:
@@ -266,11 +302,11 @@ def test_text_cannot_become_structure() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("${NO_SUCH}", 'environment variable NO_SUCH is not set (a default is written "${NO_SUCH:-default}")'),
+        ("${NO_SUCH}", 'environment variable NO_SUCH is not set (to give a default, write "${NO_SUCH:-default}")'),
         ("${file:/no/such}", "cannot read /no/such: No such file or directory"),
-        ("${}", '"${}" is none of ${NAME}, ${NAME:-default}, ${file:/path}'),
-        ("${1A}", '"${1A}" is none of ${NAME}, ${NAME:-default}, ${file:/path}'),
-        ("${A", '"${" without a "}" behind it: write "$${" for a plain "${"'),
+        ("${}", '"${}" is not one of ${NAME}, ${NAME:-default}, ${file:/path}'),
+        ("${1A}", '"${1A}" is not one of ${NAME}, ${NAME:-default}, ${file:/path}'),
+        ("${A", '"${" without a "}" after it: write "$${" for a plain "${"'),
     ],
 )
 def test_bad_placeholders(text: str, message: str) -> None:
@@ -314,30 +350,21 @@ def test_the_schema_knows_every_key() -> None:
     for name, model in _models().items():
         keys = set(definitions[name]["properties"]) - {"group"}
         assert keys == set(model.model_fields) - {"options"}, name
-    assert set(definitions["SourceConfig"]["required"]) == {"url", "start"}
-    assert definitions["SourceConfig"]["allOf"] == [
-        {"oneOf": [{"required": ["subscription"]}, {"required": ["group"]}]},
-        {"oneOf": [{"required": ["topics"]}, {"required": ["topics_pattern"]}]},
-    ]
-    assert definitions["SinkConfig"]["properties"]["columns"]["anyOf"][0]["items"]["enum"] == list(
-        column_names("pulsar")
-    )
+    for name in ("KafkaSourceConfig", "PulsarSourceConfig"):
+        assert set(definitions[name]["required"]) == {"url", "start"}
+        assert definitions[name]["allOf"] == [
+            {"oneOf": [{"required": ["subscription"]}, {"required": ["group"]}]},
+            {"oneOf": [{"required": ["topics"]}, {"required": ["topics_pattern"]}]},
+        ]
+    assert definitions["SinkConfig"]["properties"]["columns"]["anyOf"][0]["items"]["enum"] == list(ROW.names)
     for name in _models():
         described = [key for key, value in definitions[name]["properties"].items() if "description" in value]
         assert described or name == "PipelineConfig"
 
 
 def _models() -> dict[str, Any]:
-    models = [reading_module._table_of(path) for path in _TABLES]
-    return {model.__name__: model for model in models if model is not None}
-
-
-_TABLES: tuple[tuple[str | int, ...], ...] = (
-    ("daemon",),
-    ("pipelines", "x"),
-    ("pipelines", "x", "source"),
-    ("pipelines", "x", "source", "auth"),
-    ("pipelines", "x", "source", "tls"),
-    ("pipelines", "x", "sink"),
-    ("pipelines", "x", "sink", "roll"),
-)
+    models = (
+        DaemonConfig, PipelineConfig, KafkaSourceConfig, PulsarSourceConfig, AuthConfig, KafkaAuthConfig, OAuth2Config,
+        TlsConfig, EncryptionConfig, SchemaConfig, SinkConfig, RollConfig,
+    )  # fmt: skip
+    return {model.__name__: model for model in models}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire.columns.schema import column_names
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.config import ConfigError, load_config, parse_config
 from tests.config_file import MINIMAL, problem, problems, sink, source
 
@@ -18,7 +18,7 @@ htp = ""
 http = "127.0.0.1"
 
 [pipelines.orders.source]
-url = "tank://127.0.0.1:6650"
+url = "pulsar+ssl://me@h"
 topics = [
   "persistent://public/default/orders",
   "a/b",  # a comment, "a string" and a bracket ]
@@ -51,48 +51,41 @@ writers = 2
         'f.toml:4: daemon.htp: unknown key, did you mean "http"?',
         'f.toml:5: daemon.http: "127.0.0.1" has no port; an address is "127.0.0.1:8650", "unix:/path" or "" for none',
         (
-            "f.toml:7: pipelines.orders.source.start: is required, because no choice suits everybody: "
+            "f.toml:7: pipelines.orders.source.start: is required, because it has no safe default: "
             '"earliest" (everything the topic holds), "latest" (only what is produced from the first start on), '
-            'an RFC 3339 time such as "2025-01-31T00:00:00Z" (what was published since), '
+            'an RFC 3339 time such as "2025-01-31T00:00:00Z" or a time ago such as "-24h" (what was published since), '
             'or { "<topic>-partition-0" = "12:34" } (what follows that position)'
         ),
-        (
-            "f.toml:8: pipelines.orders.source.url: tank:// is not supported by this version, which reads "
-            "pulsar:// and kafka://"
-        ),
+        "f.toml:8: pipelines.orders.source.url: a user or password does not belong into the URL: use the key auth",
         "f.toml:11: pipelines.orders.source.topics[1]: topic 'a/b': a short name is TOPIC or TENANT/NAMESPACE/TOPIC",
-        'f.toml:12: pipelines.orders.source.topics[2]: "orders" stands here twice',
+        'f.toml:12: pipelines.orders.source.topics[2]: "orders" is repeated',
         "f.toml:12: pipelines.orders.source.topics[3]: must be a string, not a number",
         (
             'f.toml:15: pipelines.orders.source.subscription_type: must be "exclusive", "failover", "shared" or '
             '"key_shared", not "failovr", did you mean "failover"?'
         ),
-        "f.toml:16: pipelines.orders.source.auth.token_file: token stands here too: use one of them",
-        "f.toml:16: pipelines.orders.source.auth.oauth2: token stands here too: use one of them",
+        "f.toml:16: pipelines.orders.source.auth.token_file: token is given too: use one of them",
+        "f.toml:16: pipelines.orders.source.auth.oauth2: token is given too: use one of them",
         "f.toml:16: pipelines.orders.source.auth.oauth2.client_id: is required without key_file",
         "f.toml:16: pipelines.orders.source.auth.oauth2.issuer_url: is required without a key file that names it",
         "f.toml:17: pipelines.orders.source.tls.key: is the key of a certificate: cert is missing",
         'f.toml:17: pipelines.orders.source.tls.kye: unknown key, did you mean "key"?',
         'f.toml:20: pipelines.orders.sink.type: no sink is called "parqet", did you mean "parquet"?',
-        "f.toml:21: pipelines.orders.sink.roll.bytes: must be more than nothing",
+        "f.toml:21: pipelines.orders.sink.roll.bytes: must be greater than zero",
         "f.toml:21: pipelines.orders.sink.roll.rows: must be a whole number, not a string",
         'f.toml:21: pipelines.orders.sink.roll.age: needs a unit: write "60s" for seconds',
         'f.toml:21: pipelines.orders.sink.roll.idel: unknown key, did you mean "idle"?',
         "f.toml:23: pipelines.b.source: is required: a table [pipelines.NAME.source]",
         "f.toml:23: pipelines.b.sink: is required: a table [pipelines.NAME.sink]",
-        'f.toml:25: pipelines."b c": a name holds letters, digits and _ . - only',
-        'f.toml:25: pipelines."b c".source.url: is required: the broker, such as "pulsar://127.0.0.1:6650"',
+        'f.toml:25: pipelines."b c": a name consists of letters, digits and _ . - only',
+        'f.toml:25: pipelines."b c".source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092"',
         (
             'f.toml:25: pipelines."b c".source.subscription: is required: the name under which the broker keeps '
             "the progress"
         ),
         'f.toml:26: pipelines."b c".source.topics: must be an array such as ["x"]',
-        (
-            "f.toml:27: pipelines.\"b c\".source.start.b: '12' is not a position of pulsar: expected ledger:entry, for "
-            "example 12:34, or -1:-1"
-        ),
-        'f.toml:31: pipelines."b c".sink.path: is for files: stdout has none',
-        'f.toml:32: pipelines."b c".sink.columns[2]: "key" stands here twice',
+        'f.toml:31: pipelines."b c".sink.path: is for files: stdout writes no files',
+        'f.toml:32: pipelines."b c".sink.columns[2]: "key" is repeated',
         'f.toml:32: pipelines."b c".sink.columns[1]: "valu" is not a column, did you mean "value"?',
         'f.toml:33: pipelines."b c".sink.writers: there is only one stdout',
     ]
@@ -151,16 +144,52 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             ),
         ),
         ({"topics": "{}"}, "3: pipelines.orders.source.topics: must be an array, not a table"),
+        (
+            {"subscription_type": "'shared'", "read_compacted": "true"},
+            '7: pipelines.orders.source.read_compacted: needs subscription_type = "exclusive" or "failover"',
+        ),
+        (
+            {"subscription_type": "'key_shared'", "priority_level": "1"},
+            (
+                '7: pipelines.orders.source.priority_level: is for "failover" and "shared": the broker does not look '
+                "at it on key_shared"
+            ),
+        ),
+        ({"priority_level": "-1"}, "6: pipelines.orders.source.priority_level: must be at least 0, not -1"),
+        (
+            {"consumer_properties": "{ a = 1 }"},
+            "6: pipelines.orders.source.consumer_properties.a: must be a string, not a number",
+        ),
+        (
+            {"initial_schema": "{ type = 'avro' }"},
+            "6: pipelines.orders.source.initial_schema.file: is required for avro: the file of its definition",
+        ),
+        (
+            {"initial_schema": "{ type = 'int32', file = 'x' }"},
+            "6: pipelines.orders.source.initial_schema.file: is of no use: int32 has no definition",
+        ),
+        (
+            {"url": "'kafka://h'", "topics": "['t']", "consumer_name": "'c'"},
+            "6: pipelines.orders.source.consumer_name: is not supported for kafka: it is a key for pulsar",
+        ),
+        (
+            {"url": "'kafka://h'", "topics": "['t']", "encryption": "{ private_keys = { k = 'f' } }"},
+            "6: pipelines.orders.source.encryption: is not supported for kafka: it is a key for pulsar",
+        ),
+        (
+            {"consumer_properties": "{ '' = 'x' }"},
+            '6: pipelines.orders.source.consumer_properties."": this name is empty',
+        ),
         ({"subscription": "''"}, "4: pipelines.orders.source.subscription: is empty"),
         ({"subscription": "5"}, "4: pipelines.orders.source.subscription: must be a string, not a number"),
-        ({"group": "'x'"}, "6: pipelines.orders.source.group: is an alias of subscription, which stands here too"),
+        ({"group": "'x'"}, "6: pipelines.orders.source.group: is an alias of subscription, which is given too"),
         (
             {"start": "'erliest'"},
             (
                 '5: pipelines.orders.source.start: must be "earliest" (everything the topic holds), "latest" (only '
                 "what is "
-                'produced from the first start on), an RFC 3339 time such as "2025-01-31T00:00:00Z" (what was '
-                "published "
+                'produced from the first start on), an RFC 3339 time such as "2025-01-31T00:00:00Z" or a time ago '
+                'such as "-24h" (what was published '
                 'since), or { "<topic>-partition-0" = "12:34" } (what follows that position), not "erliest", did you '
                 "mean "
                 '"earliest"?'
@@ -191,32 +220,32 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"start": "{}"}, '5: pipelines.orders.source.start: names no partition: { "<topic>-partition-0" = "12:34" }'),
         (
             {"start": "{ other = '1:2' }"},
-            "5: pipelines.orders.source.start.other: is no partition of a topic of this pipeline",
+            "5: pipelines.orders.source.start.other: is not a partition of a topic of this pipeline",
         ),
         (
             {"topics_pattern": "'a.*'"},
-            "6: pipelines.orders.source.topics_pattern: topics stands here too: use one of them",
+            "6: pipelines.orders.source.topics_pattern: topics is given too: use one of them",
         ),
         (
             {"metadata_max_age": "'1m'"},
-            "6: pipelines.orders.source.metadata_max_age: is of no use with pulsar: it is a key for kafka",
+            "6: pipelines.orders.source.metadata_max_age: is not supported for pulsar: it is a key for kafka",
         ),
         (
             {"auth": "{ user = 'a', password = 'c', token = 'b' }"},
-            "6: pipelines.orders.source.auth.user: token stands here too: use one of them",
+            "6: pipelines.orders.source.auth.user: token is given too: use one of them",
         ),
         ({"auth": "{ user = 'a' }"}, "6: pipelines.orders.source.auth.user: needs password or password_file"),
         (
             {"auth": "{ password_file = 'a' }"},
-            "6: pipelines.orders.source.auth.password_file: is of no use without user",
+            "6: pipelines.orders.source.auth.password_file: needs user",
         ),
         (
             {"auth": "{ user = 'a', password = 'b', password_file = 'c' }"},
-            "6: pipelines.orders.source.auth.password_file: password stands here too: use one of them",
+            "6: pipelines.orders.source.auth.password_file: password is given too: use one of them",
         ),
         (
             {"auth": "{ user = 'a:b', password = 'c' }"},
-            "6: pipelines.orders.source.auth.user: holds a character that no user has",
+            "6: pipelines.orders.source.auth.user: contains a character that is not allowed in a user name",
         ),
         (
             {"auth": "{ user = 'a', password = 'b:c' }"},
@@ -224,12 +253,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ),
         (
             {"auth": "{}"},
-            "6: pipelines.orders.source.auth: is empty: leave it out, or give token, token_file, user or oauth2",
+            "6: pipelines.orders.source.auth: is empty: remove it, or add token, token_file, user or oauth2",
         ),
         ({"auth": "{ oauth2 = 'x' }"}, "6: pipelines.orders.source.auth.oauth2: must be a table, not a string"),
         (
             {"auth": "{ oauth2 = { key_file = 'a', client_secret = 'c' } }"},
-            "6: pipelines.orders.source.auth.oauth2.client_secret: key_file stands here too, and holds it",
+            "6: pipelines.orders.source.auth.oauth2.client_secret: is already in key_file, which is given too",
         ),
         (
             {"auth": "{ oauth2 = { issuer_url = 'https://a', client_id = 'b' } }"},
@@ -238,8 +267,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (
             {"auth": "{ oauth2 = { key_file = 'a', issuer_url = 'http://login.example.com' } }"},
             (
-                "6: pipelines.orders.source.auth.oauth2.issuer_url: must be https://: the secret would go over the "
-                "network in the clear"
+                "6: pipelines.orders.source.auth.oauth2.issuer_url: must be https://: the secret would cross the "
+                "network unencrypted"
             ),
         ),
         (
@@ -253,7 +282,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"tls": "{}"}, "6: pipelines.orders.source.tls: needs an encrypted connection: pulsar+ssl:// in url"),
         (
             {"url": "'pulsar+ssl://a'", "tls": "{ verify = false, server_name = 'b' }"},
-            "6: pipelines.orders.source.tls.server_name: is not looked at with verify = false",
+            "6: pipelines.orders.source.tls.server_name: has no effect with verify = false",
         ),
         (
             {"url": "'pulsar+ssl://a'", "tls": "{ verify = 'no' }"},
@@ -277,7 +306,7 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"path": ""}, "6: pipelines.orders.sink.path: is required: the folder that the files go to"),
+        ({"path": ""}, "6: pipelines.orders.sink.path: is required: the folder for the files"),
         ({"path": "''"}, "8: pipelines.orders.sink.path: is empty"),
         (
             {"type": ""},
@@ -305,10 +334,10 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
         ({"compression": "'zstd:23'"}, '9: pipelines.orders.sink.compression: "zstd:23": the level of zstd is 1 to 22'),
         ({"compression": "'zstd:'"}, '9: pipelines.orders.sink.compression: "zstd:": the level of zstd is 1 to 22'),
         ({"compression": "'lz4:1'"}, '9: pipelines.orders.sink.compression: lz4 has no levels: write "lz4"'),
-        ({"columns": "[]"}, "9: pipelines.orders.sink.columns: names no column: leave it out for all of them"),
+        ({"columns": "[]"}, "9: pipelines.orders.sink.columns: names no column: remove it to keep all columns"),
         (
             {"columns": "['x']"},
-            '9: pipelines.orders.sink.columns[0]: "x" is not a column: known are ' + ", ".join(column_names("pulsar")),
+            '9: pipelines.orders.sink.columns[0]: "x" is not a column: known are ' + ", ".join(ROW.names),
         ),
         (
             {"split": "'partitions'"},
@@ -321,7 +350,7 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
         ({"partition_by": "1"}, '9: pipelines.orders.sink.partition_by: must be "none", "day" or "hour", not a number'),
         ({"writers": "0"}, "9: pipelines.orders.sink.writers: must be at least 1, not 0"),
         ({"roll": "5"}, "9: pipelines.orders.sink.roll: must be a table, not a number"),
-        ({"roll": "{ age = '0s' }"}, "9: pipelines.orders.sink.roll.age: must be more than nothing"),
+        ({"roll": "{ age = '0s' }"}, "9: pipelines.orders.sink.roll.age: must be greater than zero"),
         ({"options": "{}"}, "9: pipelines.orders.sink.options: unknown key"),
         ({"create": "1"}, "9: pipelines.orders.sink.create: must be true or false, not a number"),
     ],
@@ -334,7 +363,7 @@ def test_mistakes_in_a_sink(keys: dict[str, str], message: str) -> None:
 def test_keys_that_only_files_have(key: str) -> None:
     values = {"path": "'/x'", "compression": "'none'", "split": "'topic'", "partition_by": "'day'", "create": "true"}
     told = problem(sink(type="'discard'", **({"path": ""} | {key: values[key]})))
-    assert told == f"f.toml:8: pipelines.orders.sink.{key}: is for files: discard has none"
+    assert told == f"f.toml:8: pipelines.orders.sink.{key}: is for files: discard writes no files"
 
 
 def test_two_shapes_in_one_folder() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.config import Config, ConfigError, EncryptionConfig, parse_config
-from fastwire_daemon.pulsar.settings import decryptor
+from fastwire_daemon.systems.pulsar.settings import decryptor
 from tests.config_file import problem, problems, source
 from tests.keys import key_pair
 
@@ -23,7 +23,10 @@ def test_a_token_is_not_in_errors() -> None:
     told = "\n".join(problems(text, {"TOKEN": "hunter2"}))
     assert "hunter2" not in told
     assert told.splitlines() == [
-        'f.toml:2: pipelines.orders.source.url: must be a URL such as "pulsar://127.0.0.1:6650", not "${TOKEN}"',
+        (
+            'f.toml:2: pipelines.orders.source.url: must be a URL such as "pulsar://127.0.0.1:6650" or '
+            '"kafka://127.0.0.1:9092", not "${TOKEN}"'
+        ),
         'f.toml:6: pipelines.orders.source.auth.tokn: unknown key, did you mean "token"?',
         (
             'f.toml:7: pipelines.orders.source.subscription_type: must be "exclusive", "failover", "shared" or '
@@ -35,7 +38,7 @@ def test_a_token_is_not_in_errors() -> None:
 @pytest.mark.parametrize("token", ["hunter2\nhunter2", "hünter2", "", "   "])
 def test_a_bad_token_is_refused_without_repeating_it(token: str) -> None:
     told = problem(source(auth="{ token = '${TOKEN}' }"), {"TOKEN": token})
-    what = "holds characters that no token has" if token.strip() else "is empty"
+    what = "contains characters that are not allowed in a token" if token.strip() else "is empty"
     assert told == f"f.toml:6: pipelines.orders.source.auth.token: {what}"
     assert "unter2" not in told
 

@@ -36,7 +36,7 @@ def test_sizes(text: object, size: int) -> None:
         ("lots", 'must be a size such as "128MiB", not "lots"'),
         ("-1MiB", 'must be a size such as "128MiB", not "-1MiB"'),
         ("128M", '"128M" can be read in two ways: write "128MiB" or "128MB"'),
-        ("1PiB", '"1PiB" has an unknown unit: sizes end in B, KB, MB, GB, TB, KiB, MiB, GiB or TiB'),
+        ("1PiB", '"1PiB" has an unknown unit: the units are B, KB, MB, GB, TB, KiB, MiB, GiB or TiB'),
         (-1, "a size cannot be negative, not -1"),
         (1.5, 'must be a size such as "128MiB", not a number'),
         (True, 'must be a size such as "128MiB", not a boolean'),
@@ -84,7 +84,7 @@ def test_times(text: str, seconds: float) -> None:
         ("", 'must be a time such as "30s", not ""'),
         ("soon", 'must be a time such as "30s", not "soon"'),
         ("1h soon", 'must be a time such as "30s", not "1h soon"'),
-        ("3 weeks", '"3 weeks" has an unknown unit: times end in ms, s, m, h or d'),
+        ("3 weeks", '"3 weeks" has an unknown unit: the units are ms, s, m, h or d'),
         (True, 'must be a time such as "30s", not a boolean'),
     ],
 )
@@ -115,7 +115,10 @@ def test_service_urls(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("localhost:6650", 'must be a URL such as "pulsar://127.0.0.1:6650", not "localhost:6650"'),
+        (
+            "localhost:6650",
+            'must be a URL such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092", not "localhost:6650"',
+        ),
         ("pulsar://", "has no host"),
         ("pulsar://a,,b", "has no host"),
         ("pulsar://:6650", '":6650" has no host before the port'),
@@ -127,15 +130,24 @@ def test_service_urls(text: str, shown: str) -> None:
         ("pulsar://[::1", '"[::1" is not an IPv6 address in brackets'),
         ("pulsar://[::1]6650", '"[::1]6650" is not an IPv6 address in brackets'),
         ("pulsar://a,a:6650", "names the same host twice"),
-        ("pulsar://a,pulsar://b", 'several hosts stand behind one scheme: "pulsar://host1:6650,host2:6650"'),
+        ("pulsar://a,pulsar://b", 'put several hosts after one scheme: "pulsar://host1:6650,host2:6650"'),
         ("pulsr://a", '"pulsr://" is not a known kind of broker, did you mean "pulsar"?'),
-        ("amqp://a", '"amqp://" is not a known kind of broker: use pulsar:// or pulsar+ssl://'),
-        ("tank://a", "tank:// is not supported by this version, which reads pulsar:// and kafka://"),
-        ("tubemq://a", "tubemq:// is not supported by this version, which reads pulsar:// and kafka://"),
+        (
+            "amqp://a",
+            '"amqp://" is not a known kind of broker: known are pulsar://, pulsar+ssl://, kafka://, kafka+ssl://',
+        ),
+        (
+            "tank://a",
+            '"tank://" is not a known kind of broker: known are pulsar://, pulsar+ssl://, kafka://, kafka+ssl://',
+        ),
+        (
+            "tubemq://a",
+            '"tubemq://" is not a known kind of broker: known are pulsar://, pulsar+ssl://, kafka://, kafka+ssl://',
+        ),
         ("http://a:8080", 'lookup by http:// is not supported: use the broker\'s own port, "pulsar://host:6650"'),
         ("https://a", 'lookup by https:// is not supported: use the broker\'s own port, "pulsar+ssl://host:6651"'),
         ("pulsar://me:hunter2@a", "a user or password does not belong into the URL: use the key auth"),
-        ("me:hunter2@a", 'must be a URL such as "pulsar://127.0.0.1:6650"'),
+        ("me:hunter2@a", 'must be a URL such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092"'),
     ],
 )
 def test_bad_service_urls(text: str, message: str) -> None:

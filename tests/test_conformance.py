@@ -16,8 +16,8 @@ import pytest
 import zstandard
 
 from fastwire.columns.chunk import Chunk
-from fastwire.columns.schema import column_names
 from fastwire.position import Coverage
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.base import Encoder, EncoderOptions, WritableFile
@@ -82,7 +82,7 @@ class DatasetConformance(BuiltIn):
         options = DatasetOptions(
             system="pulsar",
             cluster="feed",
-            columns=column_names("pulsar"),
+            columns=ROW.names,
             extension=self.encoder.extension,
             split=self.split,
             partition_by=self.partition_by,

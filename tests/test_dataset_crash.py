@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.dataset.verify import verify
-from fastwire_daemon.dataset.writer import STEPS
 from tests import rolls
 
 ROWS = 30
@@ -26,7 +26,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from tests import rolls
-from fastwire_daemon.errors import SinkFailedError, Superseded
+from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
 
 path, rows, wanted, times, name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 

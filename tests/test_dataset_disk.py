@@ -3,9 +3,6 @@
 import errno
 import io
 import os
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,8 +15,9 @@ from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.patience import Impatience, Patience, PatientFile
 from fastwire_daemon.dataset.storage import Check, Storage, probe
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.errors import FatalDiskError, SinkFailedError
+from fastwire_daemon.runtime.errors import DiskFullError, FatalDiskError, SinkFailedError
 from tests import rolls
+from tests.mounts import unshared
 
 
 class FullDisk(Disk):
@@ -167,7 +165,8 @@ def test_other_failures_are_not_waited_for(tmp_path: Path) -> None:
 class FailingDisk(Disk):
     """The sync number ``failing`` fails; a sync of several counts once."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: int = errno.EIO) -> None:
+        self.code = code
         self.syncs = 0
         self.failing = 0
         self.failed: set[str | int] = set()
@@ -175,11 +174,12 @@ class FailingDisk(Disk):
     def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
         self.syncs += 1
         if self.syncs == self.failing:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), (folders or ["a file"])[0])
+            raise OSError(self.code, os.strerror(self.code), (folders or ["a file"])[0])
         super().sync(files, folders)
 
 
-def test_any_failed_sync_ends_the_writer_and_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_any_failed_sync_ends_the_writer_and_loses_nothing(tmp_path: Path, code: int) -> None:
     count = FailingDisk()
     writer = rolls.writer(tmp_path / "count", count)
     writer.open()
@@ -190,7 +190,7 @@ def test_any_failed_sync_ends_the_writer_and_loses_nothing(tmp_path: Path) -> No
     failures = 0
     for failing in range(before + 1, count.syncs + 1):
         path = tmp_path / str(failing)
-        disk = FailingDisk()
+        disk = FailingDisk(code)
         disk.failing = failing
         writer = rolls.writer(path, disk)
         writer.open()
@@ -199,7 +199,8 @@ def test_any_failed_sync_ends_the_writer_and_loses_nothing(tmp_path: Path) -> No
                 rolls.land(writer, end, end + 1)
             except FatalDiskError as exc:
                 failures += 1
-                assert "Input/output error" in str(exc)  # noqa: PT017 - the first or the second
+                assert os.strerror(code) in str(exc)  # noqa: PT017 - the first or the second
+                assert isinstance(exc, DiskFullError) == (code != errno.EIO)  # noqa: PT017
                 with pytest.raises(SinkFailedError, match="is not open"):
                     rolls.stage(writer, [5])
                 # Nothing is synced again before everything has been read again.
@@ -208,6 +209,39 @@ def test_any_failed_sync_ends_the_writer_and_loses_nothing(tmp_path: Path) -> No
         assert rolls.rows(path) == [0, 1], failing
         assert len(rolls.visible(path)) == 2
     assert failures >= count.syncs - before - 1, "only a failure while closing has nobody to tell"
+
+
+def test_a_roll_that_filled_the_disk_gives_its_space_back(tmp_path: Path) -> None:
+    """Before the writer opens anew, which takes space itself."""
+    disk = FailingDisk(errno.ENOSPC)
+    writer = rolls.writer(tmp_path, disk)
+    writer.open()
+    staged = rolls.stage(writer, range(1000))
+    disk.failing = disk.syncs + 1
+    with pytest.raises(DiskFullError, match="No space left on device"):
+        writer.commit([staged], [rolls.span(-1, 999)])
+    assert [name for name in rolls.staging(tmp_path) if name.endswith("-0.part")] == []
+    assert rolls.end_of(writer.open()) == -1
+    rolls.land(writer, -1, 999)
+    writer.close()
+    assert rolls.rows(tmp_path) == list(range(1000))
+
+
+def test_a_committed_roll_is_kept_when_the_log_does_not_reach_the_disk(tmp_path: Path) -> None:
+    disk = FailingDisk(errno.ENOSPC)
+
+    def reached(step: str) -> None:
+        if step == "entry-linked":
+            disk.failing = disk.syncs + 1
+
+    writer = rolls.writer(tmp_path, disk, reached)
+    writer.open()
+    with pytest.raises(DiskFullError):
+        rolls.land(writer, -1, 9)
+    assert rolls.rows(tmp_path) == []
+    assert rolls.end_of(writer.open()) == 9
+    assert rolls.rows(tmp_path) == list(range(10))
+    writer.close()
 
 
 def test_all_of_a_sync_is_tried_and_the_first_failure_told(tmp_path: Path) -> None:
@@ -327,7 +361,7 @@ from pathlib import Path
 from tests import rolls
 from fastwire_daemon.dataset.storage import probe
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.errors import FatalDiskError
+from fastwire_daemon.runtime.errors import FatalDiskError
 
 mount = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(mount)], check=True)
@@ -375,16 +409,6 @@ print("done", len(said))
 
 
 def test_a_real_full_and_a_real_read_only_file_system(tmp_path: Path) -> None:
-    unshare = shutil.which("unshare")
-    if unshare is None or subprocess.run([unshare, "-m", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no right to mount a file system of its own (unshare -m)")
-    done = subprocess.run(
-        [unshare, "-m", sys.executable, "-c", IN_TMPFS, str(tmp_path)],
-        cwd=Path(__file__).parent.parent,
-        env=os.environ | {"PYTHONPATH": "."},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = unshared(IN_TMPFS, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "done 4\n"

@@ -1,7 +1,9 @@
 """Folder levels: what readers of Hive style folders demand, and nothing that could leave the dataset."""
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import duckdb
 import polars as pl
@@ -12,7 +14,7 @@ import pytest
 
 from fastwire_daemon.dataset.description import DatasetOptions, Description, read_description
 from fastwire_daemon.dataset.level import check_directory, hive_directory, level_directory, level_keys
-from fastwire_daemon.errors import DatasetMismatchError
+from fastwire_daemon.runtime.errors import DatasetMismatchError
 
 TOPIC = "persistent://public/default/orders~ü %41=x"
 
@@ -38,6 +40,47 @@ def test_levels(split: str, partition_by: str, expected: str) -> None:
     keys = level_keys(split, partition_by)
     check_directory(directory, keys)
     assert len(keys) == directory.count("/")
+
+
+def _name(topic: str) -> str:
+    directory = level_directory("topic", "none", topic=topic)
+    check_directory(directory, ("t",))
+    assert directory.count("/") == 1
+    return directory.rstrip("/")
+
+
+PREFIX = "persistent://public/default/"
+
+
+@pytest.mark.parametrize("filler", ["n", "ü", "€", "😀", "~", "/", "ab😀"])
+def test_a_topic_of_any_length_has_a_folder_of_its_own(filler: str, tmp_path: Path) -> None:
+    names: dict[str, str] = {}
+    for length in range(1, 300):
+        topic = PREFIX + filler * length
+        name = _name(topic)
+        assert names.setdefault(name, topic) == topic
+        (tmp_path / name).mkdir()  # the file system takes it
+        value = unquote(name.removeprefix("t="), errors="strict")
+        if value != topic:
+            prefix, digest = value[:-33], value[-32:]
+            assert value[-33] == "-" and digest == hashlib.sha256(topic.encode()).hexdigest()[:32]
+            assert topic.startswith(prefix) and 255 - 12 < len(name.encode()) <= 255, "as much as there is room for"
+            # A topic that is called like that has a folder of its own, too.
+            assert _name(value) != name
+    assert _name(PREFIX + "n" * 215) == "t=" + quote(PREFIX, safe="") + "n" * 215, "255 bytes"
+    assert _name(PREFIX + "n" * 216).startswith("t=" + quote(PREFIX, safe="") + "n" * 182 + "-")
+
+
+def test_a_short_topic_that_ends_with_hex_digits_keeps_its_name() -> None:
+    assert _name(f"orders-{'0' * 32}") == f"t=orders-{'0' * 32}"
+
+
+def test_a_partition_column_is_not_shortened_because_files_do_not_hold_it() -> None:
+    assert len(hive_directory([("country", "x" * 247)])) == 256
+    with pytest.raises(
+        ValueError, match=r"a value of country is too long .* may have 255 bytes and would have 256: xxx"
+    ):
+        hive_directory([("date", "2026"), ("country", "x" * 248)])
 
 
 @pytest.mark.parametrize("partition", ["-1", "0", "12"])

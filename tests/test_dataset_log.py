@@ -16,7 +16,7 @@ from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.log import DataFile, Diverted, LogEntry, entry_name, pack, unpack
 from fastwire_daemon.dataset.patience import Patience
 from fastwire_daemon.dataset.storage import Storage
-from fastwire_daemon.errors import DatasetDamagedError
+from fastwire_daemon.runtime.errors import DatasetDamagedError
 from tests import rolls
 
 WRITER = "0123456789abcdef"

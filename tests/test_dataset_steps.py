@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.dataset.disk import Disk
-from fastwire_daemon.dataset.writer import STEPS
+from fastwire_daemon.dataset.steps import STEPS
 from tests import rolls
 
 
@@ -72,6 +72,7 @@ def test_the_order_of_a_commit(tmp_path: Path) -> None:
         "sync log/000000000",
         "touch staging/W/3-0.part",
         "rename dt=2026-01-02/000000000003-0.jsonl",
+        "rename newest/000000000003.json",
     ]
     writer.close()
 

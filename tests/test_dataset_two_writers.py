@@ -8,7 +8,7 @@ import pytest
 from fastwire.position import Position, Span
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.errors import DatasetMismatchError, FencedError, SinkFailedError, Superseded
+from fastwire_daemon.runtime.errors import DatasetMismatchError, FencedError, SinkFailedError, Superseded
 from tests import rolls
 
 
@@ -55,7 +55,7 @@ def test_two_that_begin_a_log_at_different_places(tmp_path: Path) -> None:
     first, second = pair(tmp_path)
     latest = [Position(7, 40), Position(7, 50)]
     second.commit([], [Span(rolls.log(5), latest[0], latest[0], 0)])
-    with pytest.raises(Superseded, match="a reader began it at 7:50, but it is known from 7:40"):
+    with pytest.raises(Superseded, match="a reader starts it at 7:50, but its known start is 7:40"):
         first.commit([], [Span(rolls.log(5), latest[1], latest[1], 0)])
     assert first.coverage.start(rolls.log(5)) == latest[0]
     first.close()
@@ -135,7 +135,7 @@ def test_the_dead_are_fenced_and_cleared_away(tmp_path: Path) -> None:
         "staging-cleared",
     ]
     # Should it live after all, it cannot commit, and finds out why when it reads on.
-    with pytest.raises(FencedError, match=r"took this writer of .* for dead"):
+    with pytest.raises(FencedError, match=r"has fenced this writer of .* \(log entry"):
         dead.refresh()
     assert rolls.end_of(dead.open()) == 0
     rolls.land(dead, 0, 1)

@@ -1,6 +1,7 @@
 """The commit on a real file system: what is where after each step, and what a writer refuses."""
 
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -9,19 +10,21 @@ import orjson
 import pytest
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.position import PULSAR_EARLIEST, Gap, Log, Position, Span, UndeclaredGapError
+from fastwire.position import Gap, Log, Position, Span, UndeclaredGapError
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DESCRIPTION, FORMAT
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.log import entry_name
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.errors import (
+from fastwire_daemon.runtime.errors import (
     DatasetDamagedError,
     DatasetError,
     DatasetMismatchError,
     FatalDiskError,
     SinkFailedError,
+    Superseded,
 )
 from tests import rolls
 
@@ -154,7 +157,7 @@ def test_other_settings_are_refused_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(DatasetMismatchError) as caught:
         other.open()
     assert str(caught.value) == (
-        f"the dataset at {tmp_path} was created with other settings, and they never change. "
+        f"the dataset at {tmp_path} was created with other settings, which cannot change. "
         "the file format of the dataset: jsonl; configured: parquet. "
         "split of the dataset: none; configured: topic. "
         "partition_by of the dataset: none; configured: day. "
@@ -172,6 +175,42 @@ def test_the_cluster_is_that_of_the_creation(tmp_path: Path) -> None:
     moved.open()
     assert moved.cluster == "broker:6650"
     moved.close()
+
+
+@pytest.mark.parametrize(
+    ("created", "name", "configured", "refused"),
+    [
+        (("a:6650", "b:6650"), "a:6650,b:6650", ("c:6650", "b:6650"), False),  # one of them is known
+        (("a:6650",), "a:6650", ("c:6650",), True),
+        (("a:6650",), "prod", ("c:6650",), True),
+        (("a:6650",), "a:6650", ("A:6651",), False),  # the same host, with TLS
+        (("127.0.0.1:7001",), "127.0.0.1:7001", ("127.0.0.1:7002",), True),
+        # Older datasets have a name only, which may be the hosts.
+        ((), "a:6650,b:6650", ("b:6650",), False),
+        ((), "a:6650,b:6650", ("c:6650",), True),
+        ((), "prod", ("c:6650",), False),
+        (("a:6650",), "a:6650", (), False),  # a writer that knows of none
+    ],
+)
+def test_hosts_of_another_cluster_are_refused(
+    tmp_path: Path, created: tuple[str, ...], name: str, configured: tuple[str, ...], refused: bool
+) -> None:
+    writer = rolls.writer(tmp_path, cluster=name, hosts=created)
+    writer.open()
+    rolls.land(writer, -1, 0)
+    writer.close()
+    if refused:
+        with pytest.raises(DatasetMismatchError, match=rf'to {configured[0]}: .* set source\.cluster = "{name}"'):
+            rolls.writer(tmp_path, cluster=",".join(configured), hosts=configured).open()
+    else:
+        other = rolls.writer(tmp_path, cluster=",".join(configured) or "else", hosts=configured)
+        other.open()
+        other.close()
+    # Who says that it is the same cluster is believed.
+    same = rolls.writer(tmp_path, cluster=name, hosts=configured)
+    same.open()
+    assert same.cluster == name
+    same.close()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +255,7 @@ def test_a_reader_in_order_must_not_jump(tmp_path: Path) -> None:
     writer = rolls.writer(tmp_path)
     writer.open()
     rolls.land(writer, -1, 4)
-    with pytest.raises(UndeclaredGapError, match="a roll starts at 7:6, but what has landed ends at 7:4"):
+    with pytest.raises(UndeclaredGapError, match="a roll starts at 7:6, but the committed positions end at 7:4"):
         rolls.land(writer, 6, 8)
     writer.open()
     said = Span(rolls.log(), Position(7, 4), Position(7, 4), 0, Gap(Position(7, 6), "retention"))
@@ -265,7 +304,7 @@ def test_what_the_log_could_not_say_is_never_linked(tmp_path: Path) -> None:
         writer.commit([], [Span(rolls.log(), Position(7, 1), Position(1 << 63, 1), 0)])
     assert rolls.entries(tmp_path) == 0
     writer.open()
-    with pytest.raises(ValueError, match="nothing is known of it"):
+    with pytest.raises(ValueError, match="the log is unknown"):
         writer.commit([], [], floors={rolls.log(9): Position(7, 1)})
     assert len(writer.open()) == 0
     writer.close()
@@ -328,8 +367,11 @@ def test_dead_letters_are_kept_and_come_with_their_entry(tmp_path: Path) -> None
     ]
     staged = rolls.stage(writer, [0])
     spans = [rolls.span(-1, 1, rows=1), rolls.span(-1, 2, 1, rows=0)]
-    writer.commit([staged], spans, diverted=letters)
-    writer.commit([], [rolls.span(1, 2, rows=0)], diverted=letters[:1])
+    for letter in letters:
+        writer.divert([letter])
+    writer.commit([staged], spans)
+    writer.divert(letters[:1])
+    writer.commit([], [rolls.span(1, 2, rows=0)])
     names = sorted(file.name for file in (tmp_path / "_fastwire/diverted").iterdir())
     assert names == ["000000000001-1.dead", "000000000002-0.dead"]
     table = read_letters(str(tmp_path / "_fastwire/diverted" / names[0])).to_pylist()
@@ -353,6 +395,44 @@ def test_dead_letters_are_kept_and_come_with_their_entry(tmp_path: Path) -> None
     writer.close()
 
 
+def test_dead_letters_are_on_disk_before_the_commit(tmp_path: Path) -> None:
+    writer = rolls.writer(tmp_path)
+    writer.open()
+    letter = DeadLetter(rolls.log(), Position(7, 1), "odd", os.urandom(3 << 20), 1)
+    for _ in range(4):
+        writer.divert([letter])
+    (part,) = tmp_path.glob("_fastwire/staging/*/*.part")
+    assert part.stat().st_size >= 12 << 20
+    assert part.stat().st_size <= writer.diverted_bytes < 13 << 20
+    writer.commit([], [rolls.span(-1, 1, rows=0)])
+    assert writer.diverted_bytes == 0
+    table = read_letters(str(tmp_path / "_fastwire/diverted/000000000001-0.dead"))
+    assert table.column("payload").to_pylist() == [letter.payload] * 4
+    assert rolls.entry(tmp_path, 1).diverted[0].entries == 4
+    writer.close()
+
+
+def test_dead_letters_of_a_void_roll_are_gone(tmp_path: Path) -> None:
+    letter = DeadLetter(rolls.log(), Position(7, 1), "odd", b"x", 1)
+    writer = rolls.writer(tmp_path)
+    writer.open()
+    writer.divert([letter])
+    writer.open()
+    assert writer.diverted_bytes == 0
+    rolls.land(writer, -1, 1)
+    assert not rolls.entry(tmp_path, 1).letters
+    other = rolls.writer(tmp_path)
+    other.open()
+    rolls.land(other, 1, 2)
+    writer.divert([letter])
+    with pytest.raises(Superseded):
+        rolls.land(writer, 1, 2)
+    rolls.land(writer, 2, 3)
+    assert not rolls.entry(tmp_path, 3).letters and not list(tmp_path.glob("_fastwire/diverted/*"))
+    writer.close()
+    other.close()
+
+
 # --- checkpoints
 
 
@@ -368,14 +448,15 @@ def test_checkpoints_are_made_and_used(tmp_path: Path, monkeypatch: pytest.Monke
     folder = tmp_path / "_fastwire/checkpoint"
     assert sorted(file.name for file in folder.iterdir()) == ["000000000004.json", "000000000008.json"]
     assert orjson.loads((folder / "000000000008.json").read_bytes())["rows"] == 8
-    # What a checkpoint holds need not be read again.
-    for number in range(1, 9):
-        os.rename(tmp_path / entry_name(number), tmp_path / f"{number}.away")
+    # What a checkpoint holds need not be read again, but for its last log entry.
+    entries = {number: (tmp_path / entry_name(number)).read_bytes() for number in range(1, 8)}
+    for number in entries:
+        (tmp_path / entry_name(number)).write_bytes(b"damaged")
     other = rolls.writer(tmp_path)
     assert rolls.end_of(other.open()) == 8 and other.entries == 9
     other.close()
-    for number in range(1, 9):
-        os.rename(tmp_path / f"{number}.away", tmp_path / entry_name(number))
+    for number, content in entries.items():
+        (tmp_path / entry_name(number)).write_bytes(content)
     # One that is lost or damaged costs time only, and the next one is the same whoever makes it.
     data = (folder / "000000000008.json").read_bytes()
     for file in folder.iterdir():
@@ -410,6 +491,8 @@ def test_the_log_goes_on_in_the_next_folder(tmp_path: Path) -> None:
         "coverage": writer.coverage.to_json(),
     }
     (folder / "000000000998.json").write_bytes(orjson.dumps(state))
+    for number in range(2, 999):
+        shutil.copyfile(tmp_path / entry_name(1), tmp_path / entry_name(number))
     writer.open()
     rolls.land(writer, -1, 0)
     rolls.land(writer, 0, 1)

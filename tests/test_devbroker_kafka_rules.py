@@ -2,6 +2,7 @@
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,8 @@ from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body, encode_request
 from fastwire.kafka.payload import Record, encode_batch, split_batches
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
-from fastwire_daemon.devbroker.kafka.group import assigned_partitions
-from fastwire_daemon.devbroker.kafka.versions import RELEASES, versions_of
+from fastwire_daemon.devbroker.kafka.groups import assigned_partitions
+from fastwire_daemon.devbroker.kafka.requests import RELEASES, versions_of
 from tests.kafka_peer import Peer
 from tests.kafka_pipe import batches
 from tests.waiting import eventually
@@ -147,7 +148,7 @@ def sends_a_negative_size(peer: Peer, broker: KafkaDevBroker) -> None:
         (invents_a_generation, "Heartbeat in generation 9 of group g, which has 1"),
         (commits_more_than_there_is, "offset 101 is committed of t-0, which never passed 100"),
         (commits_what_is_not_its_own, "an offset of t-1 is committed by a member that was not given it"),
-        (shares_out_to_strangers, "shares of group g for members that it does not have"),
+        (shares_out_to_strangers, "assignments of group g for members that it does not have"),
         (sends_a_negative_size, "size at byte 0: of a request is -1"),
     ],
 )
@@ -169,6 +170,35 @@ def test_looking_up_where_to_begin_allows_a_jump(broker: KafkaDevBroker, peer: P
     assert (found["offset"], found["leader_epoch"]) == (200, 0)
     assert fetch(peer, 200)["error_code"] == 0
     assert broker.violations == []
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_the_end_of_a_damaged_batch_may_be_searched_for_behind_what_was_sent(appended: bool) -> None:
+    with running(KafkaDevBroker(KafkaOptions(segment_batches=2))) as broker:
+        broker.create_topic("t")
+        first, second, third = batches(0, 3)
+        broker.append("t", [first])
+        if appended:
+            broker.append_damaged("t", second, 0)
+        else:
+            broker.append("t", [second])
+            broker.damage("t", 10, 70)
+        broker.append("t", [third])
+        peer = Peer(broker)
+        assert len(fetch(peer, 0)["records"]) == len(first + second)  # the answer ends with the damaged batch
+        assert fetch(peer, 25)["error_code"] == 0
+        peer.close()
+        assert broker.violations == []
+
+
+def test_damage_elsewhere_allows_no_jump(broker: KafkaDevBroker, peer: Peer) -> None:
+    broker.append("t", batches(0, 10))
+    fetch(peer, 0)
+    broker.append("t", batches(10, 10))
+    broker.damage("t", 150, 70)
+    peer.send(Key.FETCH, 12, fetch_body(101))
+    assert peer.closed()
+    assert broker.violations == ["Fetch of t-0 at offset 101, only what lies before 100 was sent"]
 
 
 # --- versions
@@ -214,7 +244,7 @@ def test_two_batches_at_once_are_one_answer(broker: KafkaDevBroker, peer: Peer) 
         for one in (1, 2):
             broker.append("t", [encode_batch([Record(value=b"%d" % one)])])
 
-    eventually(lambda: bool(broker.waiting))
+    eventually(lambda: bool(broker.held))
     broker.call(twice)
     assert int.from_bytes(peer.answer()[:4]) == number
     assert len(peer.ask(Key.METADATA, 4, {"topics": None})["topics"]) == 1
@@ -325,6 +355,25 @@ def produce(peer: Peer, batch: bytes, **more: Any) -> Body:
 def sequenced(sequence: int, rows: int = 2, producer: int = 1000, epoch: int = 0) -> bytes:
     records = [Record(value=b"x")] * rows
     return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_throttled_fetch_is_answered_at_once_and_empty(broker: KafkaDevBroker, peer: Peer) -> None:
+    broker.append("t", batches(0, 10))
+    broker.throttle(100)
+    asked = fetch_body(0, session_id=0, session_epoch=0)
+    answer = peer.ask(Key.FETCH, 12, asked)
+    assert (answer["throttle_time_ms"], answer["responses"], answer["session_id"]) == (100, [], 0)
+    assert broker.sessions == {}  # none was opened: the reader asks for everything again
+    muted_at = time.monotonic()
+    assert peer.ask(Key.API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"})
+    assert time.monotonic() - muted_at >= 0.09  # until then, the connection was not read
+    session_id = peer.ask(Key.FETCH, 12, asked)["session_id"]
+    broker.throttle(1)
+    answer = peer.ask(Key.FETCH, 12, fetch_body(0, session_id=session_id, session_epoch=1))
+    assert (answer["responses"], answer["session_id"]) == ([], session_id)  # it goes on with its next epoch
+    answer = peer.ask(Key.FETCH, 12, fetch_body(0, session_id=session_id, session_epoch=2))
+    assert len(answer["responses"]) == 1
+    assert broker.violations == []
 
 
 def test_idempotent_producers(broker: KafkaDevBroker, peer: Peer) -> None:
@@ -463,6 +512,35 @@ def test_a_share_moves_on_when_it_was_let_go(broker: KafkaDevBroker, peer: Peer)
     assert beat(peer, "B", 1) == (Code.FENCED_MEMBER_EPOCH, None)
     assert beat(peer, "A", -1) == (-1, None)
     assert beat(peer, "B", 2) == (3, [0, 1, 2])
+    assert broker.violations == []
+
+
+def test_who_missed_an_answer_is_told_again(broker: KafkaDevBroker, peer: Peer) -> None:
+    broker.grow_topic("t", 3)
+    topic_id = broker.topics["t"].topic_id
+    everything = {"subscribed_topic_names": ["t"], "topic_id": topic_id}
+    beat(peer, "A", 0, [], subscribed_topic_names=["t"])
+    beat(peer, "B", 0, [], subscribed_topic_names=["t"])
+    assert beat(peer, "A", 1) == (1, [0, 1])  # missed
+    assert beat(peer, "A", 1) == (1, None)
+    assert beat(peer, "A", 1, [0, 1, 2], **everything) == (1, [0, 1])
+    assert beat(peer, "A", 1, [0, 1], topic_id=topic_id) == (2, None)  # missed: of the epoch before it goes on
+    assert beat(peer, "A", 1, [0, 1], **everything) == (2, [0, 1])
+    assert beat(peer, "B", 2) == (2, [2])  # missed
+    assert beat(peer, "B", 2, [], subscribed_topic_names=["t"]) == (2, [2])
+    beat(peer, "C", 0, [], subscribed_topic_names=["t"])
+    assert beat(peer, "A", 2) == (2, [0])
+    assert beat(peer, "A", 2, [0], topic_id=topic_id) == (3, None)
+    assert beat(peer, "A", 2) == (Code.FENCED_MEMBER_EPOCH, None)  # it does not say what it owns
+    assert beat(peer, "A", 2, [0], topic_id=topic_id) == (3, None)
+    assert beat(peer, "A", 1, [0], topic_id=topic_id) == (Code.FENCED_MEMBER_EPOCH, None)
+    assert broker.violations == []
+
+
+def test_the_last_member_of_all_commits_too_late(broker: KafkaDevBroker, peer: Peer) -> None:
+    assert beat(peer, "A", 0, [], subscribed_topic_names=["t"]) == (1, [0, 1])
+    broker.call(lambda: broker.group("g").consumers.remove("A"))
+    assert commit(peer, 0, generation_id_or_member_epoch=1, member_id="A") == Code.UNKNOWN_MEMBER_ID
     assert broker.violations == []
 
 

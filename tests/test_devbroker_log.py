@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire_daemon.devbroker.pulsar.cursor import Cursor
-from fastwire_daemon.devbroker.pulsar.keyhash import key_slot
+from fastwire_daemon.devbroker.pulsar.cursor import Cursor, Ranges
+from fastwire_daemon.devbroker.pulsar.dispatch import key_slot
 from fastwire_daemon.devbroker.pulsar.ledgers import Ledgers
-from fastwire_daemon.devbroker.ranges import Ranges
 from fastwire_daemon.devbroker.topiclog import TopicLog
 
 

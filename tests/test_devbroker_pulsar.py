@@ -15,8 +15,9 @@ import uvloop
 
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
-from fastwire_daemon.load import Load, fill
-from fastwire_daemon.produce import client_settings, produce
+from fastwire_daemon.systems.load import Load
+from fastwire_daemon.systems.pulsar.load import entries, fill
+from fastwire_daemon.systems.pulsar.produce import client_settings, produce
 from tests.brokers.certs import make_certificates
 from tests.waiting import eventually
 
@@ -423,7 +424,7 @@ def test_load_over_the_wire_and_past_it(broker: PulsarDevBroker, client: pulsar.
     broker.create_topic("wire", 3)
     broker.create_topic("memory", 3)
     progress: list[int] = []
-    done = asyncio.run(produce(client_settings(broker.url), "wire", load.entries(lambda: 5), progress=progress.append))
+    done = asyncio.run(produce(client_settings(broker.url), "wire", entries(load, lambda: 5), progress=progress.append))
     assert (done.records, progress[-1], broker.messages("wire")) == (2050, 2050, 2050)
     assert fill(broker.append, "memory", load, lambda: 5, progress.append) == done.bytes
     for topic in ("wire", "memory"):
@@ -451,7 +452,7 @@ def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
         await writing
 
     def slowly() -> Iterator[Any]:
-        for number, one in enumerate(load.entries(lambda: 5)):
+        for number, one in enumerate(entries(load, lambda: 5)):
             if number in (50, 200):
                 broker.unload("t")
             if number == 120:
@@ -464,7 +465,7 @@ def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
 
 def test_load_to_a_topic_without_partitions(broker: PulsarDevBroker) -> None:
     done = asyncio.run(
-        produce(client_settings(broker.url), "t", Load(records=25, partitions=0, batch=10).entries(lambda: 5))
+        produce(client_settings(broker.url), "t", entries(Load(records=25, partitions=0, batch=10), lambda: 5))
     )
     assert done.entries == 3
     assert [messages for _, _, messages in broker.positions("t")] == [10, 10, 5]

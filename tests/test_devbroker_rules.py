@@ -323,7 +323,14 @@ def test_a_restart_keeps_what_is_stored(broker: PulsarDevBroker) -> None:
 
 
 def test_it_serves_as_a_process() -> None:
-    code = "from fastwire_daemon.devbroker.pulsar import serve; serve(0, topics={'t': 2}, token='x')"
+    code = """
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import serve
+
+broker = PulsarDevBroker(PulsarOptions(token="x"))
+broker.create_topic("t", 2)
+serve(broker, 0, ready=lambda url: print(url, flush=True))
+"""
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

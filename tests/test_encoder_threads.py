@@ -12,7 +12,7 @@ import pytest
 
 from fastwire.position import Log
 from fastwire_daemon.encoders.base import Compression, EncoderOptions
-from fastwire_daemon.encoders.gather import Gatherer, own
+from fastwire_daemon.encoders.gather import Gatherer, Piece, own
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.encoders.worker import EncoderThread
 from fastwire_daemon.testing import Feed
@@ -80,7 +80,7 @@ def test_full_chunks_pass_and_sparse_ones_are_copied() -> None:
 def test_the_limit_of_what_is_gathered() -> None:
     feed = Feed(partitions=1, rows=10)
     gatherer = Gatherer(lambda log, micros: "", 100_000)
-    dealt = []
+    dealt: list[Piece] = []
     for _ in range(100):
         chunk = feed.chunk(1)
         dealt += gatherer.add(pa.record_batch(chunk), chunk.nbytes, [])
@@ -145,7 +145,7 @@ def encoder_thread(
 ) -> "EncoderThread[FakeFile]":
     failures = [] if failures is None else failures
     wanted = EncoderOptions(compression=Compression("none"), buffer_bytes=1, row_group_rows=row_group_rows)
-    return EncoderThread("encoder-test", ParquetEncoder, wanted, stage, limit_bytes, failures.append)
+    return EncoderThread("encoder-test", ParquetEncoder, wanted, stage, limit_bytes, failures.append, file_bytes=0)
 
 
 def catch_up(thread: "EncoderThread[FakeFile]") -> None:
@@ -181,6 +181,26 @@ def test_the_largest_file_writes_when_all_together_hold_too_much() -> None:
     thread.stop()
 
 
+def test_copies_of_large_values_are_counted_while_their_rows_are_held() -> None:
+    held: list[int] = []
+
+    class Measured(FakeFile):
+        def write(self, data: Any, /) -> int:
+            held.append(thread.working_bytes)
+            return super().write(data)
+
+    thread = encoder_thread(lambda folder: Measured())
+    thread.put([("", pa.record_batch({"value": pa.array([b"v"] * 1_000)}))])
+    catch_up(thread)
+    assert thread.working_bytes == 0
+    size = 20 << 20
+    thread.put([("", pa.record_batch({"value": pa.array([bytes(size)])}))])
+    catch_up(thread)
+    assert 3 * size - (32 << 20) < max(held) < 5 * size
+    assert thread.working_bytes == 0, "it is written"
+    thread.stop()
+
+
 @pytest.mark.parametrize(("row_group_rows", "limit"), [(3_000, 1 << 30), (131_072, 4)])
 def test_rows_wait_behind_a_row_group_and_no_more_than_one(row_group_rows: int, limit: int) -> None:
     batch = pa.record_batch(Feed(partitions=1, rows=1_000).chunk(1))
@@ -211,6 +231,62 @@ def test_rows_wait_behind_a_row_group_and_no_more_than_one(row_group_rows: int, 
     putting.join()
     assert [file.rows for file in thread.finish().result()] == [24_000]
     assert 3 * size <= max(held) <= 6 * size, "a row group that is encoded, and one that waits"
+    thread.stop()
+
+
+def test_rows_of_more_folders_than_files_may_be_open_wait_for_one_each() -> None:
+    batch = pa.record_batch(Feed(partitions=1, rows=100).chunk(1))
+    opened: list[str] = []
+    settled: list[FakeFile] = []
+    most = 0
+
+    def stage(folder: str) -> FakeFile:
+        nonlocal most
+        opened.append(folder)
+        most = max(most, thread.open_files + 1)
+        return FakeFile()
+
+    options = EncoderOptions(compression=Compression("none"), buffer_bytes=1)
+    thread: EncoderThread[FakeFile] = EncoderThread(
+        "encoder-test", ParquetEncoder, options, stage, 1 << 30, lambda exc: None, settled.extend, most_open=4
+    )
+    for _ in range(20):  # more pieces of a folder than are kept apart
+        thread.put([(str(folder), batch) for folder in range(50)])
+    catch_up(thread)
+    assert opened == ["0", "1", "2", "3"]
+    assert thread.pending_bytes >= 18 * 50 * batch.get_total_buffer_size() and not thread.crowded
+    done = thread.finish().result()
+    assert most <= 4 and sorted(opened, key=int) == [str(folder) for folder in range(50)], "one file a folder"
+    assert [file.rows for file in done] == [2_000] * 50
+    assert settled == done[: len(settled)] and 0 < len(done) - len(settled) <= 4, "a commit syncs what is left"
+    assert thread.pending_bytes == thread.open_files == 0
+    thread.stop()
+
+
+def test_too_many_folders_for_the_memory_end_files_early_and_say_so() -> None:
+    batch = pa.record_batch(Feed(partitions=1, rows=1_000).chunk(1))
+    size = batch.get_total_buffer_size()
+    folders: list[str] = []
+    held: list[int] = []
+
+    def stage(folder: str) -> FakeFile:
+        folders.append(folder)
+        held.append(thread.pending_bytes)
+        return FakeFile()
+
+    options = EncoderOptions(compression=Compression("none"), buffer_bytes=1)
+    thread: EncoderThread[FakeFile] = EncoderThread(
+        "encoder-test", ParquetEncoder, options, stage, 16 * size, lambda exc: None, most_open=4, file_bytes=0
+    )
+    for _ in range(3):
+        for folder in range(40):
+            thread.put([(str(folder), batch)])
+    catch_up(thread)
+    assert thread.crowded
+    done = thread.finish().result()
+    assert not thread.crowded, "that is of one roll"
+    assert sum(file.rows for file in done) == 120_000 and set(folders) == set(map(str, range(40)))
+    assert max(held) <= 20 * size
     thread.stop()
 
 

@@ -1,6 +1,7 @@
 """The three file formats: what was given comes out again, in every reader; and what the files look like inside."""
 
 import base64
+import errno
 import gzip
 import io
 import json
@@ -21,8 +22,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastwire.columns.schema import COLUMNS
 from fastwire.columns.text import LineFormatter
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.base import Compression, Encoder, EncoderOptions, Outlet, parse_compression
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
@@ -31,7 +32,7 @@ from tests.arrow_types import TYPES
 
 ENCODERS: dict[str, type[Encoder]] = {"parquet": ParquetEncoder, "arrow": ArrowEncoder, "jsonl": JsonlEncoder}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NULLABLE = {column.name: column.nullable for column in COLUMNS["pulsar"]}
+NULLABLE = {column.name: column.nullable for column in ROW.columns}
 SCHEMA = pa.schema([pa.field(name, kind, NULLABLE[name]) for name, kind in TYPES.items()])
 
 
@@ -68,7 +69,7 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def options(encoder: type[Encoder], compression: str | None = None, **changes: int) -> EncoderOptions:
     return EncoderOptions(
-        compression=parse_compression(compression, encoder.compressions), columns=COLUMNS["pulsar"], **changes
+        compression=parse_compression(compression, encoder.compressions), columns=ROW.columns, **changes
     )
 
 
@@ -172,6 +173,22 @@ def test_parquet_row_groups_end_at_rows_or_bytes() -> None:
     assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [300, 300, 300, 100]
 
 
+@pytest.mark.parametrize("encoder", [ParquetEncoder, ArrowEncoder])
+def test_a_batch_of_large_values_is_written_alone_and_at_once(encoder: type[ParquetEncoder | ArrowEncoder]) -> None:
+    small = pa.record_batch({"value": pa.array([b"v"], pa.binary())})
+    large = pa.record_batch({"value": pa.array([bytes(17 << 20)], pa.binary())})
+    file = io.BytesIO()
+    writer = encoder(file, small.schema, options(encoder))
+    pending = []
+    for batch in (small, large, large, small):
+        writer.write(batch)
+        pending.append(writer.pending_bytes > 0)
+    assert pending == [True, False, False, True]
+    writer.finish()
+    if encoder is ParquetEncoder:
+        assert pq.ParquetFile(io.BytesIO(file.getvalue())).num_row_groups == 4
+
+
 def test_parquet_pending_bytes_and_flush() -> None:
     file = io.BytesIO()
     writer = ParquetEncoder(file, SCHEMA, options(ParquetEncoder))
@@ -191,7 +208,7 @@ def test_parquet_columns_are_stored_as_the_schema_table_says() -> None:
     file = pq.ParquetFile(io.BytesIO(encode(ParquetEncoder, batches)))
     group = file.metadata.row_group(0)
     found = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
-    for column in COLUMNS["pulsar"]:
+    for column in ROW.columns:
         if column.role == "list":
             continue
         chunk = found[column.name]
@@ -357,13 +374,12 @@ def test_compression_text_that_is_wrong(text: str, message: str) -> None:
 
 
 def lines_of(batch: pa.RecordBatch, step: int = 1 << 20) -> list[bytes]:
-    formatter = LineFormatter(batch)
-    pieces = []
-    while piece := formatter.read(step):
-        assert piece.endswith(b"\n")
-        pieces.append(piece)
-    assert formatter.read() == b""
-    return b"".join(pieces).split(b"\n")[:-1]
+    pieces: list[bytes] = []
+    LineFormatter(batch).write(pieces.append, step)
+    text = b"".join(pieces)
+    if max(map(len, text.split(b"\n"))) < step:
+        assert all(piece.endswith(b"\n") for piece in pieces)
+    return text.split(b"\n")[:-1]
 
 
 def json_cell(cell: bytes | None) -> Any:
@@ -450,6 +466,55 @@ def test_long_texts_cross_the_formatter_s_steps() -> None:
     odd = bytes(range(256)) * 500
     batch = pa.record_batch({"v": pa.array([text, odd, b""], pa.binary())})
     assert [json.loads(line)["v"] for line in lines_of(batch, 10)] == [text.decode(), json_cell(odd), ""]
+
+
+class Sizes(io.RawIOBase):
+    """A file that remembers how much it was given at once."""
+
+    def __init__(self) -> None:
+        self.largest = 0
+        self.text = b""
+
+    def write(self, data: Any, /) -> int:
+        self.largest = max(self.largest, len(data))
+        self.text += data
+        return len(data)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([bytes(1 << 20)], pa.binary()),
+        pa.array([b"\xff" * (3 << 20)], pa.binary()),
+        pa.array([[{"key": "", "value": None}] * 200_000]),
+    ],
+    ids=["escapes", "base64", "list"],
+)
+def test_a_line_is_written_in_pieces_however_long_it_gets(column: pa.Array) -> None:
+    file = Sizes()
+    batch = pa.record_batch({"v": column})
+    encoder = JsonlEncoder(file, batch.schema, options(JsonlEncoder))
+    encoder.write(batch)
+    encoder.finish()
+    assert len(file.text) > 4 << 20
+    assert file.largest <= (2 << 20) + (73 << 10)
+    expected = json_cell(column[0].as_py()) if pa.types.is_binary(column.type) else column[0].as_py()
+    assert json.loads(file.text)["v"] == expected
+
+
+def test_what_the_taker_of_lines_raises_ends_them() -> None:
+    taken: list[bytes] = []
+
+    def take(text: bytes) -> None:
+        taken.append(text)
+        raise OSError(errno.ENOSPC, "no space")
+
+    formatter = LineFormatter(pa.record_batch({"v": pa.array([1, 2])}))
+    with pytest.raises(OSError, match="no space"):
+        formatter.write(take, 1)
+    assert taken == [b'{"v":1}\n']
+    formatter.write(taken.append)
+    assert taken[1:] == [b'{"v":1}\n{"v":2}\n']
 
 
 def test_a_type_without_a_form_is_named() -> None:

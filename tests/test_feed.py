@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fastwire_daemon.cli.input import parse_json, parse_line
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
-from fastwire_daemon.input import Put, parse_json, parse_line
+from fastwire_daemon.systems.writer import Put
 from tests.test_producing import NoReceipts, read
 
 PROGRAM = [sys.executable, "-m", "fastwire_daemon.cli", "produce"]
@@ -72,16 +73,16 @@ def test_json_lines(line: str, wanted: Put) -> None:
         ("{", "not JSON"),
         ("[]", "not an object"),
         ("{}", '"value" is missing'),
-        ('{"value": 1}', '"value" is text'),
-        ('{"value": {"base64": "A"}}', '"value" is no base64'),
-        ('{"value": {"base64": "AA==", "x": 1}}', '"value" is text'),
-        ('{"value": "", "vlaue": ""}', '"vlaue" is none of key, value'),
-        ('{"value": "", "key": 1}', '"key" is text'),
-        ('{"value": "", "properties": {"a": 1}}', '"properties" is an object of texts'),
-        ('{"value": "", "event_time": -1}', '"event_time" is milliseconds'),
-        ('{"value": "", "event_time": "2026-01-01T00:00:00"}', '"event_time" is milliseconds'),
-        ('{"value": "", "partition": -1}', '"partition" is a number'),
-        ('{"value": "", "partition": true}', '"partition" is a number'),
+        ('{"value": 1}', '"value" must be text'),
+        ('{"value": {"base64": "A"}}', '"value" is not base64'),
+        ('{"value": {"base64": "AA==", "x": 1}}', '"value" must be text'),
+        ('{"value": "", "vlaue": ""}', '"vlaue" is not one of key, value'),
+        ('{"value": "", "key": 1}', '"key" must be text'),
+        ('{"value": "", "properties": {"a": 1}}', '"properties" must be an object with text values'),
+        ('{"value": "", "event_time": -1}', '"event_time" must be milliseconds'),
+        ('{"value": "", "event_time": "2026-01-01T00:00:00"}', '"event_time" must be milliseconds'),
+        ('{"value": "", "partition": -1}', '"partition" must be a whole number'),
+        ('{"value": "", "partition": true}', '"partition" must be a whole number'),
     ],
 )
 def test_json_lines_that_are_none(line: str, message: str) -> None:
@@ -126,7 +127,7 @@ def test_a_bad_line_ends_it_behind_the_good_ones(broker: PulsarDevBroker) -> Non
     assert code == 1
     first, second, _ = said.split("\n")
     assert first.startswith("1 record confirmed")
-    assert second == 'line 2: "valu" is none of key, value, properties, event_time, ordering_key, partition'
+    assert second == 'line 2: "valu" is not one of key, value, properties, event_time, ordering_key, partition'
     assert rows(broker, "t", 1) == [b"good"]
     code, said = produce(broker.url, "two", "--format", "jsonl", data=b'{"value": "x", "partition": 2}')
     assert code == 1
@@ -151,7 +152,7 @@ def test_a_terminal_is_left_behind(broker: PulsarDevBroker) -> None:
         assert program.stdin is not None and program.stderr is not None
         program.stdin.write(b"one\ntwo\nhalf")
         program.stdin.flush()
-        while not broker.call(lambda: "persistent://public/default/t" in broker._topics) or broker.messages("t") < 2:
+        while not broker.call(lambda: "persistent://public/default/t" in broker.topics) or broker.messages("t") < 2:
             assert program.poll() is None
         program.send_signal(signal.SIGINT)
         assert program.wait(30) == 0
@@ -164,9 +165,7 @@ def test_a_second_signal_aborts() -> None:
             assert program.stdin is not None and program.stderr is not None
             program.stdin.write(b"one\n")
             program.stdin.flush()
-            while not broker.call(lambda: "persistent://public/default/t" in broker._topics) or not broker.messages(
-                "t"
-            ):
+            while not broker.call(lambda: "persistent://public/default/t" in broker.topics) or not broker.messages("t"):
                 assert program.poll() is None
             program.send_signal(signal.SIGTERM)
             with pytest.raises(subprocess.TimeoutExpired):
@@ -175,7 +174,7 @@ def test_a_second_signal_aborts() -> None:
             assert program.wait(30) == 1
             said = program.stderr.read().decode().splitlines()
         assert said[0].startswith("0 records confirmed")
-        assert said[1] == "aborted: what is not confirmed may be stored or not"
+        assert said[1] == "aborted: unconfirmed records may be stored or not"
 
 
 # --- refusals

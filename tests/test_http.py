@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 from fastwire_daemon.config import HttpAddress
-from fastwire_daemon.http import AddressError, HttpServer
-from fastwire_daemon.metrics import DaemonMetrics
+from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.service.http import AddressError, HttpServer
 
 LOCAL = HttpAddress("127.0.0.1", 0)
 
@@ -139,7 +139,7 @@ def test_a_file_is_not_overwritten(run: Run, tmp_path: Path) -> None:
         file = tmp_path / "precious"
         file.write_text("x")
         with pytest.raises(
-            AddressError, match=f'^daemon.http = "unix:{file}" cannot be served: exists and is no socket$'
+            AddressError, match=f'^daemon.http = "unix:{file}" cannot be served: exists and is not a socket$'
         ):
             async with serving(Provider(), HttpAddress(path=str(file))):
                 pass
@@ -233,14 +233,14 @@ def test_a_page_that_fails_is_500_and_the_next_one_is_answered(run: Run, caplog:
             assert (await get(server, "/livez"))[0] == 200
 
     run(main())
-    assert caplog.text.count("a page cannot be made by a fault of this program") == 1
+    assert caplog.text.count("a page failed because of a fault of this program") == 1
 
 
 def test_the_framework_comes_with_the_first_connection() -> None:
     text = """
 import asyncio, sys
 from fastwire_daemon.config import HttpAddress
-from fastwire_daemon.http import HttpServer
+from fastwire_daemon.service.http import HttpServer
 
 async def main():
     server = HttpServer(HttpAddress("127.0.0.1", 0), None, lambda: b"x 1")

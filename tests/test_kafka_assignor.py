@@ -2,10 +2,13 @@
 
 import json
 import random
-from itertools import combinations
+from dataclasses import replace
+from itertools import chain, combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
 from fastwire.kafka.assignor import ASSIGNORS, COOPERATIVE, assign
@@ -33,6 +36,7 @@ def members_of(case: dict[str, Any]) -> list[Member]:
             one["instance"],
             tuple((topic, number) for topic, number in one["owned"]),
             one["generation"],
+            one["rack"],
         )
         for one in case["members"]
     ]
@@ -44,14 +48,117 @@ def expected(case: dict[str, Any], protocol: str) -> dict[str, list[Place]]:
     }
 
 
+def racks_of(case: dict[str, Any]) -> dict[Place, frozenset[str]]:
+    racks = {one["id"]: one["rack"] for one in case["brokers"] if one["rack"] is not None}
+    return {
+        (topic, number): frozenset(racks[node] for node in nodes if node in racks)
+        for topic, found in case["topics"].items()
+        for number, nodes in enumerate(found)
+    }
+
+
 def shared(case: dict[str, Any], protocol: str) -> dict[str, list[Place]]:
-    return assign(protocol, members_of(case), {topic: len(found) for topic, found in case["topics"].items()})
+    partitions = {topic: len(found) for topic, found in case["topics"].items()}
+    return assign(protocol, members_of(case), partitions, racks_of(case))
 
 
-@pytest.mark.parametrize("protocol", ["range", "roundrobin"])
-def test_the_same_as_official_ones(protocol: str) -> None:
+def test_ranges_are_the_same_as_official_ones() -> None:
+    for number, case in enumerate(CASES):
+        assert shared(case, "range") == expected(case, "range"), number
+
+
+def test_round_robin_is_the_same_as_the_official_one() -> None:
     for number in PLAIN:
-        assert shared(CASES[number], protocol) == expected(CASES[number], protocol), number
+        assert shared(CASES[number], "roundrobin") == expected(CASES[number], "roundrobin"), number
+
+
+Scene = tuple[list[Member], dict[str, int], dict[Place, frozenset[str]]]
+RACKS = ("a", "b", "c")
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """A group of which some members say a rack, and topics whose partitions have replicas in some racks."""
+    partitions = draw(st.dictionaries(st.sampled_from("tuvw"), st.integers(0, 7), min_size=1))
+    members = [
+        Member(
+            f"m{number}",
+            frozenset(draw(st.sampled_from([[*partitions], [*partitions][:1]]))),
+            draw(st.sampled_from([None, None, f"i{9 - number}"])),
+            rack=draw(st.sampled_from([*RACKS, None, "elsewhere"])),
+        )
+        for number in range(draw(st.integers(1, 6)))
+    ]
+    places = [(topic, number) for topic, count in partitions.items() for number in range(count)]
+    return members, partitions, {place: draw(st.frozensets(st.sampled_from(RACKS))) for place in places}
+
+
+def local(scene: Scene, shares: dict[str, list[Place]]) -> int:
+    members, _, racks = scene
+    return sum(one.rack in racks[place] for one in members for place in shares[one.id])
+
+
+@given(scenes(), st.randoms(use_true_random=False))
+def test_ranges_by_rack_are_complete_level_and_nearer(scene: Scene, dice: random.Random) -> None:
+    members, partitions, racks = scene
+    plain = assign("range", members, partitions)
+    shares = assign("range", members, partitions, racks)
+    check_shares(members, shares)
+    assert {*chain(*shares.values())} == {*chain(*plain.values())}
+    assert local(scene, shares) >= local(scene, plain)
+    for topic in partitions:
+        sizes = [sum(place[0] == topic for place in shares[one.id]) for one in members if topic in one.topics]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+        alike = [one for one in partitions if partitions[one] == partitions[topic]]
+        for one in members:  # whoever wants topics that others want as well gets the same numbers of them
+            numbers = {
+                tuple(number for name, number in shares[one.id] if name == other)
+                for other in alike
+                if [other in each.topics for each in members] == [topic in each.topics for each in members]
+            }
+            assert len(numbers) == 1
+    others = dice.sample(members, len(members)), dict(dice.sample([*partitions.items()], len(partitions)))
+    assert assign("range", *others, racks) == shares
+
+
+@given(scenes(), st.frozensets(st.sampled_from(RACKS)))
+def test_ranges_stay_where_racks_make_no_difference(scene: Scene, everywhere: frozenset[str]) -> None:
+    members, partitions, racks = scene
+    plain = assign("range", members, partitions)
+    assert assign("range", members, partitions, dict.fromkeys(racks, everywhere)) == plain
+    nowhere = [replace(one, rack=None) for one in members]
+    assert assign("range", nowhere, partitions, racks) == plain
+
+
+def test_ranges_by_rack() -> None:
+    east, west, nowhere = (
+        Member(name, frozenset("tu"), rack=rack) for name, rack in zip("ewn", ["e", "w", None], strict=True)
+    )
+    racks = {("t", number): frozenset("ew"[number % 2]) for number in range(6)}
+    assert assign("range", [east, west], {"t": 6}, racks) == {
+        "e": [("t", 0), ("t", 2), ("t", 4)],
+        "w": [("t", 1), ("t", 3), ("t", 5)],
+    }
+    assert assign("range", [nowhere, west], {"t": 6}, racks)["w"] == [("t", 1), ("t", 3), ("t", 5)]
+    # No more than a fair share is near, and what is near in one of two topics with as many partitions only is not.
+    assert assign("range", [east, nowhere], {"t": 3}, dict.fromkeys([("t", 0), ("t", 2)], frozenset("e"))) == {
+        "e": [("t", 0), ("t", 2)],
+        "n": [("t", 1)],
+    }
+    both = racks | {("u", number): frozenset("ee"[number % 2]) for number in range(6)}
+    assert assign("range", [east, west], {"t": 6, "u": 6}, both) == {
+        "e": [(topic, number) for topic in "tu" for number in (0, 2, 4)],
+        "w": [(topic, number) for topic in "tu" for number in (1, 3, 5)],
+    }
+
+
+def test_ranges_stay_where_keeping_topics_together_would_make_them_less_near() -> None:
+    one, other = (Member(name, frozenset("tu"), rack=name) for name in "ab")
+    racks = {("t", 0): frozenset("a"), ("t", 1): frozenset("ab"), ("u", 0): frozenset[str](), ("u", 1): frozenset("ab")}
+    assert assign("range", [one, other], {"t": 2, "u": 2}, racks) == {
+        "a": [("t", 0), ("u", 0)],
+        "b": [("t", 1), ("u", 1)],
+    }
 
 
 def kept(members: list[Member], shares: dict[str, list[Place]]) -> int:
@@ -140,9 +247,9 @@ def test_who_keeps_what_two_claim() -> None:
 @pytest.mark.parametrize("protocol", ASSIGNORS)
 def test_metadata_there_and_back(protocol: str) -> None:
     owned = [("b", 2), ("a", 0), ("a", 3)]
-    data = encode_subscription(protocol, ["b", "a"], owned, 7)
+    data = encode_subscription(protocol, ["b", "a"], owned, 7, "r")
     member = decode_member(protocol, {"member_id": "m", "group_instance_id": "i", "metadata": data})
-    assert (member.id, member.instance, member.topics) == ("m", "i", frozenset({"a", "b"}))
+    assert (member.id, member.instance, member.topics, member.rack) == ("m", "i", frozenset({"a", "b"}), "r")
     assert list(member.owned) == ([] if protocol in ("range", "roundrobin") else sorted(owned))
     assert member.generation == 7
     assert decode_assignment(encode_assignment(owned)) == frozenset(owned)

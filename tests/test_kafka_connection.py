@@ -1,5 +1,6 @@
 """A connection to a Kafka broker: versions, logins, the order of answers, deadlines, mutes; brokers are scripted."""
 
+import unittest.mock
 from struct import pack
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.connection import Connection, Key, State
-from fastwire.kafka.event import Connected, FetchDone, LoginWanted, Lost, Reply
+from fastwire.kafka.event import Connected, FetchDone, LoginWanted, Lost, Reply, Throttled
 from fastwire.kafka.message import APIS, decode_request, encode_response
 from fastwire.kafka.response import Planned
 from fastwire.kafka.sasl import OAuthBearer, Plain, SaslError
@@ -118,7 +119,9 @@ def test_the_highest_common_version(theirs: tuple[int, int], ours: int) -> None:
 def test_no_common_version(theirs: tuple[int, int] | None) -> None:
     wire = ready({} if theirs is None else {Key.FETCH: theirs})
     assert not wire.connection.speaks(Key.FETCH)
-    with pytest.raises(UnsupportedError, match=r"the broker speaks Fetch in versions -?\d+ to -?\d+, we in 4 to 17"):
+    with pytest.raises(
+        UnsupportedError, match=r"not offer Fetch|Fetch in versions -?\d+ to -?\d+, fastwire in 4 to 17"
+    ):
         wire.connection.version_of(Key.FETCH)
 
 
@@ -211,6 +214,48 @@ def test_a_throttled_client_is_silent_as_long_as_it_is_told_to() -> None:
     assert wire.connection.tick(wire.now + 60) == ()  # no Lost: it could not have been answered
     assert len(wire.said()) == 1
     assert wire.connection.tick(wire.now + 90) == (Lost("Metadata was not answered in time"),)
+
+
+def test_a_request_made_while_throttled_has_its_time_when_it_is_sent() -> None:
+    """A Fetch that waits for the end of a long throttle is not unanswered: breaking off would evade the quota."""
+    wire = ready(request_timeout_s=30.0)
+    wire.connection.request(Key.METADATA, {"topics": []}, wire.now)
+    (asked,) = wire.said()
+    assert wire.answer(asked, throttle_time_ms=45_000) == [Throttled(45.0), Reply(asked[2], unittest.mock.ANY)]
+    wire.connection.request(Key.METADATA, {"topics": []}, wire.now + 1)
+    assert wire.connection.throttled_s(wire.now + 1) == 44
+    assert wire.connection.tick(wire.now + 44.9) == ()
+    assert wire.said() == []
+    assert wire.connection.tick(wire.now + 45) == ()
+    assert wire.connection.throttled_s(wire.now + 45) == 0
+    assert len(wire.said()) == 1
+    assert wire.connection.tick(wire.now + 74.9) == ()
+    assert wire.connection.tick(wire.now + 75) == (Lost("Metadata was not answered in time"),)
+
+
+def test_throttles_that_overlap_count_once() -> None:
+    wire = ready()
+    wire.connection.request(Key.METADATA, {"topics": []}, wire.now)
+    wire.connection.request(Key.METADATA, {"topics": []}, wire.now)
+    wire.connection.request(Key.METADATA, {"topics": []}, wire.now)
+    first, second, third = wire.said()
+    assert wire.answer(first, throttle_time_ms=10_000)[0] == Throttled(10.0)
+    assert [type(event) for event in wire.answer(second, throttle_time_ms=4_000)] == [Reply]
+    wire.now += 5
+    assert wire.answer(third, throttle_time_ms=20_000)[0] == Throttled(15.0)
+    assert wire.connection.throttled_s(wire.now) == 20
+
+
+def test_a_throttled_handshake_goes_on_when_it_may() -> None:
+    wire = Wire()
+    wire.connection.connect(wire.now, Plain("us", "pw"))
+    (asked,) = wire.said()
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in MODERN.items()]
+    assert wire.answer(asked, api_keys=keys, throttle_time_ms=60_000) == [Throttled(60.0)]
+    assert wire.said() == []
+    assert wire.connection.tick(wire.now + 60) == ()  # no Lost: it could not be logged in yet
+    ((key, *_),) = wire.said()
+    assert key == Key.SASL_HANDSHAKE
 
 
 # --- logins

@@ -101,6 +101,22 @@ def test_a_leader_shares_out() -> None:
     }
 
 
+def test_a_leader_shares_out_by_rack() -> None:
+    member = Classic(settings(assignor="range", rack="west"))
+    both = [
+        {
+            "member_id": name,
+            "group_instance_id": None,
+            "metadata": encode_subscription("range", ["t"], (), -1, rack),
+        }
+        for name, rack in (("me", "west"), ("you", "east"))
+    ]
+    join(member, 1, leader="me", members=both)
+    member.lead({"t": 2}, {("t", 0): frozenset({"east"}), ("t", 1): frozenset({"west"})})
+    shares = {one["member_id"]: one["assignment"] for one in asked(member, Key.SYNC_GROUP)["assignments"]}
+    assert shares == {"me": encode_assignment([("t", 1)]), "you": encode_assignment([("t", 0)])}
+
+
 def test_heartbeats_go_on_while_partitions_are_given_away() -> None:
     member = joined(0, 1, assignor="range")
     assert isinstance(member.next(1.0), float)
@@ -311,6 +327,20 @@ def test_fenced(code: Code) -> None:
     body = asked(member, Key.CONSUMER_GROUP_HEARTBEAT)
     assert (body["member_epoch"], body["member_id"], body["topic_partitions"]) == (0, "me", [])
     assert body["subscribed_topic_names"] == ["t"]
+
+
+def test_after_a_missed_answer_everything_is_said() -> None:
+    member = Consumer(settings(), "me")
+    beat(member, 1, 0, 1)
+    beat(member, 1, unchanged=True)
+    assert beat(member, 1, 0, now=1.0) == [Revoke(ids(1))]
+    member.unanswered()
+    body = asked(member, Key.CONSUMER_GROUP_HEARTBEAT, 1.0)  # at once
+    assert (body["member_epoch"], body["subscribed_topic_names"], owned_told(body)) == (1, ["t"], ids(0, 1))
+    assert beat(member, 1, 0, now=1.0) == []
+    assert "subscribed_topic_names" not in asked(member, Key.CONSUMER_GROUP_HEARTBEAT, 2.0)
+    member.released()
+    assert member.owned == ids(0)
 
 
 def test_nothing_is_assigned_at_first() -> None:

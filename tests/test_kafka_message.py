@@ -102,7 +102,7 @@ def test_lengths_that_are_none() -> None:
 def test_unknown_tags_are_skipped_and_must_ascend() -> None:
     plain = encode_response(12, 4, 7, {"error_code": 5})
     assert decode_response(12, 4, plain[4:-1] + bytes([2, 9, 1, 0, 10, 2, 0, 0]))["error_code"] == 5
-    with pytest.raises(ProtocolError, match="9 behind 10"):
+    with pytest.raises(ProtocolError, match="9 follows 10"):
         decode_response(12, 4, plain[4:-1] + bytes([2, 10, 1, 0, 9, 2, 0, 0]))
 
 

@@ -13,7 +13,7 @@ def answer(
 ) -> dict[str, Any]:
     """About topic t: number, leader and epoch of each partition."""
     told = [
-        {"error_code": 0, "partition_index": number, "leader_id": node, "leader_epoch": epoch}
+        {"error_code": 0, "partition_index": number, "leader_id": node, "leader_epoch": epoch, "replica_nodes": [node]}
         for number, node, epoch in partitions
     ]
     topic = {"error_code": error, "name": "t", "is_internal": False, "partitions": told}
@@ -38,6 +38,23 @@ def test_an_answer() -> None:
     metadata.update(answer((0, 1, 4), cluster_id=None))
     assert metadata.cluster_id == "c"
     assert metadata.topics["t"].leaders == {0: Leader(1, 4)}
+
+
+def test_the_racks_of_replicas() -> None:
+    metadata = Metadata()
+    said = answer((0, 1, 4), (1, 2, 5), (2, 2, 5))
+    said["topics"][0]["partitions"][2]["replica_nodes"] = [1, 2, 9]
+    metadata.update(said)
+    assert metadata.racks(["t"]) == {}
+    for broker, rack in zip(said["brokers"], ("east", None), strict=True):
+        broker["rack"] = rack
+    metadata.update(said)
+    assert metadata.racks(["t", "other"]) == {
+        ("t", 0): frozenset({"east"}),
+        ("t", 1): frozenset(),
+        ("t", 2): frozenset({"east"}),
+    }
+    assert metadata.racks([]) == {}
 
 
 def test_an_older_epoch_is_not_believed() -> None:

@@ -11,10 +11,11 @@ from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Record
 from fastwire.kafka.producer import BatchLimits, ProducerSettings
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
-from fastwire_daemon.kafka.producer import TopicProducer
-from fastwire_daemon.kafka.quiet import QuietCluster
-from fastwire_daemon.kafka.settings import ClientSettings
-from fastwire_daemon.produced import ProduceError
+from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+from fastwire_daemon.systems.kafka.producer import TopicProducer
+from fastwire_daemon.systems.kafka.settings import ClientSettings
+from fastwire_daemon.systems.produced import ProduceError
+from tests.hostile.kafka import MEANING, Lie, lying
 
 PATIENCE_S = 30.0
 SMALL = ProducerSettings(batching=BatchLimits(records=10))
@@ -37,7 +38,7 @@ def write(servers: str, count: int, *, between: Callable[[int], None] = lambda n
 
     async def main() -> None:
         client = ClientSettings(url=parse_bootstrap_url(f"kafka://{servers}"))
-        async with QuietCluster(client) as cluster, TopicProducer(cluster, "t", SMALL) as producer:
+        async with ClientCluster(client) as cluster, TopicProducer(cluster, "t", SMALL) as producer:
             for number in range(count):
                 between(number)
                 future = await producer.put(Record(value=b"%d" % number, timestamp=1), partition=number % 2)
@@ -86,10 +87,22 @@ def test_refusals_that_pass(broker: KafkaDevBroker, code: Code, stored: bool) ->
     assert read(servers(broker)) == each_once(400)
 
 
+@pytest.mark.parametrize("api", ["Metadata", "InitProducerId", "Produce"])
+@pytest.mark.parametrize("lie", MEANING, ids=lambda lie: lie.__name__)
+def test_answers_that_cannot_be_right(broker: KafkaDevBroker, api: str, lie: Lie) -> None:
+    def deceive(number: int) -> None:
+        if number == 100:
+            lying(broker, api, lie)
+            broker.move_leader("t")
+
+    write(servers(broker), 400, between=deceive)
+    assert read(servers(broker)) == each_once(400)
+
+
 def test_a_topic_comes_into_being_where_the_broker_lets_it(broker: KafkaDevBroker) -> None:
     async def first(topic: str) -> None:
         client = ClientSettings(url=parse_bootstrap_url(broker.url))
-        async with QuietCluster(client) as cluster, TopicProducer(cluster, topic, SMALL) as producer:
+        async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, SMALL) as producer:
             await (await producer.put(Record(value=b"1", timestamp=1)))
 
     asyncio.run(first("new"))
@@ -98,10 +111,10 @@ def test_a_topic_comes_into_being_where_the_broker_lets_it(broker: KafkaDevBroke
 
 def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for a little: whoever has just made it may be asking another node."""
-    monkeypatch.setattr("fastwire_daemon.kafka.producer.MISSING_S", 2.0)
+    monkeypatch.setattr("fastwire_daemon.systems.kafka.producer.MISSING_S", 2.0)
 
     async def main(broker: KafkaDevBroker) -> None:
-        async with QuietCluster(ClientSettings(url=parse_bootstrap_url(broker.url))) as cluster:
+        async with ClientCluster(ClientSettings(url=parse_bootstrap_url(broker.url))) as cluster:
             late = TopicProducer(cluster, "late", SMALL)
             opening = asyncio.create_task(late.open())
             await asyncio.sleep(0.3)
@@ -109,7 +122,7 @@ def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
             broker.create_topic("late")
             await opening
             await late.close()
-            monkeypatch.setattr("fastwire_daemon.kafka.producer.MISSING_S", 0.1)
+            monkeypatch.setattr("fastwire_daemon.systems.kafka.producer.MISSING_S", 0.1)
             with pytest.raises(ProduceError) as caught:
                 await TopicProducer(cluster, "never", SMALL).open()
             said = "never: does not exist, and the broker does not make it: UNKNOWN_TOPIC_OR_PARTITION"

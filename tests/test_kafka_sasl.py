@@ -103,7 +103,7 @@ def test_a_broker_that_says_no() -> None:
 def test_bytes_that_are_no_text() -> None:
     exchange = Scram("SCRAM-SHA-256", "user", "pencil", "ours")
     exchange.first()
-    with pytest.raises(SaslError, match="no text"):
+    with pytest.raises(SaslError, match="not UTF-8"):
         exchange.next(b"r=\xff")
 
 
@@ -129,5 +129,16 @@ def test_a_nonce_that_is_none(nonce: str) -> None:
 
 
 def test_a_mechanism_that_is_none() -> None:
-    with pytest.raises(ValueError, match="SCRAM-SHA-1 is no SCRAM mechanism"):
+    with pytest.raises(ValueError, match="SCRAM-SHA-1 is not a SCRAM mechanism"):
         Scram("SCRAM-SHA-1", "user", "pencil", "abc")
+
+
+def test_extensions_stand_behind_the_token() -> None:
+    token = OAuthBearer("t", {"logicalCluster": "lkc-1", "identityPoolId": "pool 7"})
+    assert token.first() == b"n,,\x01auth=Bearer t\x01logicalCluster=lkc-1\x01identityPoolId=pool 7\x01\x01"
+
+
+@pytest.mark.parametrize("extension", [("auth", "x"), ("", "x"), ("a-b", "x"), ("a", ""), ("a", "\x01auth=Bearer u")])
+def test_extensions_that_cannot_be_sent(extension: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"extension|printable"):
+        OAuthBearer("t", dict([extension]))

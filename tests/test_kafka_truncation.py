@@ -9,23 +9,23 @@ import pyarrow.dataset as ds
 import pytest
 import uvloop
 
-from fastwire.columns.schema import column_names
+from fastwire.kafka.columns import ROW
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
-from fastwire_daemon.budget import Budget
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.encoders.parquet import ParquetEncoder
-from fastwire_daemon.metrics import DaemonMetrics
-from fastwire_daemon.pipeline import Pipeline
-from fastwire_daemon.roll import RollPolicy
+from fastwire_daemon.pipeline.pipeline import Pipeline
+from fastwire_daemon.pipeline.roll import RollPolicy
+from fastwire_daemon.runtime.budget import Budget
+from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.sinks.dataset import DatasetSink
-from fastwire_daemon.sources.kafka.settings import KafkaSettings
-from fastwire_daemon.sources.kafka.source import KafkaSource
+from fastwire_daemon.systems.kafka.source.settings import KafkaSettings
+from fastwire_daemon.systems.kafka.source.source import KafkaSource
 from tests.kafka_pipe import batch, batches
 from tests.source_pipe import until
 
@@ -51,9 +51,7 @@ class Bed:
         self.pool = Pool(1 << 28)
 
     def pipeline(self) -> Pipeline:
-        options = DatasetOptions(
-            system="kafka", cluster="c", columns=column_names("kafka"), extension="parquet", split="none"
-        )
+        options = DatasetOptions(system="kafka", cluster="c", columns=ROW.names, extension="parquet", split="none")
         return Pipeline(
             "p",
             lambda events, cluster: KafkaSource(self.settings, events, self.pool),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from fastwire_daemon.logs import configure, console, get_logger, redact
+from fastwire_daemon.runtime.logs import configure, console, get_logger, redact
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

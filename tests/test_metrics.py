@@ -5,7 +5,7 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fastwire_daemon.metrics import DaemonMetrics
+from fastwire_daemon.runtime.metrics import DaemonMetrics
 
 
 def samples(metrics: DaemonMetrics) -> dict[str, float]:
@@ -40,6 +40,7 @@ def filled() -> DaemonMetrics:
     orders.reconnected("lost")
     orders.reconnected("something new")
     orders.lag(33, 2)
+    orders.throttled(2.5)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
     orders.stalled("maxUnackedMessagesPerConsumer")
@@ -75,6 +76,7 @@ def test_every_fact_has_its_series() -> None:
         'fastwire_source_stalls_total{pipeline="orders",setting="maxUnackedMessagesPerConsumer"}': 1,
         f"fastwire_source_backlog_entries{p}": 33,
         f"fastwire_source_behind_logs{p}": 2,
+        f"fastwire_source_throttled_seconds_total{p}": 2.5,
         f"fastwire_roll_open_rows{p}": 10,
         f"fastwire_roll_open_bytes{p}": 20,
         f"fastwire_sink_commits_total{p}": 1,

@@ -21,7 +21,7 @@ from tests.tree import ROOT, sources
 
 DISTRIBUTION = "fastwire-daemon"
 # In the tree, and nobody else's business.
-NOT_INSTALLED = ("daemon", "conf", "proto", "tests", "bench")
+NOT_INSTALLED = ("daemon", "conf", "proto", "tests", "bench", "docs")
 GENERATED = (
     ".venv",
     ".git",
@@ -106,6 +106,7 @@ def test_sdist_holds_what_a_clone_needs(dist: Path) -> None:
     wanted = {str(source) for source in sources(".py", ".pyi", ".pyx", ".pxd", ".h", ".typed")}
     wanted |= {"Makefile", "LICENSE", "README.md", "pyproject.toml", "setup.py", "tests/conftest.py", ".ci/missing"}
     wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "proto").rglob("*.proto")}
+    wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     assert wanted - names == set()
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc")) or name.startswith("build/")]
 

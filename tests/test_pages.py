@@ -15,7 +15,7 @@ LIBRARIES = """
 import json, zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fastwire_daemon.pages import release_library_pages
+from fastwire_daemon.runtime.pages import release_library_pages
 
 def resident():
     with open("/proc/self/status") as status:
@@ -36,7 +36,7 @@ print(json.dumps([before, after, resident()]))
 
 HEAP = """
 import resource
-from fastwire_daemon.pages import keep_heap_pages
+from fastwire_daemon.runtime.pages import keep_heap_pages
 
 def columns():
     blocks = [b"x" * (2 << 20) for _ in range(5)]

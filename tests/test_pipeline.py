@@ -1,18 +1,58 @@
 """The pipeline's order of things, with a source and a sink that only take notes."""
 
 import asyncio
+import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from fastwire.columns.chunk import marker_chunk
-from fastwire.position import PULSAR_EARLIEST, Coverage, Position, Span
-from fastwire_daemon.errors import DatasetMismatchError, FencedError, SinkDoneError, SinkFailedError, Superseded
-from fastwire_daemon.pipeline import PipelineFailed
-from fastwire_daemon.roll import RollPolicy
-from fastwire_daemon.sources.base import Assignment, First, LogStopped, SourceFailed
-from tests.pipeline_bed import LOG, Bed, NotingSource, UnloggedNotes, run
+from fastwire.columns.chunk import Chunk, marker_chunk
+from fastwire.position import Coverage, Position, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.net.backoff import Backoff
+from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.pipeline.roll import RollPolicy
+from fastwire_daemon.pipeline.setback import Setbacks
+from fastwire_daemon.runtime.errors import (
+    DatasetMismatchError,
+    DiskFullError,
+    FencedError,
+    LogRefusedError,
+    SinkDoneError,
+    SinkFailedError,
+    Superseded,
+)
+from fastwire_daemon.runtime.logs import get_logger
+from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
+from tests.pipeline_bed import LOG, Bed, Chunks, NotingSink, NotingSource, UnloggedNotes, run
+
+
+def test_lines_of_its_source_name_the_pipeline(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        bed = Bed()
+
+        def prepare(source: NotingSource) -> None:
+            start = source.start
+
+            async def tell_and_start(coverage: Coverage) -> None:
+                get_logger("source").info("connected", broker="a:1")
+                await start(coverage)
+
+            source.start = tell_and_start  # type: ignore[method-assign]
+
+        bed.prepare = prepare
+        await bed.running()
+        await bed.end()
+        get_logger("service").info("after")
+
+    with caplog.at_level(logging.INFO, "fastwire"):
+        run(main())
+    fields = {record.message: record.fields for record in caplog.records if hasattr(record, "fields")}
+    assert fields["connected"] == {"pipeline": "p", "broker": "a:1"}
+    assert fields["after"] == {}
 
 
 def test_nothing_is_asked_for_before_its_first_position_is_committed() -> None:
@@ -43,6 +83,40 @@ def test_an_ack_follows_the_commit() -> None:
         assert bed.pool.used < 2 << 20  # the scanner's buffers; the chunks are back
 
     run(go())
+
+
+class GatedSink(NotingSink):
+    """Its first write of rows lasts until the gate opens."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__(notes)
+        self.gate, self.inside = threading.Event(), threading.Event()
+
+    def write(self, chunk: Chunk) -> None:
+        if chunk.rows:
+            self.inside.set()
+            assert self.gate.wait(10)
+        super().write(chunk)
+
+
+@pytest.mark.parametrize("ask", ["revoked", "soon"])
+def test_what_is_revoked_while_the_first_chunk_is_written_is_committed_at_once(ask: str) -> None:
+    async def main() -> None:
+        bed = Bed(GatedSink)
+        await bed.running()
+        bed.notes.clear()
+        bed.pipeline.on_chunk(bed.chunks.next())
+        await bed.until(bed.sink.inside.is_set)
+        if ask == "revoked":
+            bed.source.events.on_revoked([0], "rebalance")
+        else:
+            bed.pipeline.commit_soon("the end is near")
+        bed.sink.gate.set()
+        await bed.until(lambda: "landed" in bed.notes)
+        assert bed.notes == ["write 10", "commit", "landed"]
+        await bed.end()
+
+    run(main())
 
 
 def test_revoked_logs_are_committed_at_once() -> None:
@@ -208,6 +282,19 @@ def test_a_sink_that_never_worked_ends_the_pipeline(method: str) -> None:
     run(go())
 
 
+@pytest.mark.parametrize("method", ["open", "commit"])
+def test_a_full_disk_never_ends_the_pipeline(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        bed = Bed()
+        waits = _failing(0, bed, monkeypatch)
+        bed.sink.fail[method] = [DiskFullError("cannot commit: No space left on device") for _ in range(3)]
+        await bed.running()
+        assert len(waits) == 3 and waits[0] < waits[2]
+        await bed.end()
+
+    run(go())
+
+
 def test_a_writer_that_was_fenced_opens_anew_at_any_time() -> None:
     async def go() -> None:
         bed = Bed()
@@ -215,6 +302,157 @@ def test_a_writer_that_was_fenced_opens_anew_at_any_time() -> None:
         await bed.running()
         assert bed.notes[:2] == ["open", "open"]
         await bed.end()
+
+    run(go())
+
+
+def _failing(times: int, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let the next commits fail; what is waited for after each, in seconds, is noted and not waited for."""
+    waits: list[float] = []
+
+    async def wait(self: Setbacks, seconds: float, why: object) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(Setbacks, "wait", wait)
+    bed.sink.fail["commit"] = [SinkFailedError("no such folder") for _ in range(times)]
+    return waits
+
+
+def test_a_sink_that_fails_again_and_again_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        waits = _failing(12, bed, monkeypatch)
+        for failures in range(1, 13):
+            await bed.give()
+            bed.pipeline.on_revoked([0], "test")
+            await bed.until(lambda wanted=failures: len(waits) == wanted)  # type: ignore[misc]
+        assert all(later >= earlier * 1.5 or later > 45 for earlier, later in pairwise(waits)), waits
+        assert 0.4 <= waits[0] <= 0.5 and 45 < waits[-1] <= 60
+        # A commit without rows is no sign that rows can land.
+        await bed.until(lambda: bed.notes[-1].startswith("grant"))
+        bed.sink.coverage = Coverage()
+        commits = bed.pipeline.commits
+        bed.pipeline.on_assigned([bed.source.assignment()])
+        await bed.until(lambda: bed.pipeline.commits > commits)
+        bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: len(waits) == 13)
+        assert waits[-1] > 45
+        # Rows that land are.
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: bed.pipeline.rows_committed > 0)
+        bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: len(waits) == 14)
+        assert waits[-1] <= 0.5
+        await bed.end()
+
+    run(go())
+
+
+def test_the_pause_after_a_failure_is_told_and_only_a_drain_ends_it() -> None:
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        bed.pipeline._setbacks._backoff = Backoff(first_s=3600)
+        bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: bed.pipeline.waiting is not None)
+        opened = bed.notes.count("open")
+        assert "no such folder" in str(bed.pipeline.status()["waiting"])
+        bed.pipeline.on_assigned([bed.source.assignment()])  # anything else that happens
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bed.notes.count("open") == opened and bed.pipeline.waiting is not None
+        await bed.end()
+        assert bed.notes.count("open") == opened
+
+    run(go())
+
+
+def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> None:
+    refused = replace(LOG, topic="persistent://public/default/refused")
+
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        bed.source.logs.append(refused)
+        bed.pipeline.on_assigned([Assignment(1, refused)])
+        await bed.until(lambda: bed.notes[-1] == "grant 1")
+        await bed.give()
+        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+        bed.pipeline.on_assigned([Assignment(1, refused)])
+        bed.pipeline.on_revoked([0], "test")
+        # It starts over at once: it is another roll without that log.
+        await bed.until(lambda: bed.notes.count("void") == 1 and bed.notes[-1].startswith("grant"))
+        assert bed.notes[-1] == "grant 1", "only the assignment of the other log"
+        stopped = bed.pipeline.status()["stopped_partitions"]
+        assert list(stopped) == ["persistent://public/default/refused 0"]
+        assert "cannot be written: no such folder" in stopped["persistent://public/default/refused 0"]
+        assert bed.pipeline._setbacks._backoff.failures == 0
+        bed.pipeline.on_assigned([Assignment(1, refused)])
+        await bed.until(lambda: bed.notes[-1] == "grant 0")
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: bed.pipeline.rows_committed > 0)
+        # A failure that names no log any more waits as any other does.
+        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: bed.pipeline.waiting is not None)
+        await bed.end()
+
+    run(go())
+
+
+def test_until_end_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
+    refused = replace(LOG, topic="persistent://public/default/refused")
+
+    async def go() -> None:
+        bed = Bed(until_end=True)
+        heads = {0: Position(1, 0), 1: Position(1, 0)}
+
+        def prepare(source: NotingSource) -> None:
+            source.logs.append(refused)
+            source.peer_is_done = False
+
+            async def all_heads() -> dict[int, Position]:
+                return heads
+
+            source.heads = all_heads  # type: ignore[method-assign]
+
+        bed.prepare = prepare
+        await bed.running()
+        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+        await bed.give()
+        bed.pipeline.on_revoked([0], "test")
+        await bed.until(lambda: "void" in bed.notes)
+        bed.chunks = Chunks(bed.pool)
+        await bed.give()
+        bed.source.received = Position(1, 0)
+        assert bed.task is not None
+        with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
+            await asyncio.wait_for(bed.task, 20)
+        assert bed.pipeline.rows_committed == 10
+
+    run(go())
+
+
+def test_the_last_log_that_the_sink_refuses_ends_the_pipeline() -> None:
+    async def go() -> None:
+        bed = Bed()
+        await bed.running()
+        await bed.give()
+        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: True)]
+        bed.pipeline.on_revoked([0], "test")
+        assert bed.task is not None
+        with pytest.raises(PipelineFailed, match=r"every partition has stopped; the last one: .* no such folder"):
+            await bed.task
 
     run(go())
 

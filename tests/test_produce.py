@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar.payload import Entry
-from fastwire_daemon.auth import TokenCredentials
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
-from fastwire_daemon.load import Load
-from fastwire_daemon.produce import client_settings, open_topic, produce
-from fastwire_daemon.produced import ProduceError
+from fastwire_daemon.net.auth import TokenCredentials
+from fastwire_daemon.systems.load import Load
+from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.pulsar.load import entries as entries_of
+from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic, produce
 from tests.hostile.pulsar import WrongRequestIds
 
 LOAD = Load(records=100, partitions=2, batch=10)
 
 
 def entries() -> Iterator[tuple[int, Entry]]:
-    return LOAD.entries(lambda: 5)
+    return entries_of(LOAD, lambda: 5)
 
 
 def failure(url: str, **parts: Any) -> str:

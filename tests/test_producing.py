@@ -20,14 +20,14 @@ from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.payload import Compression, Record, split_payload
 from fastwire.pulsar.producer import Access, ProducerSettings, SendTimeout, TooLargeError
 from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.routing import Router, java_string_hash
-from fastwire_daemon.auth import TokenCredentials
+from fastwire.pulsar.routing import HASHES, Hashing, Router
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions, running
-from fastwire_daemon.produce import client_settings, open_topic
-from fastwire_daemon.produced import ProduceError
-from fastwire_daemon.pulsar.producer import TopicProducer
-from fastwire_daemon.tls import ClientTls
+from fastwire_daemon.net.auth import TokenCredentials
+from fastwire_daemon.net.tls import ClientTls
+from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic
+from fastwire_daemon.systems.pulsar.producer import TopicProducer
 from tests.brokers.certs import make_certificates
 from tests.hostile.pulsar import NeverAnswers
 from tests.test_devbroker_pulsar import EARLIEST, client_of, receive
@@ -129,7 +129,8 @@ def test_places_are_those_of_the_broker() -> None:
 # --- partitions
 
 
-def test_keys_choose_the_partition_as_in_java() -> None:
+@pytest.mark.parametrize("hashing", Hashing)
+def test_keys_choose_the_partition_as_in_java(hashing: Hashing) -> None:
     keys = [f"key-{number}" for number in range(40)]
 
     async def work(producer: TopicProducer) -> None:
@@ -140,10 +141,11 @@ def test_keys_choose_the_partition_as_in_java() -> None:
         assert {key: future.result().partition for key, future in futures.items()} == partitions
 
     futures: dict[str, asyncio.Future[Any]] = {}
-    partitions = {key: java_string_hash(key) % 5 for key in keys}
+    partitions = {key: HASHES[hashing](key) % 5 for key in keys}
     with serving() as broker:
         broker.create_topic("t", 5)
-        write(broker, work, batching=EAGER)
+        router = None if hashing is Hashing.JAVA else Router(5, hashing=hashing)  # Java's is the default
+        write(broker, work, router=router, batching=EAGER)
         for message in read(broker, "t", 40):
             assert message.topic_name().endswith(f"-partition-{partitions[message.data().decode()]}")
 
@@ -298,15 +300,12 @@ def test_what_is_too_large_fails_alone() -> None:
 class NoReceipts(PulsarDevBroker):
     """Takes entries, and keeps quiet about them."""
 
-    class Silent(PulsarConnection):
+    class connection(PulsarConnection):  # noqa: N801
         """Its connections."""
 
         def send(self, kind: "pb.BaseCommand.Type", **parts: Any) -> None:
             if kind != C.SEND_RECEIPT:
                 super().send(kind, **parts)
-
-    def accept(self) -> PulsarConnection:
-        return self.Silent(self)
 
 
 def test_no_more_than_so_much_waits_for_receipts() -> None:
@@ -348,7 +347,7 @@ class Wrong(PulsarDevBroker):
         super().__init__(PulsarOptions(deduplication=True))
         self.lies = 1
 
-    class Liar(PulsarConnection):
+    class connection(PulsarConnection):  # noqa: N801
         """Its connections."""
 
         broker: "Wrong"
@@ -358,9 +357,6 @@ class Wrong(PulsarDevBroker):
                 self.broker.lies -= 1
                 parts["send_receipt"].sequence_id += 1
             super().send(kind, **parts)
-
-    def accept(self) -> PulsarConnection:
-        return self.Liar(self)
 
 
 def test_a_receipt_out_of_order_costs_the_connection() -> None:
@@ -399,7 +395,7 @@ def test_a_schema_is_registered_and_named_by_each_entry() -> None:
         await producer.send(Record(value=b"{}"))
 
     def versions() -> list[bytes]:
-        log = broker._topics["persistent://public/default/t"].log
+        log = broker.topics["persistent://public/default/t"].log
         return [split_payload(log[at].body)[0].schema_version for at in range(log.start, log.end)]
 
     first = pb.Schema(name="t", type=pb.Schema.Json, schema_data=b'{"type":"record","name":"A","fields":[]}')
@@ -445,7 +441,7 @@ def test_waiting_for_exclusive_access() -> None:
 
         async with open_topic(client, "t") as producer:
             waiting = asyncio.create_task(second())
-            while not broker.call(lambda: len(list(broker._topics["persistent://public/default/t"].producers)) == 2):
+            while not broker.call(lambda: len(list(broker.topics["persistent://public/default/t"].producers)) == 2):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)  # longer than any request may take
             await producer.send(Record(value=b"first"))

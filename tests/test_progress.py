@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from fastwire_daemon.progress import Progress, ProgressFacts, format_bytes, progress_line
+from fastwire_daemon.service.progress import Progress, ProgressFacts, format_bytes, progress_line
 
 
 class Clock:

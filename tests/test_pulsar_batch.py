@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastwire.columns.schema import column_names
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.batch import Message, MessageBatch
+from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.payload import (
     Compression,
     Record,
@@ -28,7 +28,7 @@ from fastwire.wire.writer import encode_varint
 from tests.pulsar_wire import CONSUMER, LAST_MILLI, feed, message_frame, oracle, scanner, words
 
 TIME = 1_700_000_000_000
-COLUMNS = column_names("pulsar")
+COLUMNS = ROW.names
 U64 = st.integers(0, (1 << 64) - 1)
 BYTES = st.one_of(st.binary(max_size=40), st.binary(min_size=120, max_size=300))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -335,7 +335,6 @@ def damaged_blocks() -> list[tuple[str, bytes, int]]:
         ("a property without a value", good + b"\x00\x00\x00\x07\x0a\x03\x0a\x01a\x18\x00", 4),
         ("a property without a key", good + b"\x00\x00\x00\x07\x0a\x03\x12\x01a\x18\x00", 4),
         ("a property cut off", good + b"\x00\x00\x00\x07\x0a\x03\x0a\x09a\x18\x00", 4),
-        ("a property key that is no text", good + b"\x00\x00\x00\x09\x0a\x05\x0a\x01\xff\x12\x00\x18\x00", 4),
         ("a key beyond its message", good + b"\x00\x00\x00\x05\x12\x09k\x18\x00", 4),
         ("a field of no type", good + b"\x00\x00\x00\x04\x0f\x00\x18\x00", 4),
         ("an endless number", good + b"\x00\x00\x00\x0c\x18" + b"\xff" * 11, 4),
@@ -428,7 +427,7 @@ def test_text_that_is_no_utf8_is_diverted() -> None:
         seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata + b"x"))
         assert (seen.rows, [letter.reason for letter in seen.diverted]) == (
             [],
-            ["BatchDeSerializeError: text is not UTF-8"],
+            ["BatchDeSerializeError: the producer's name is not UTF-8"],
         )
         # Without the column nobody looks.
         to, _ = scanner(columns=frozenset({"value"}))
@@ -444,6 +443,16 @@ def test_utf8_is_what_python_says(text: bytes) -> None:
         assert seen.rows == [{"producer": text.decode()}]
     except UnicodeDecodeError:
         assert (seen.rows, len(seen.diverted)) == ([], 1)
+
+
+@given(st.binary(max_size=24))
+def test_a_property_that_is_no_utf8_is_read_as_others_read_it(key: bytes) -> None:
+    pair = b"\x0a%c%b\x12\x01v" % (len(key), key)
+    metadata = b"\x0a\x01p\x10\x00\x18\x00\x22%c%b" % (len(pair), pair)
+    to, _ = scanner(columns=frozenset({"headers"}), buffer_bytes=1 << 16)
+    seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata))
+    assert seen.diverted == []
+    assert seen.rows == [{"headers": [(key.decode(errors="replace"), b"v")]}]
 
 
 # --- lazy views

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from fastwire.position import PULSAR_EARLIEST, Position, Span
-from fastwire.pulsar.assembly import MOST_MESSAGE_BYTES
+from fastwire.position import Position, Span
 from fastwire.pulsar.payload import Compression, Record, encode_single_entry
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from tests.completion_desk import TIME, Desk, parts, plain, values
 from tests.pulsar_wire import CONSUMER, LOG, message_frame, oracle, resealed
+
+MOST_BYTES = Desk.memory // 8  # of one message
 
 
 @pytest.mark.parametrize("compression", list(Compression))
@@ -58,10 +60,34 @@ def test_interleaved_messages_and_what_stands_between_them() -> None:
     desk.give(plain(b"b"), one[2])
     assert desk.spans() == [
         Span(LOG, PULSAR_EARLIEST, Position(12, 0), 0),
-        Span(LOG, Position(12, 2), Position(12, 3), 0),
+        Span(LOG, Position(12, 2), Position(12, 3), 0, None, Position(12, 1)),  # as it was when this part came
         Span(LOG, Position(12, 4), Position(12, 6), 2),
     ]
     assert values(desk) == [b"a", b"2" * 80, b"b", b"1" * 90]
+
+
+def test_what_stands_between_held_parts_says_what_is_held_before_it() -> None:
+    one, two, three = (parts(number, b"%d" % number * 90, 2) for number in (1, 2, 3))
+    # The second message becomes whole while the first is held: both parts of it lie behind a hole.
+    desk = Desk().give(plain(b"a"), one[0], two[0], two[1], plain(b"b"))
+    assert desk.spans() == [
+        Span(LOG, PULSAR_EARLIEST, Position(12, 0), 1),
+        Span(LOG, Position(12, 1), Position(12, 4), 2, None, Position(12, 0)),
+    ]
+    # With another one in between there are two holes, and a span behind each.
+    desk = Desk().give(plain(b"a"), one[0], two[0], three[0], two[1])
+    assert desk.spans() == [
+        Span(LOG, PULSAR_EARLIEST, Position(12, 0), 1),
+        Span(LOG, Position(12, 1), Position(12, 2), 0, None, Position(12, 0)),
+        Span(LOG, Position(12, 3), Position(12, 4), 1, None, Position(12, 0)),
+    ]
+
+
+def test_a_part_that_is_given_up_says_what_is_held_before_it() -> None:
+    one, two = parts(1, b"1" * 90, 2), parts(2, b"2" * 90, 3)
+    desk = Desk().give(one[0], two[0], two[2], plain(b"a"))
+    assert set(desk.letters()) == {1, 2}
+    assert desk.spans() == [Span(LOG, Position(12, 0), Position(12, 3), 1, None, PULSAR_EARLIEST)]
 
 
 def test_parts_that_are_whole_before_a_commit_leave_no_trace() -> None:
@@ -129,7 +155,7 @@ def test_missing_parts_read_in_order() -> None:
     desk = Desk().give(one[1], plain(b"-"))
     assert desk.letters() == {0: "Chunked: part 2 of 3, but the parts before it did not come"}
     desk = Desk().give(one[0], one[2], plain(b"-"))
-    assert desk.letters() == dict.fromkeys((0, 1), "Chunked: part 3 of 3 came behind part 1")
+    assert desk.letters() == dict.fromkeys((0, 1), "Chunked: part 3 of 3 came after part 1")
     assert desk.spans() == [Span(LOG, PULSAR_EARLIEST, Position(12, 2), 1)]
     assert [event.diverted for event in desk.events] == [True, True]
     # A dead letter is the entry as it came.
@@ -151,7 +177,7 @@ def wrong(name: str, value: Any, place: int = 1) -> list[bytes]:
         (wrong("chunk_id", 7), {1}, "part 8 of 3"),
         (wrong("chunk_id", -1), {1}, "part 0 of 3"),
         (wrong("num_messages_in_batch", 1), {1}, "a batch"),
-        (wrong("total_chunk_msg_size", MOST_MESSAGE_BYTES + 1), {1}, "the limit is"),
+        (wrong("total_chunk_msg_size", MOST_BYTES + 1), {1}, "daemon.memory"),
         (wrong("total_chunk_msg_size", -1), {1}, "-1 bytes"),
         ([resealed(body, lambda m: m.ClearField("uuid")) for body in parts(1, b"ab", 2)], {0, 1}, "without uuid"),
         ([resealed(body, lambda m: m.ClearField("chunk_id")) for body in parts(1, b"ab", 2)], {0, 1}, "chunk_id"),
@@ -187,7 +213,7 @@ def test_parts_that_do_not_fit_are_put_aside(bodies: list[bytes], letters: set[i
 
 def test_a_million_announced_parts_cost_what_has_come() -> None:
     huge = resealed(parts(1, b"ab", 2)[0], lambda m: setattr(m, "num_chunks_from_msg", 1_000_000))
-    desk = Desk().give(resealed(huge, lambda m: setattr(m, "total_chunk_msg_size", MOST_MESSAGE_BYTES)))
+    desk = Desk().give(resealed(huge, lambda m: setattr(m, "total_chunk_msg_size", MOST_BYTES)))
     assert len(desk.assembly) == 1
     assert desk.pool.charged < 2000 and desk.pool.peak < 1 << 18
 
@@ -204,16 +230,17 @@ def test_too_many_open_messages_let_the_oldest_go() -> None:
 
 
 def test_open_messages_take_up_half_of_the_budget() -> None:
-    desk = Desk(memory=1 << 20)
-    first = parts(1, b"1" * 400_000, 2)
-    desk.give(first[0])
-    charged = desk.pool.charged
-    assert 200_000 < charged < 210_000
-    desk.give(parts(2, b"2" * 400_000, 2)[0], parts(3, b"3" * 400_000, 2)[0])
-    assert list(desk.letters()) == [0] and "take up more than 524288 bytes" in desk.letters()[0]
-    # One that alone is more than that goes too.
-    desk.give(*parts(4, b"4" * 1_200_000, 2))
-    assert set(desk.letters()) == {0, 1, 2, 3, 4}
+    desk = Desk(memory=2 << 20)
+    desk.give(parts(0, b"0" * 240_000, 2)[0])
+    assert 120_000 < desk.pool.charged < 125_000
+    desk.give(*(parts(number, b"1" * 240_000, 2)[0] for number in range(1, 8)))
+    assert desk.letters() == {}
+    desk.give(parts(8, b"8" * 240_000, 2)[0])
+    assert list(desk.letters()) == [0] and f"take up more than {1 << 20} bytes" in desk.letters()[0]
+    # One that alone is more than an eighth is not waited for.
+    desk.give(*parts(9, b"9" * 600_000, 2))
+    assert set(desk.letters()) == {0, 9, 10} and "one may have 262144" in desk.letters()[9]
+    desk.assembly.forget()
     assert values(desk) == [] and desk.pool.charged == 0
 
 

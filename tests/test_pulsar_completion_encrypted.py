@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from fastwire.position import PULSAR_EARLIEST, Position, Span
+from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.encryption import Decryptor
 from fastwire.pulsar.payload import Compression, encode_batch_entry, split_payload
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from tests.completion_desk import ALICE, BOB, RICH, TIME, Desk, entries_of_all_kinds, parts, plain, sealed, values
 from tests.pulsar_wire import CONSUMER, LOG, resealed, words
 

@@ -1,10 +1,11 @@
 """Records of a connection: in the order of the wire, as many as fit one turn, damaged ones in their place."""
 
-from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import encode_command
 from fastwire.pulsar.event import ActiveChanged, ChunkReady, EntryRejected, More
 from fastwire.pulsar.payload import Compression
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from tests.connection_scene import CONSUMER, C, Wire, batch, part_of_chunked
 
 

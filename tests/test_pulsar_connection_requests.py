@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError, UnsupportedError
-from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.event import Reply, TimedOut
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.request import Kind, SubscribeRequest
 from tests import golden
 from tests.connection_scene import CONSUMER, TOPIC, C, Wire

@@ -169,6 +169,26 @@ def test_landed_entries_that_come_again_are_acknowledged_again() -> None:
     assert acks.take() == (Position(1, 5), [])
 
 
+def test_a_cursor_that_was_moved_back_is_acknowledged_up_to_what_is_durable() -> None:
+    acks = Acks()
+    acks.cumulative(Position(1, 5), 0.0)
+    acks.take()
+    acks.confirm(Position(1, 5))
+    acks.disconnected(1.0)
+    acks.stands(Position(-1, -1))
+    acks.cumulative(Position(1, 5), 2.0)
+    assert acks.take() == (Position(1, 5), [])
+    # A broker that does not say where its cursor stands.
+    acks.confirm(Position(1, 5))
+    acks.disconnected(3.0)
+    acks.again(4.0)
+    assert acks.take() == (Position(1, 5), [])
+    # Somebody has moved it on and back: only what is durable is acknowledged.
+    acks.stands(Position(1, 9))
+    acks.again(5.0)
+    assert acks.take() == (Position(1, 5), [])
+
+
 def test_a_seek_makes_everything_before_it_void() -> None:
     acks = Acks()
     acks.cumulative(Position(9, 9), 0.0)

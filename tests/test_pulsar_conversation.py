@@ -3,14 +3,13 @@
 import pytest
 
 from tests.fuzz.hunt import found, kept
-from tests.fuzz.state import REACHED, run_block, run_case
+from tests.fuzz.state import CONVERSATIONS
 
 
 def test_damaged_conversations() -> None:
-    reached = run_block(0, 0, 150)
-    assert not [what for what in REACHED if not reached[what]], reached
+    assert CONVERSATIONS.not_reached(150) == set()
 
 
 @pytest.mark.parametrize("name", found("steps"))
 def test_what_fuzzing_has_found(name: str) -> None:
-    run_case(kept(name))
+    CONVERSATIONS.run_case(kept(name))

@@ -32,7 +32,7 @@ def sealed(*keys: Keys, plain: bytes = PLAIN) -> tuple[pb.MessageMetadata, bytes
 
 def test_the_bytes_of_the_specification(alice: Keys) -> None:
     metadata, stored = sealed(alice)
-    assert stored.hex() == "3b7ebd141c9d76ee5f1b3387bb01926029dbcfbffc1dbe3b223f89b2a699"  # pulsar 28
+    assert stored.hex() == "3b7ebd141c9d76ee5f1b3387bb01926029dbcfbffc1dbe3b223f89b2a699"  # spec: pulsar 28
     assert metadata.encryption_param == IV
     assert [key.key for key in metadata.encryption_keys] == ["alice"]
     assert DATA_KEY not in metadata.SerializeToString()
@@ -127,7 +127,7 @@ def test_a_wrapped_key_is_opened_once(alice: Keys, bob: Keys) -> None:
         assert decryptor.decrypt(metadata, stored) == PLAIN
     assert opened == 1
     # What is not for us is remembered too, and what is remembered has an end.
-    metadata.encryption_keys[0].value = Encryptor({"bob": bob.public}, DATA_KEY)._wrapped[0][1]
+    metadata.encryption_keys[0].value = Encryptor({"bob": bob.public}, DATA_KEY)._wrapped[0].value
     refused(decryptor, metadata, stored)
     refused(decryptor, metadata, stored)
     assert opened == 2
@@ -165,12 +165,12 @@ def test_unusable_keys_are_named_and_not_shown(alice: Keys) -> None:
         (b"not a key", "is not in PEM"),
         (alice.public, "is not in PEM"),
         (locked, "is under a pass phrase"),
-        (pem_of_an_ec_key(public=False), "is no RSA key"),
+        (pem_of_an_ec_key(public=False), "is not an RSA key"),
     ):
         with pytest.raises(ValueError, match=f"the private key 'k' {what}") as caught:
             Decryptor({"k": pem})
         assert caught.value.__cause__ is None and pem.decode()[:20] not in str(caught.value)
-    for pem, what in ((b"", "is not in PEM"), (pem_of_an_ec_key(public=True), "is no RSA key")):
+    for pem, what in ((b"", "is not in PEM"), (pem_of_an_ec_key(public=True), "is not an RSA key")):
         with pytest.raises(ValueError, match=f"the public key 'k' {what}"):
             Encryptor({"k": pem}, DATA_KEY)
 
@@ -178,7 +178,7 @@ def test_unusable_keys_are_named_and_not_shown(alice: Keys) -> None:
 def test_misuse_of_the_writing_side(alice: Keys) -> None:
     with pytest.raises(ValueError, match="32 bytes, not 16"):
         Encryptor({"alice": alice.public}, bytes(16))
-    with pytest.raises(ValueError, match="without a public key"):
+    with pytest.raises(ValueError, match="at least one public key"):
         Encryptor({}, DATA_KEY)
     encryptor = Encryptor({"alice": alice.public}, DATA_KEY)
     with pytest.raises(ValueError, match="12 bytes, not 16"):

@@ -6,12 +6,20 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
+from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
+from fastwire.pulsar.payload import (
+    Compression,
+    Record,
+    encode_batch_entry,
+    encode_payload,
+    encode_single_entry,
+)
 from fastwire.pulsar.scan import Stop
 from fastwire.wire.pool import Pool
 from tests import golden
+from tests.connection_scene import Wire
 from tests.pulsar_wire import CONSUMER, LOG, Seen, drain, feed, message_frame, put, scanner
 
 PING = golden.load("pulsar_e09_ping")
@@ -133,7 +141,7 @@ def test_num_messages_beyond_the_block(count: int) -> None:
     body = b"\x0e\x01" + crc32c(covered).to_bytes(4, "big") + covered
     seen = feed(to, message_frame(body, entry=1))
     assert seen.rows == []
-    assert [letter.reason.partition(":")[0] for letter in seen.diverted] == ["BatchDeSerializeError"]
+    assert [letter.damage for letter in seen.diverted] == [Damage.METADATA if count > 524_288 else Damage.BATCH]
     assert slots.debited(CONSUMER) == 1 + count
     assert pool.peak <= before + 4 * MIB
 
@@ -147,7 +155,7 @@ def test_a_negative_number_of_messages(count: int) -> None:
     ).SerializeToString()
     body = len(metadata).to_bytes(4, "big") + metadata + entry.body[-10:]
     seen = feed(to, message_frame(body))
-    assert [letter.reason for letter in seen.diverted] == [f"BatchDeSerializeError: num_messages_in_batch is {count}"]
+    assert [letter.reason for letter in seen.diverted] == [f"MetadataError: num_messages_in_batch is {count}"]
     assert slots.debited(CONSUMER) == 1
 
 
@@ -168,7 +176,7 @@ def test_a_zstd_bomb_of_tiny_messages_is_diverted() -> None:
     seen = feed(to, message_frame(len(metadata).to_bytes(4, "big") + metadata + block))
     assert seen.rows == []
     assert seen.diverted[0].reason.endswith(f"num_messages_in_batch is {count}, the limit is 524288")
-    assert pool.peak == before
+    assert pool.peak < before + MIB
 
 
 def test_a_forged_schema_version_is_not_copied_a_million_times() -> None:
@@ -186,3 +194,71 @@ def test_a_forged_schema_version_is_not_copied_a_million_times() -> None:
     assert seen.rows == []
     assert seen.diverted[0].reason.startswith("BatchDeSerializeError")
     assert pool.peak < 32 * MIB
+
+
+def test_headers_take_a_quarter_of_the_budget_in_columns_at_most() -> None:
+    pool = Pool(32 * MIB)
+    to, slots = scanner(pool, buffer_bytes=1 << 16)
+    idle = pool.used
+    small = single(b"v")
+
+    def headers(count: int) -> bytes:
+        head = pb.SingleMessageMetadata(payload_size=0).SerializeToString() + b"\x0a\x04\x0a\0\x12\0" * count
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=TIME, num_messages_in_batch=1)
+        block = len(head).to_bytes(4, "big") + head
+        metadata.compression, metadata.uncompressed_size = pb.ZSTD, len(block)
+        return encode_payload(metadata, zstandard.ZstdCompressor().compress(block))
+
+    frames = [
+        message_frame(body, entry=at) for at, body in enumerate((small, headers(200_000), headers(600_000), small))
+    ]
+    seen = feed(to, b"".join(frames))
+    assert [row["offset"] for row in seen.rows] == [0, 1, 3]
+    assert len(seen.rows[1]["headers"]) == 200_000
+    (letter,) = seen.diverted
+    assert letter.position == Position(12, 2) and letter.damage is Damage.TOO_LARGE
+    assert f"more than {8 * MIB} bytes in columns" in letter.reason and "daemon.memory" in letter.reason
+    assert slots.debited(CONSUMER) == 4
+    assert pool.peak < idle + 15 * MIB  # what decompression gave, and a quarter of the budget
+
+
+def test_a_frame_takes_a_quarter_of_the_budget_at_most() -> None:
+    """Whatever the broker announces; nothing is allocated for it, and nothing of it is acknowledged."""
+    pool = Pool(64 * MIB)
+    to, _ = scanner(pool, max_message_size=100 * MIB)
+    assert to.max_message_size == 100 * MIB
+    with pytest.raises(ProtocolError, match=rf"{20 * MIB} bytes in one piece are more than {16 * MIB}.*daemon\.memory"):
+        feed(to, (20 * MIB).to_bytes(4, "big") + bytes(60))
+    assert pool.peak < 4 * MIB
+    frame = message_frame(single(bytes(5 * MIB)))
+    small, _ = scanner(Pool(8 * MIB))
+    feed(small, frame)
+
+
+@pytest.mark.parametrize("count", [100_000, 100_001, 0xFFFFFFFF])
+def test_a_topic_has_no_more_partitions_than_can_be_read(count: int) -> None:
+    wire = Wire()
+    wire.ready()
+    request = wire.connection.partitioned_metadata("persistent://public/default/t", 0.0)
+    answer = pb.CommandPartitionedTopicMetadataResponse(partitions=count, request_id=request)
+    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
+    if count == 100_000:
+        wire.say(kind, partitionMetadataResponse=answer)
+        return
+    with pytest.raises(ProtocolError, match=f"{count} of a topic, the limit is 100000"):
+        wire.say(kind, partitionMetadataResponse=answer)
+
+
+def test_a_command_takes_a_32nd_of_the_budget_at_most() -> None:
+    """A list of topics takes up to 13 times its bytes as objects."""
+    kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+    wire = Wire(pool=Pool(64 * MIB))
+    wire.ready()
+
+    def say(count: int) -> None:
+        listed = pb.CommandGetTopicsOfNamespaceResponse(request_id=7, topics=["persistent://a/b/c" * 2] * count)
+        wire.say(kind, getTopicsOfNamespaceResponse=listed)
+
+    say(50_000)
+    with pytest.raises(ProtocolError, match=rf"the memory budget \(daemon.memory\) allows {2 * MIB}"):
+        say(60_000)

@@ -32,7 +32,7 @@ def test_patterns_have_a_full_form_like_topics(text: str, shown: str) -> None:
         ("persistent://a/.*", "a pattern is TENANT/NAMESPACE/REGEX"),
         ("persistent://.*", "a pattern is TENANT/NAMESPACE/REGEX"),
         ("a/b/c/.*", "no name of a topic holds a /"),
-        ("a/b*/.*", "tenant and namespace are names and no patterns"),
+        ("a/b*/.*", "tenant and namespace are names, not patterns"),
         ("a/b/", 'the regular expression is empty; "a/b/[.][*]" means all topics'),
         ("a/b/(x", "not a regular expression: missing [)]"),
         ("", "is empty"),

@@ -15,11 +15,11 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import parse_service_url
 from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.pulsar import schemas as module
-from fastwire_daemon.pulsar.cluster import Cluster
-from fastwire_daemon.pulsar.link import Link
-from fastwire_daemon.pulsar.schemas import Schemas
-from fastwire_daemon.pulsar.settings import ClientSettings
+from fastwire_daemon.systems.pulsar import schemas as module
+from fastwire_daemon.systems.pulsar.cluster import Cluster
+from fastwire_daemon.systems.pulsar.link import Link
+from fastwire_daemon.systems.pulsar.schemas import Schemas
+from fastwire_daemon.systems.pulsar.settings import ClientSettings
 
 TOPIC = "persistent://public/default/t"
 FIRST, SECOND = b"\0" * 8, b"\0" * 7 + b"\1"
@@ -157,8 +157,7 @@ class _Refusing(PulsarConnection):
 class Refusing(PulsarDevBroker):
     """Tells its schemas to nobody."""
 
-    def accept(self) -> PulsarConnection:
-        return _Refusing(self)
+    connection = _Refusing
 
 
 def test_a_refusal_is_an_error_and_no_missing_schema() -> None:

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.encryption import Decryptor
-from fastwire_daemon.pulsar.sealing import KEY_AGE_S, Sealer
+from fastwire_daemon.systems.pulsar.sealing import KEY_AGE_S, Sealer
 
 
 def test_a_new_data_key_every_few_hours_and_a_new_vector_each_time() -> None:

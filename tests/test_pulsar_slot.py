@@ -146,6 +146,30 @@ def test_ordered_staged_entries_are_new_again_when_the_roll_is_void() -> None:
     assert seen.spans == [Span(LOG, Position(2, 5), Position(2, 7), 4)]
 
 
+def test_ordered_entries_that_come_first_behind_later_ones_are_told() -> None:
+    to, slots = scanner()
+    slots.set_landed(CONSUMER, Position(2, 5))
+    feed(to, frames([(2, 7), (2, 8), (2, 10), (3, 0)]))
+    seen = feed(to, frames([(2, 4), (2, 6), (2, 7), (2, 9), (2, 11), (3, 0)]))
+    assert seen.rows == []
+    assert slots.take_late(CONSUMER) == [(2, 6, 6), (2, 9, 9), (2, 11, 11)]
+    assert slots.take_late(CONSUMER) == []
+    slots.void_staged(CONSUMER)
+    seen = feed(to, frames([(2, 6), (2, 7), (2, 8)]))
+    assert entries(seen.rows) == [(2, 6), (2, 7), (2, 8)]
+    slots.set_landed(CONSUMER, Position(2, 8))
+    feed(to, frames([(2, 6), (2, 7)]))
+    assert slots.take_late(CONSUMER) == []
+
+
+def test_of_very_many_gaps_the_latest_are_remembered() -> None:
+    to, slots = scanner()
+    came = [(1, 2 * number) for number in range(5000)]
+    feed(to, frames(came))
+    feed(to, frames([(1, 1), (1, 9997), *came[:10]]))
+    assert slots.take_late(CONSUMER) == [(1, 9997, 9997)]
+
+
 def test_landed_never_goes_back() -> None:
     _, slots = scanner()
     slots.set_landed(CONSUMER, Position(5, 5))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bench.readme import README, SAVED, renewed
+from bench.readme import FIGURES, README, SAVED, figures, renewed, summary
 from fastwire.pulsar.payload import Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.source_pipe import until
@@ -42,8 +42,15 @@ def test_the_example_consumes_everything() -> None:
 
 
 def test_the_figures_are_those_of_the_saved_run() -> None:
-    text = README.read_text()
     saved = json.loads(SAVED.read_text())
-    assert renewed(text, saved) == text, "python -m bench.readme"
-    saved["scan_decode"][0]["cpu_us_per_message"] = 12.345
-    assert "12.345" in renewed(text, saved)
+    for page, tables in ((README, summary), (FIGURES, figures)):
+        text = page.read_text()
+        assert renewed(text, tables(saved)) == text, "make docs"
+        changed = json.loads(SAVED.read_text())
+        changed["discard"][0]["cpu_us_per_message"] = 12.345
+        assert "12.345" in renewed(text, tables(changed))
+
+
+def test_the_first_pages_are_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 9 << 10
+    assert len((ROOT / "DESIGN.md").read_bytes()) <= 15 << 10

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire_daemon.roll import Roll, RollPolicy
+from fastwire_daemon.pipeline.roll import Roll, RollPolicy
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,14 @@ def test_a_roll_ends_by_bytes_and_progress_alone_waits_for_the_age() -> None:
     roll.wrote(0, 0, 100.0)
     assert roll.due(0, 159.0) is None and roll.next_look(159.0) == 1.0
     assert roll.due(0, 160.0) == "age"
+
+
+def test_dead_letters_end_a_roll_as_rows_do() -> None:
+    roll = Roll(RollPolicy(max_rows=3, max_bytes=100))
+    roll.wrote(0, 1, 0.0)
+    assert roll.due(99, 0.0) is None and roll.due(100, 0.0) == "bytes"
+    roll.wrote(1, 1, 0.0)
+    assert roll.due(0, 0.0) == "rows"
 
 
 def test_an_unacknowledged_limit_makes_later_rolls_smaller() -> None:

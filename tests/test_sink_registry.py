@@ -103,9 +103,9 @@ def test_a_plug_in_gets_the_keys_of_its_table() -> None:
     [
         (
             'type = "mine"\nbucket = "b"\nbuckets = 2',
-            "sink: the sink mine cannot be made of what its table holds: got an unexpected keyword argument 'buckets'",
+            "sink: the sink mine does not accept the keys of its table: got an unexpected keyword argument 'buckets'",
         ),
-        ('type = "odd"', "sink.type: odd gives object, which is not a sink (open, write, commit, close)"),
+        ('type = "odd"', "sink.type: odd returns object, which is not a sink (open, write, commit, close)"),
         (
             'type = "gone"',
             (
@@ -115,7 +115,7 @@ def test_a_plug_in_gets_the_keys_of_its_table() -> None:
         ),
         (
             'type = "csv"\npath = "/tmp/x"',
-            "sink.type: the encoder csv is none: it has no compressions, no write, no flush, no finish",
+            'sink.type: "csv" is not an encoder: it lacks compressions, write, flush, finish',
         ),
         (
             'type = "fancy"\npath = "/tmp/x"\ncompression = "rar"',
@@ -131,7 +131,7 @@ def test_a_plug_in_that_cannot_be_used_is_explained(table: str, message: str) ->
 
 @pytest.mark.usefixtures("plugins")
 def test_a_plug_in_that_wants_more_than_its_table_holds() -> None:
-    said = r"^sink: the sink mine cannot be made of what its table holds: missing a required .*argument: 'bucket'$"
+    said = r"^sink: the sink mine does not accept the keys of its table: missing a required .*argument: 'bucket'$"
     with pytest.raises(ConfigError, match=said):  # in the words of this Python
         build_sink(pipeline('type = "mine"'), memory=1 << 28)
 

@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.columns.schema import column_names
 from fastwire.position import Coverage, Log, Position, Span
+from fastwire.pulsar.columns import ROW
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.encoders.base import Encoder
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
-from fastwire_daemon.errors import DatasetMismatchError, SinkFailedError
+from fastwire_daemon.runtime.errors import DatasetMismatchError, SinkFailedError
 from fastwire_daemon.sinks.base import LoggedSink
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.discard import DiscardSink
@@ -40,7 +40,7 @@ from fastwire_daemon.testing import Feed
 
 
 def options(**changes: Any) -> DatasetOptions:
-    fixed: dict[str, Any] = {"system": "pulsar", "cluster": "feed", "columns": column_names("pulsar")}
+    fixed: dict[str, Any] = {"system": "pulsar", "cluster": "feed", "columns": ROW.names}
     return DatasetOptions(**(fixed | changes))
 
 
@@ -83,7 +83,7 @@ def test_three_readers_agree_on_the_folder(opened: Callable[..., DatasetSink], t
     for _ in range(3):
         sink.write(feed.chunk(20))
         coverage = sink.commit()
-    names = [name for name in column_names("pulsar") if name != "headers"]
+    names = [name for name in ROW.names if name != "headers"]
     order = [("partition", "ascending"), ("offset", "ascending"), ("batchIndex", "ascending")]
     by_arrow = pyarrow.dataset.dataset(tmp_path / "data", partitioning="hive").to_table().sort_by(order).select(names)
     connection = duckdb.connect()
@@ -461,7 +461,7 @@ def test_lines_on_standard_output() -> None:
     with open(reading, "rb") as pipe:
         lines = [json.loads(line) for line in pipe]
     assert [line["value"].encode() for line in lines] == feed.values_of(coverage)
-    assert list(lines[0]) == list(column_names("pulsar"))
+    assert list(lines[0]) == list(ROW.names)
     assert sink.rows == 3
     assert feed.held_bytes == 0
 

@@ -1,15 +1,14 @@
 """The Kafka source against the embedded broker, which checks offsets, epochs, sessions and manners."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
-from fastwire_daemon.budget import Level
-from fastwire_daemon.devbroker.kafka import Request
-from fastwire_daemon.sources.base import SourceFailed
+from fastwire.position import Coverage
+from fastwire_daemon.runtime.budget import Level
+from fastwire_daemon.systems.source import SourceFailed
 from tests.kafka_pipe import KafkaPipe, batch, batches
 from tests.kafka_scene import assert_once, reading, serving
 from tests.source_pipe import until
@@ -225,6 +224,24 @@ def test_a_broker_that_restarts() -> None:
     run(main)
 
 
+def test_a_broker_that_falls_silent_is_left() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker, request_timeout_s=1.0, connect_timeout_s=1.0) as pipe:
+            broker.append("t", batches(0, 10))
+            await pipe.got(100)
+            before = broker.accepted
+            broker.muted = True
+            await until(lambda: broker.accepted > before, "another attempt", lambda: pipe.source.status())
+            assert pipe.source.status()["reconnects"]["silent"]
+            broker.muted = False
+            broker.append("t", batches(10, 10))
+            await pipe.got(200)
+            assert_once(pipe, 200)
+            await pipe.drained()
+
+    run(main)
+
+
 def test_a_source_that_restarts_reads_on() -> None:
     async def main() -> None:
         async with serving(2) as broker:
@@ -253,6 +270,28 @@ def test_what_was_voided_comes_again() -> None:
             await pipe.got(600)
             assert sum(seen == 2 for seen in pipe.values.values()) == 200
             await pipe.drained()
+
+    run(main)
+
+
+@pytest.mark.parametrize("lacks", ["room", "memory"])
+def test_what_was_voided_while_nothing_could_be_taken_comes_when_it_can(lacks: str) -> None:
+    """A connection that was paused reads on, although none of its partitions are read by then."""
+
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            await pipe.granted()
+            pipe.room = lacks != "room"
+            broker.append("t", batches(0, 20))
+            await pipe.got(200)
+            pipe.source.on_budget(Level.STOP if lacks == "memory" else Level.FREE)
+            assert [one["paused"] for one in pipe.source.status()["connections"] if one["partitions"]] != [[]]
+            pipe.drop_roll()
+            pipe.source.void()
+            pipe.room = True
+            pipe.source.on_budget(Level.FREE)
+            pipe.source.resume()
+            await pipe.got(400)
 
     run(main)
 
@@ -392,48 +431,28 @@ def test_the_offset_of_the_group() -> None:
     run(main)
 
 
-# --- lies
+@pytest.mark.parametrize("protocol", ["none", "classic", "consumer"])
+def test_a_dataset_behind_its_group_is_not_at_the_end(protocol: str) -> None:
+    """A dataset restored from a backup: --until-end lands what it lacks, whatever the group has committed."""
 
-
-def wrong_correlation(frame: bytes) -> bytes:
-    return frame[:4] + (int.from_bytes(frame[4:8]) + 1 & 0x7FFFFFFF).to_bytes(4) + frame[8:]
-
-
-def wrong_size(frame: bytes) -> bytes:
-    return b"\x7f\xff\xff\xff" + frame[4:]
-
-
-def negative_size(frame: bytes) -> bytes:
-    return b"\xff\xff\xff\xfe" + frame[4:]
-
-
-def huge_count(frame: bytes) -> bytes:
-    return frame[:10] + b"\xff" * (len(frame) - 10)
-
-
-def ends_early(frame: bytes) -> bytes:
-    return (len(frame) - 4 - 6).to_bytes(4) + frame[4:-6]
-
-
-@pytest.mark.parametrize("api", ["ApiVersions", "Metadata", "ListOffsets", "OffsetFetch", "FindCoordinator", "Fetch"])
-@pytest.mark.parametrize("lie", [wrong_correlation, negative_size, huge_count, ends_early, wrong_size])
-def test_lies_end_the_connection_and_are_survived(api: str, lie: Callable[[bytes], bytes]) -> None:
     async def main() -> None:
         async with serving() as broker:
-            left = 1
-
-            def tamper(request: Request, frame: bytes) -> bytes:
-                nonlocal left
-                if request.api.name != api or not left:
-                    return frame
-                left -= 1
-                return lie(frame)
-
-            broker.tamper = tamper
-            broker.append("t", batches(0, 20))
-            async with reading(broker, request_timeout_s=1.0, connect_timeout_s=1.0) as pipe:
-                await pipe.got(200)
-                assert left == 0
-                assert_once(pipe, 200)
+            broker.append("t", batches(0, 10))
+            async with reading(broker) as first:
+                await first.got(100)
+                await first.drained()
+                restored = first.coverage.copy()
+                broker.append("t", batches(10, 10))
+                await first.got(200)
+                await first.drained()
+            async with reading(broker, coverage=restored, protocol=protocol) as second:
+                heads = await second.source.heads()
+                await second.granted()
+                assert list(await second.source.unfinished(heads, second.coverage)) == [0]
+                await second.got(100)
+                assert list(await second.source.unfinished(heads, second.coverage)) == [0]
+                second.commit()
+                assert list(await second.source.unfinished(heads, second.coverage)) == []
+                assert list(await second.source.unfinished(heads, Coverage())) == []
 
     run(main)

@@ -1,14 +1,20 @@
 """Logins at an embedded Kafka broker: let in in every way, refused in plain words, repeated before they end."""
 
+import asyncio
+import ssl
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
-from fastwire_daemon.config.access import AuthConfig
+from fastwire_daemon.config.access import TlsConfig
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
-from fastwire_daemon.kafka.login import Login
-from fastwire_daemon.sources.base import SourceFailed
+from fastwire_daemon.net.tls import ClientTls
+from fastwire_daemon.systems.kafka.config import KafkaAuthConfig
+from fastwire_daemon.systems.kafka.login import Login
+from fastwire_daemon.systems.source import SourceFailed
+from tests.brokers.certs import make_certificates
 from tests.kafka_pipe import KafkaPipe, batches
 from tests.kafka_scene import assert_once, reading, serving
 from tests.source_pipe import until
@@ -20,11 +26,11 @@ USERS = {USER: PASSWORD}
 
 
 def login(mechanism: str, *, user: str = USER, password: str = PASSWORD) -> Login:
-    return Login(AuthConfig.model_validate({"user": user, "password": password, "mechanism": mechanism}))
+    return Login(KafkaAuthConfig.model_validate({"user": user, "password": password, "mechanism": mechanism}))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("release", ["1.1", "2.3", "4.1"])
+@pytest.mark.parametrize("release", ["0.11", "1.1", "2.3", "4.1"])
 def test_all_of_it_is_read(mechanism: str, release: str) -> None:
     async def main() -> None:
         async with serving(2, users=USERS, release=release, nodes=2) as broker:
@@ -146,5 +152,58 @@ def test_a_password_that_is_changed_meanwhile(protocol: str) -> None:
                 await pipe.got(20)
                 assert_once(pipe, 20)
                 assert pipe.failure is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_tls_with_and_without_a_certificate(mutual: bool, tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.cert, certificates.key)
+    given = {"ca": str(certificates.ca)}
+    if mutual:
+        context.load_verify_locations(certificates.ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+        cert, key = certificates.client(tmp_path / "ours", "landing")
+        given |= {"cert": str(cert), "key": str(key)}
+
+    async def main() -> None:
+        broker = KafkaDevBroker(KafkaOptions(nodes=2), tls=context)
+        await broker.start()
+        broker.create_topic("t", 2)
+        for partition in range(2):
+            broker.append("t", batches(0, 10), partition)
+        try:
+            async with reading(broker, started=False, tls=ClientTls(TlsConfig.model_validate(given))) as pipe:
+                await asyncio.wait_for(pipe.start(), 30.0)
+                await pipe.got(200)
+                assert_once(pipe, 200)
+                await pipe.drained()
+            other = {"ca": str(certificates.ca if mutual else certificates.other_ca)}
+            async with reading(broker, started=False, tls=ClientTls(TlsConfig.model_validate(other))) as pipe:
+                starting = asyncio.ensure_future(pipe.start())
+                await until(lambda: bool(pipe.source.cluster.failure), "a failure")
+                assert not starting.done()
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+        finally:
+            await broker.stop()
+        assert broker.violations == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_brokers_before_1_0_refuse_without_a_word(mechanism: str) -> None:
+    async def main() -> None:
+        async with serving(users=USERS, release="0.11") as broker:
+            pipe = KafkaPipe(broker, login=login(mechanism, password="guess"))
+            starting = asyncio.ensure_future(pipe.start())
+            await until(lambda: broker.refused_logins > 1, "a second attempt")
+            assert "during the login: so do brokers before 1.0" in pipe.source.cluster.failure
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await pipe.close()
 
     run(main)

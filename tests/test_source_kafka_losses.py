@@ -8,9 +8,9 @@ import pytest
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.payload import Record, encode_batch
 from fastwire.position import Position, Span
-from fastwire_daemon.budget import Level
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
-from fastwire_daemon.devbroker.kafka.versions import versions_of
+from fastwire_daemon.devbroker.kafka.requests import versions_of
+from fastwire_daemon.runtime.budget import Level
 from tests.kafka_pipe import KafkaPipe, batches
 from tests.kafka_scene import assert_once, reading, serving
 from tests.source_pipe import until
@@ -255,5 +255,42 @@ def test_retention_under_a_reader() -> None:
             broker.append("t", batches(20, 1))
             await until(lambda: b"20:9" in {value for _, _, value in pipe.values}, "the last record")
             assert pipe.once()
+
+    run(main)
+
+
+DAMAGES = {"last offset delta": 26, "length": 10, "first offset": 7, "payload": 80}
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_damaged_batch_costs_nothing_but_itself(what: str, partition_bytes: int) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 30))
+            broker.damage("t", 100, DAMAGES[what], 0x40)
+            async with reading(broker, partition_bytes=partition_bytes) as pipe:
+                await pipe.got(290)
+                assert pipe.once()
+                (letter,) = pipe.letters
+                assert letter.position.a == 110
+                pipe.commit()
+                assert pipe.coverage.end(pipe.log()) == Position(300, 0)
+
+    run(main)
+
+
+def test_damage_at_the_end_of_the_log() -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 3))
+            broker.damage("t", 20, 26, 0x40)
+            async with reading(broker) as pipe:
+                await pipe.got(20)
+                await until(lambda: len(pipe.letters) == 1, "a dead letter")
+                broker.append("t", batches(3, 2))
+                await pipe.got(40)
+                assert pipe.once()
+                assert len(pipe.letters) == 1
 
     run(main)

@@ -8,8 +8,8 @@ import uvloop
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.metrics import DaemonMetrics
-from fastwire_daemon.sources.base import SourceFailed
+from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.systems.source import SourceFailed
 from tests.hostile.pulsar import NeverAnswers
 from tests.source_pipe import Pipe, entries, entry, until
 from tests.source_scene import TYPES, Loop, reading, run, serving

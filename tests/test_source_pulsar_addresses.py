@@ -11,7 +11,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Record
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.sources.pulsar.host import Stage
+from fastwire_daemon.systems.pulsar.source.host import Stage
 from tests.client_scene import playing, take
 from tests.source_pipe import Pipe, entries, until
 from tests.source_scene import FULL, reading, run, serving
@@ -172,9 +172,6 @@ def test_a_lookup_that_answers_nonsense_is_tried_again() -> None:
                 if kind == C.LOOKUP_RESPONSE and answers:
                     parts["lookupTopicResponse"].brokerServiceUrl = answers.pop(0)
                 super().send(kind, **parts)
-
-        def accept(self) -> PulsarConnection:
-            return self.connection(self)
 
     async def main() -> None:
         async with serving(Confused()) as broker:

@@ -11,13 +11,14 @@ import pytest
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire_daemon.auth import TokenCredentials, token_from
+from fastwire.pulsar.consumer import Phase
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
-from fastwire_daemon.sources import clustered
-from fastwire_daemon.sources.base import LogStopped
-from fastwire_daemon.sources.pulsar.host import Stage
-from fastwire_daemon.tls import ClientTls
+from fastwire_daemon.net.auth import TokenCredentials, token_from
+from fastwire_daemon.net.tls import ClientTls
+from fastwire_daemon.systems import clustered
+from fastwire_daemon.systems.pulsar.source.host import Stage
+from fastwire_daemon.systems.source import LogStopped
 from tests.brokers.certs import make_certificates
 from tests.hostile import pulsar as hostile
 from tests.source_pipe import Pipe, entries, until
@@ -313,11 +314,29 @@ def test_on_corrupt_stop() -> None:
             async with reading(broker, on_corrupt="stop") as pipe:
                 await until(lambda: pipe.count("stopped") == 1, "a stop")
                 assert "cannot be decoded (ChecksumMismatch" in pipe.told[-1][2]
-                assert 'on_corrupt = "divert" would put it aside' in pipe.told[-1][2]
+                assert 'on_corrupt = "divert" would keep it as a dead letter' in pipe.told[-1][2]
                 assert pipe.rows == 90
                 await until(lambda: broker.consumers("t", "s") == [], "the consumer is closed")
                 pipe.commit()
                 assert pipe.coverage.end(pipe.log()) == Position(*broker.positions("t")[8][:2])
+
+    run(main)
+
+
+def test_a_log_that_is_given_up_while_it_subscribes_leaves_no_consumer_behind() -> None:
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            await pipe.granted()
+            partition = pipe.source.partitions[0]
+            partition.reestablish("a test")
+            async with asyncio.timeout(30):
+                while partition.consumer.phase is not Phase.SUBSCRIBING:
+                    await asyncio.sleep(0)  # it is over in a moment
+            partition.stop(LogStopped("given up"))
+            assert pipe.source.status()["partitions"] == {"stopped": 1}
+            await until(lambda: partition.consumer.phase is Phase.DETACHED, "the consumer is closed")
+            assert broker.consumers("t", "s") == []
+            assert pipe.source.status()["partitions"] == {"stopped": 1}
 
     run(main)
 

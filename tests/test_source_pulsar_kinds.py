@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.position import PULSAR_EARLIEST, Coverage, Position, Span
+from fastwire.position import Coverage, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.encryption import Decryptor, Encryptor
 from fastwire.pulsar.payload import (
@@ -19,8 +19,9 @@ from fastwire.pulsar.payload import (
     encode_single_entry,
     split_payload,
 )
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.metrics import DaemonMetrics
+from fastwire_daemon.runtime.metrics import DaemonMetrics
 from tests.keys import key_pair
 from tests.source_pipe import Pipe, entry, until
 from tests.source_scene import FULL, ORDERED, TYPES, reading, run, serving
@@ -278,6 +279,7 @@ def test_what_cannot_be_opened_stops_its_log() -> None:
             broker.append("t", [entry(0), *secret(1), entry(1)])
             async with reading(broker) as pipe:
                 await until(lambda: pipe.count("stopped") == 1, "a stop")
+                await until(lambda: not broker.consumers("t", "s"), "the consumer is closed")
                 said = pipe.told[-1][2]
                 assert "cannot be decrypted (DecryptionError: it is encrypted for orders" in said
                 assert "source.encryption.private_keys has to name a key" in said

@@ -6,7 +6,7 @@ import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.sources.base import SourceFailed
+from fastwire_daemon.systems.source import SourceFailed
 from tests.source_pipe import Pipe, entries, until
 from tests.source_scene import reading, run, serving
 

@@ -1,10 +1,14 @@
 """A Pulsar source asks for no more than there is room for, in the pipeline and in memory."""
 
 import asyncio
+import logging
+
+import pytest
 
 from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
-from fastwire_daemon.budget import Level
+from fastwire_daemon.runtime.budget import Level
+from fastwire_daemon.systems import clustered
 from tests.source_pipe import entries, until
 from tests.source_scene import reading, run, serving
 
@@ -29,6 +33,30 @@ def test_a_full_pipeline_stops_reading_until_it_has_room() -> None:
                 assert pipe.once()
 
     run(main)
+
+
+def test_a_connection_that_is_not_read_for_long_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(clustered, "TELL_HELD_S", 0.05)
+
+    async def main() -> None:
+        async with serving() as broker, reading(broker) as pipe:
+            await pipe.granted()
+            of_broker = pipe.source.status()["connections"][0]
+            assert of_broker["held_s"] == 0
+            pipe.source.on_budget(Level.STOP)
+            await until(lambda: "nothing is read" in caplog.text, "a line")
+            assert pipe.source.status()["connections"][0]["held_s"] > 0
+            assert "reading goes on" not in caplog.text
+            pipe.source.on_budget(Level.FREE)
+            await until(lambda: "reading goes on" in caplog.text, "another line")
+            assert pipe.source.status()["connections"][0]["held_s"] == 0
+
+    with caplog.at_level(logging.INFO, "fastwire.source"):
+        run(main)
+    (told,) = (record for record in caplog.records if record.message == "nothing is read")
+    assert told.__dict__["fields"]["why"] == "the memory budget is used up"
 
 
 def test_scarce_memory_stops_asking_and_then_reading() -> None:

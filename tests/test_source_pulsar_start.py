@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
-from fastwire_daemon.sources.pulsar.coverage import Landed, declared_gap, landed_of, newly_landed
-from fastwire_daemon.sources.pulsar.host import Stage
+from fastwire.position import Coverage, Log, Position, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.systems.pulsar.source.coverage import Landed, declared_gap, landed_of, newly_landed
+from fastwire_daemon.systems.pulsar.source.host import Stage
 from tests.source_pipe import entries, until
 from tests.source_scene import FULL, TYPES, landed, reading, run, serving
 

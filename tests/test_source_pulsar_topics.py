@@ -7,7 +7,7 @@ import pytest
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.sources.pulsar.host import Stage
+from fastwire_daemon.systems.pulsar.source.host import Stage
 from tests.hostile.pulsar import NeverAnswers
 from tests.source_pipe import entries, until
 from tests.source_scene import landed, reading, run, serving
@@ -88,9 +88,6 @@ def test_a_list_that_is_not_the_brokers_is_asked_for_anew() -> None:
                 if kind == C.WATCH_TOPIC_UPDATE:
                     del parts["watchTopicUpdate"].new_topics[:]
                 super().send(kind, **parts)
-
-        def accept(self) -> PulsarConnection:
-            return self.connection(self)
 
     async def main() -> None:
         async with serving(Forgetful()) as broker:
@@ -175,7 +172,7 @@ def test_first_positions_of_a_topic_are_told_together(start: str) -> None:
 
 
 def test_a_partition_that_cannot_be_had_does_not_hold_the_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.sources.pulsar.beginning.TOGETHER_S", 0.2)
+    monkeypatch.setattr("fastwire_daemon.systems.pulsar.source.beginning.TOGETHER_S", 0.2)
 
     async def main() -> None:
         async with serving(NeverAnswers(C.SUBSCRIBE, times=1), partitions=3) as broker:
@@ -224,9 +221,6 @@ def test_one_topic_of_many_that_is_refused_for_now_is_asked_for_again() -> None:
                     answer.response = pb.CommandPartitionedTopicMetadataResponse.Failed
                     answer.error, answer.message = pb.TooManyRequests, "later"
                 super().send(kind, **parts)
-
-        def accept(self) -> PulsarConnection:
-            return self.connection(self)
 
     async def main() -> None:
         async with serving(Busy()) as broker:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire_daemon.budget import Level
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
-from fastwire_daemon.metrics import DaemonMetrics
-from fastwire_daemon.sources.tasks import Tasks
+from fastwire_daemon.runtime.budget import Level
+from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.runtime.tasks import Tasks
 from tests.kafka_pipe import KafkaPipe, batches
 from tests.source_pipe import Pipe, entries, until
 from tests.test_metrics import samples
@@ -193,11 +193,9 @@ class _Reluctant(PulsarConnection):
 class Reluctant(PulsarDevBroker):
     """Refuses to tell about consumers, in both ways."""
 
+    connection = _Reluctant
     reluctant = True
     asked = 0
-
-    def accept(self) -> PulsarConnection:
-        return _Reluctant(self)
 
 
 def test_a_broker_that_does_not_say_leaves_no_lag_and_no_harm() -> None:

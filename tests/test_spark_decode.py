@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastwire_daemon.spark.avro import AvroDecoder
-from fastwire_daemon.spark.decode import decode_values
-from fastwire_daemon.spark.protobuf import ProtobufDecoder
-from fastwire_daemon.spark.schema import Decoder, SchemaError
+from fastwire_daemon.spark.job.avro import AvroDecoder
+from fastwire_daemon.spark.job.decode import decode_values
+from fastwire_daemon.spark.job.protobuf import ProtobufDecoder
+from fastwire_daemon.spark.job.schema import Decoder, SchemaError
 from tests.spark import schemas
 
 PAID = datetime(2026, 1, 2, 3, 4, 5, 123456, UTC)
@@ -53,7 +54,7 @@ def test_bad_avro() -> None:
     assert [record is None for record in records] == [False, *[True] * len(wrong), False]
     assert reasons[1] == "the value is null"
     assert reasons[2] == "the value does not begin with a zero byte and the id of a schema"
-    assert reasons[4] == "1 bytes are left behind the record"
+    assert reasons[4] == "1 bytes remain after the record"
     assert reasons[6] == "the value is of schema 8, not 7"
     assert all(isinstance(reason, str) for reason in reasons[1:-1])
 
@@ -127,6 +128,47 @@ def test_protobuf() -> None:
     absent = {name: records[1][name] for name in ("note", "paid", "rate", "first")}
     assert absent == dict.fromkeys(absent)
     assert records[2]["kind"] == "RETAIL"
+
+
+FRAME = b"\0\0\0\0\x07"
+
+
+@pytest.mark.parametrize(
+    ("message", "indexes"),
+    [
+        ("shop.Line", b"\x00"),  # short for the next one
+        ("shop.Line", b"\x02\x00"),
+        ("shop.Order", b"\x02\x02"),
+        ("shop.Order.First", b"\x04\x02\x00"),
+        ("shop.Order.Second", b"\x04\x02\x02"),
+        ("shop.Order.Second", b"\x04\x02\x04"),  # by a client that counts the map, where this is nobody else
+    ],
+)
+def test_message_indexes_name_the_message(message: str, indexes: bytes) -> None:
+    body = {"shop.Line": b"\x0a\x01a"}.get(message, schemas.protobuf(5))
+    decoder = protobuf_decoder(message)
+    (found,), reasons = decode(decoder, FRAME + indexes + body, ids=[7])
+    assert reasons == [None]
+    assert found["sku" if message == "shop.Line" else "order_id"] == ("a" if message == "shop.Line" else 5)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "reason"),
+    [
+        (b"\x00", "the value is of message shop.Line, not shop.Order.First"),
+        (b"\x04\x02\x02", "the value is of message shop.Order.Second, not shop.Order.First"),
+        (b"\x02\x2e", r"the value is of message \[23\], not shop.Order.First"),
+        (b"\x01", "the value begins with -1 message indexes"),
+        (b"\xfe\xff\xff\xff\x0f", "the value begins with 2147483647 message indexes"),
+        (b"\xff\xff\xff\xff\xff\xff", "ends within its message indexes, or has none"),
+        (b"\x04\x02", "ends within its message indexes, or has none"),
+        (b"", "ends within its message indexes, or has none"),
+    ],
+)
+def test_message_indexes_of_another_message(indexes: bytes, reason: str) -> None:
+    records, reasons = decode(protobuf_decoder("shop.Order.First"), FRAME + indexes, ids=[7])
+    assert records == [None]
+    assert re.search(reason, reasons[0])
 
 
 def test_bad_protobuf() -> None:

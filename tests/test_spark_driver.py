@@ -6,11 +6,12 @@ from itertools import pairwise
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.position import Position
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from fastwire_daemon.spark.options import parse_options
-from fastwire_daemon.spark.pulsar.driver import PulsarBroker
-from fastwire_daemon.spark.ranges import Partition
+from fastwire_daemon.spark.source.options import parse_options
+from fastwire_daemon.spark.source.pulsar.driver import PulsarBroker
+from fastwire_daemon.spark.source.ranges import Partition
 from tests.source_pipe import entries
 from tests.spark_source import TOPIC, T, asking, at, client, eventually, numbers, read, serving
 

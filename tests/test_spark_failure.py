@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire_daemon.spark.failure import cause, is_passing
+from fastwire_daemon.spark.job.failure import cause, is_passing
 from tests.spark.session import started
 
 IN_DRIVER = """\

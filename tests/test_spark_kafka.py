@@ -1,26 +1,32 @@
-"""Ranges of Kafka's offsets, read by blocking fetches, and what the driver asks; losses are said, holes are none."""
+"""Ranges of Kafka's offsets, read ahead on a thread, and what the driver asks; losses are said, holes are none."""
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from fastwire.errors import FastwireError
+from fastwire.kafka.connection import Key
+from fastwire.kafka.error import Code
+from fastwire.kafka.message import decode_response, encode_response
 from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
 from fastwire.position import Position
-from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.spark.kafka.client import Client, fetch_limits, settings_of
-from fastwire_daemon.spark.kafka.driver import KafkaBroker
-from fastwire_daemon.spark.kafka.reading import KafkaRangeReader
-from fastwire_daemon.spark.options import Options, parse_options
-from fastwire_daemon.spark.ranges import DataLossError, Partition, Range
-from fastwire_daemon.spark.reading import ReadingRules
+from fastwire_daemon.spark.source.connections import Connections
+from fastwire_daemon.spark.source.kafka.cluster import RangeCluster, fetch_limits, settings_of
+from fastwire_daemon.spark.source.kafka.driver import KafkaBroker
+from fastwire_daemon.spark.source.kafka.reading import KafkaRangeReader
+from fastwire_daemon.spark.source.options import Options, parse_options
+from fastwire_daemon.spark.source.prefetch import prefetched
+from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
+from fastwire_daemon.spark.source.reading import ReadingRules
 from tests.kafka_pipe import batch, batches
 from tests.proxy import Proxy
 from tests.spark_scene import ROWS, KafkaScene, numbers, numbers_of, serve
@@ -33,8 +39,8 @@ ALL = [b"%d:%d" % (number, row) for number in range(50) for row in range(ROWS)]
 @pytest.fixture(autouse=True)
 def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not know is missing after a moment, and so is what a log does not have."""
-    monkeypatch.setattr("fastwire_daemon.spark.kafka.client.MISSING_S", 0.05)
-    monkeypatch.setattr("fastwire_daemon.spark.kafka.reading.SHORT_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.cluster.MISSING_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.reading.SHORT_S", 0.05)
 
 
 @contextmanager
@@ -49,13 +55,14 @@ def options(url: str, **given: str) -> Options:
     return parse_options(basic | given, streaming=True)
 
 
-def client(url: str, **given: str) -> Client:
+def client(url: str, *, request_timeout_s: float = 30.0, **given: Any) -> Connections[RangeCluster]:
     wanted = options(url, **given)
-    return Client(settings_of(wanted), fetch_limits(wanted))
+    settings = replace(settings_of(wanted), request_timeout_s=request_timeout_s)
+    return Connections(lambda: RangeCluster(settings, fetch_limits(wanted)))
 
 
 @contextmanager
-def asking(url: str, **given: str) -> Iterator[KafkaBroker]:
+def asking(url: str, **given: Any) -> Iterator[KafkaBroker]:
     with closing(KafkaBroker(client(url, **given), options(url, **given))) as one:
         yield one
 
@@ -66,28 +73,24 @@ def part(start: int, end: int, epoch: int = -1, incarnation: str = "") -> Range:
     )
 
 
-def reader(
-    one: Client,
-    wanted: Range,
-    *,
-    patience_s: float = 20.0,
-    fail: bool = True,
-    stopped: Callable[[], bool] = lambda: False,
-) -> KafkaRangeReader:
+def reading(
+    one: Connections[RangeCluster], wanted: Range, *, patience_s: float = 20.0, fail: bool = True
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of a range as a task takes them; the brokers are read ahead by as little as can be."""
     rules = ReadingRules(window=0, patience_s=patience_s, fail_on_data_loss=fail, name="test")
-    return KafkaRangeReader(one, wanted, rules, stopped)
+    return prefetched(one, KafkaRangeReader(one.cluster, wanted, rules).read, 1)
 
 
-def values(one: Client, wanted: Range, **rules: Any) -> list[bytes]:
+def values(one: Connections[RangeCluster], wanted: Range, **rules: Any) -> list[bytes]:
     found = []
-    for each in reader(one, wanted, **rules).batches():
+    for each in reading(one, wanted, **rules):
         each.validate(full=True)
         found += each.column("value").to_pylist()
     return found
 
 
-def offsets(one: Client, wanted: Range) -> list[int]:
-    return [offset for each in reader(one, wanted).batches() for offset in each.column("offset").to_pylist()]
+def offsets(one: Connections[RangeCluster], wanted: Range) -> list[int]:
+    return [offset for each in reading(one, wanted) for offset in each.column("offset").to_pylist()]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 500), (0, 1), (7, 8), (5, 15), (10, 20), (123, 456), (499, 500)])
@@ -109,8 +112,8 @@ def test_pieces_tile_a_range(start: int, end: int, pieces: int) -> None:
         assert all(one.end == two.start and one.start < one.end for one, two in pairwise(ranges))
         assert {each.incarnation for each in ranges} == {one.incarnation("t")} != {""}
         if pieces < 100:
-            with closing(client(broker.url)) as reading:
-                assert [value for each in ranges for value in values(reading, each)] == ALL[start:end]
+            with closing(client(broker.url)) as other:
+                assert [value for each in ranges for value in values(other, each)] == ALL[start:end]
 
 
 def test_what_transactions_leave_are_holes_and_no_losses() -> None:
@@ -125,9 +128,9 @@ def test_what_transactions_leave_are_holes_and_no_losses() -> None:
         with asking(broker.url) as one:
             assert one.heads([T]) == {T: Position(4, 0)}
         for isolation, wanted in (("read_committed", [b"kept"]), ("read_uncommitted", [b"kept", b"gone"])):
-            with closing(client(broker.url, isolationLevel=isolation)) as reading:
-                assert values(reading, part(0, 4)) == wanted
-                assert values(reading, part(2, 4)) == []
+            with closing(client(broker.url, isolationLevel=isolation)) as other:
+                assert values(other, part(0, 4)) == wanted
+                assert values(other, part(2, 4)) == []
 
 
 def test_the_head_is_where_every_transaction_is_over() -> None:
@@ -141,21 +144,18 @@ def test_the_head_is_where_every_transaction_is_over() -> None:
 # --- what happens to connections
 
 
-def test_a_connection_lost_at_rest_is_made_anew() -> None:
+def test_a_connection_lost_while_nobody_takes_rows_is_made_anew() -> None:
     with serving(3000) as broker, closing(client(broker.url, fetchMaxBytes=FEW)) as one:
-        reading = reader(one, part(0, 30_000))
-        stream = reading.batches()
+        stream = reading(one, part(0, 30_000))
         found = [next(stream)]
-        reading.rest()
         broker.drop_connections()
-        reading.rest()
         assert numbers([*found, *stream]) == list(range(3000))
         assert broker.accepted == 2
 
 
 def test_a_leader_that_moves_is_followed() -> None:
     with serving(3000, nodes=3) as broker, closing(client(broker.url, fetchMaxBytes=FEW)) as one:
-        stream = reader(one, part(0, 30_000, epoch=0)).batches()
+        stream = reading(one, part(0, 30_000, epoch=0))
         found = [next(stream)]
         broker.move_leader("t")
         found.append(next(stream))
@@ -184,21 +184,120 @@ def test_a_broker_that_restarts_is_waited_for() -> None:
 
 def test_a_silent_broker_is_left_when_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastwire.kafka.connection.CONNECT_TIMEOUT_S", 0.1)
-    with serving(5) as broker, closing(client(broker.url)) as one:
-        one.settings = replace(one.settings, request_timeout_s=0.1)
+    with serving(5) as broker, closing(client(broker.url, request_timeout_s=0.1)) as one:
         values(one, part(0, 50))
         broker.muted = True
         with pytest.raises(FastwireError, match=r"nothing came for 0\.3 s"):
             values(one, part(0, 50), patience_s=0.3)
 
 
-def test_reading_ends_when_it_is_stopped() -> None:
+def test_a_task_that_ends_early_cancels_its_reading() -> None:
     with serving(3000) as broker, closing(client(broker.url, fetchMaxBytes=FEW)) as one:
-        stop = threading.Event()
-        stream = reader(one, part(0, 30_000), stopped=stop.is_set).batches()
+        stream = reading(one, part(0, 30_000))
         next(stream)
-        stop.set()
-        assert len(list(stream)) <= 2
+        stream.close()
+        assert not [thread for thread in threading.enumerate() if thread.name == "fastwire-read"]
+        assert values(one, part(0, 500)) == ALL  # nothing of it is left on the connections
+
+
+# --- the nearest replica
+
+RACKS = ("a", "b", "c")
+
+
+def test_a_range_is_read_from_the_replica_in_our_rack() -> None:
+    with serving(50, nodes=3, racks=RACKS) as broker:
+        with closing(client(broker.url, fetchMaxBytes="1000", clientRack="c")) as one:
+            for _ in range(2):
+                assert values(one, part(0, 500, epoch=0)) == ALL
+        assert set(broker.read_at) == {2}
+        with closing(client(broker.url)) as one:
+            assert values(one, part(0, 500, epoch=0)) == ALL
+        assert set(broker.read_at) == {0, 2}
+
+
+def test_the_head_is_looked_into_at_the_leader() -> None:
+    with serving(50, nodes=3, racks=RACKS) as broker:
+        with asking(broker.url, clientRack="c") as one:
+            one.heads([T])
+            assert one.bytes_per_row() > 0
+        assert set(broker.read_at) == {0}
+
+
+@pytest.mark.parametrize("fault", ["refuses", "cannot be reached", "lags behind"])
+def test_a_replica_that_is_of_no_use_is_left_for_the_leader(fault: str) -> None:
+    with serving(50, nodes=3, racks=RACKS) as broker:
+        if fault == "refuses":
+            broker.refuse_at_replicas(Code.OFFSET_OUT_OF_RANGE)
+        elif fault == "cannot be reached":
+            broker.advertise(2, "127.0.0.1", 1)
+        else:
+            emptied(broker, 1000, 0, rack="c")
+        with closing(client(broker.url, fetchMaxBytes="1000", clientRack="c")) as one:
+            assert values(one, part(0, 500)) == ALL
+        assert broker.read_at[0] > 0
+
+
+# --- answers without records
+
+
+def emptied(broker: KafkaDevBroker, times: int, high_watermark: int | None = None, *, rack: str | None = None) -> None:
+    """Take the records out of so many answers to a Fetch, and let them name this high watermark.
+
+    ``rack``: only those to a reader that says it is there.
+    """
+    left = [times]
+
+    def tamper(request: Request, frame: bytes) -> bytes:
+        if request.api.key != Key.FETCH or not left[0] or rack not in (None, request.body["rack_id"]):
+            return frame
+        left[0] -= 1
+        body = decode_response(Key.FETCH, request.version, frame[4:])
+        for topic in body["responses"]:
+            for one in topic["partitions"]:
+                one["records"] = b""
+                if high_watermark is not None:
+                    one["high_watermark"] = one["last_stable_offset"] = high_watermark
+        return encode_response(Key.FETCH, request.version, request.correlation_id, body)
+
+    broker.tamper = tamper
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_throttled_reader_gets_all_rows(fail: bool) -> None:
+    with serving(50) as broker, closing(client(broker.url, fetchMaxBytes="1000")) as one:
+        one.run(one.cluster.refresh(["t"]))
+        broker.throttle(60, 10)
+        assert values(one, part(0, 500, epoch=0), fail=fail) == ALL
+        assert broker.take_throttle() == 0
+
+
+def test_throttling_is_no_silence() -> None:
+    """The reader has less patience than the throttle lasts."""
+    with serving(5) as broker, closing(client(broker.url)) as one:
+        one.run(one.cluster.refresh(["t"]))
+        broker.throttle(800, 3)
+        assert values(one, part(0, 50), patience_s=0.5) == ALL[:50]
+
+
+def test_empty_answers_are_no_end() -> None:
+    """As a broker gives them that is still fetching from tiered storage."""
+    with serving(50) as broker, closing(client(broker.url)) as one:
+        emptied(broker, 1000)
+        with pytest.raises(FastwireError, match=r"answers without records from offset 20 on \(high watermark 500\)"):
+            values(one, part(20, 500), patience_s=0.5)
+        emptied(broker, 5)
+        assert values(one, part(20, 500)) == ALL[20:500]
+
+
+def test_a_high_watermark_that_lags_is_no_end_of_the_log() -> None:
+    """A new leader holds all records before its followers have told it so."""
+    with serving(50) as broker, closing(client(broker.url)) as one:
+        emptied(broker, 1000, high_watermark=20)
+        with pytest.raises(FastwireError, match=r"answers without records from offset 20 on \(high watermark 20\)"):
+            values(one, part(20, 500, epoch=0), patience_s=0.5)
+        emptied(broker, 5, high_watermark=20)
+        assert values(one, part(20, 500, epoch=0)) == ALL[20:500]
 
 
 # --- no row twice
@@ -242,7 +341,7 @@ def test_each_offset_once_through_whatever_happens(seed: int) -> None:
         for start, end in pairwise([0, *cuts, 30_000]):
             found: list[int] = []
             broker.call(lambda: broker.looked_up("t", 0))  # as whoever plans a range does
-            for each in reader(one, part(start, end)).batches():
+            for each in reading(one, part(start, end)):
                 found += each.column("offset").to_pylist()
                 match dice.randrange(6):
                     case 0:
@@ -278,7 +377,7 @@ def test_what_retention_took() -> None:
 def test_what_retention_takes_while_it_is_read() -> None:
     """What came before is not given up with it."""
     with serving(3000) as broker, closing(client(broker.url, fetchMaxBytes=FEW)) as one:
-        stream = reader(one, part(0, 30_000), fail=False).batches()
+        stream = reading(one, part(0, 30_000), fail=False)
         found = [next(stream)]
         broker.trim("t", 29_990)
         left = numbers_of(value for each in [*found, *stream] for value in each.column("value").to_pylist())
@@ -325,6 +424,21 @@ def test_a_batch_that_cannot_be_decoded() -> None:
         with closing(client(broker.url)) as one:  # outside of a range it is nobody's loss
             assert values(one, part(0, 50)) == ALL[:50]
             assert values(one, part(60, 100)) == ALL[60:100]
+
+
+def test_a_leader_that_refuses_for_good_ends_the_task() -> None:
+    with serving(10) as broker:
+        broker.refuse_fetches(Code.CORRUPT_MESSAGE)
+        with closing(client(broker.url)) as one, pytest.raises(FastwireError, match="CORRUPT_MESSAGE"):
+            values(one, part(0, 100))
+
+
+def test_records_without_a_time_have_none() -> None:
+    with serving() as broker:
+        broker.append("t", [encode_batch([Record(value=b"v", timestamp=-1)] * 3)])
+        with closing(client(broker.url)) as one:
+            times = [each.column("timestamp").to_pylist() for each in reading(one, part(0, 3))]
+            assert times == [[None] * 3]
 
 
 # --- what the driver asks

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastwire.position import PULSAR_EARLIEST, Position
-from fastwire_daemon.spark.offsets import OffsetError, Offsets, behind, read_offsets
-from fastwire_daemon.spark.planning import pieces, share
-from fastwire_daemon.spark.ranges import Partition
+from fastwire.position import Position
+from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.spark.source.offsets import OffsetError, Offsets, behind, read_offsets
+from fastwire_daemon.spark.source.planning import pieces, share
+from fastwire_daemon.spark.source.ranges import Partition
 
 numbers = st.integers(0, (1 << 63) - 1)
 partitions = st.builds(Partition, st.sampled_from(["persistent://p/d/a", "persistent://p/d/b"]), st.integers(-1, 12))

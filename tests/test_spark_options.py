@@ -8,9 +8,9 @@ import pytest
 from fastwire.kafka.names import TopicPattern
 from fastwire.position import Position
 from fastwire_daemon.config import ConfigError
-from fastwire_daemon.spark.options import Where, columns_of, parse_options
-from fastwire_daemon.spark.ranges import Partition
-from fastwire_daemon.spark.rows import ddl
+from fastwire_daemon.spark.source.options import Where, columns_of, parse_options
+from fastwire_daemon.spark.source.ranges import Partition
+from fastwire_daemon.spark.source.rows import ddl
 
 A, B = "persistent://public/default/a", "persistent://public/default/b"
 
@@ -92,7 +92,10 @@ def test_beginnings() -> None:
         ({"startingOffsets": '{"a":{"0":"12"}}'}, "startingOffsets: '12' is not a position of pulsar"),
         ({"startingTimestamp": "soon"}, "startingTimestamp: must be a whole number"),
         ({"endingOffsets": "latest"}, "endingOffsets: is only for batch queries"),
-        ({"maxRecordsPerTrigger": "0"}, "maxRecordsPerTrigger: must be a whole number of at least 1"),
+        (
+            {"maxRecordsPerTrigger": "0"},
+            'maxRecordsPerTrigger: must be a whole number from 1 to 9223372036854775807, not "0"',
+        ),
         ({"maxRecordsPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "maxOffsetsPerTrigger: is another name"),
         ({"maxRecordsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger: is more than one trigger"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss: must be true or false"),
@@ -100,7 +103,7 @@ def test_beginnings() -> None:
         ({"groupId": "g"}, "groupId: is not an option of Pulsar, which has subscription instead"),
         ({"columns": "key,vlaue"}, 'columns: "vlaue" is not a column, did you mean "value"?'),
         ({"system": "kafka"}, 'system: is "kafka", and servers says pulsar'),
-        ({"servers": "tank://h"}, "servers: tank:// is not supported by this version"),
+        ({"servers": "rabbit://h"}, 'servers: "rabbit://" is not a known kind of broker'),
         ({"servers": "h:6650"}, "servers: "),
         ({"tls.ca": "/nowhere"}, "tls"),
         ({"auth.tokn": "x"}, "auth.tokn: "),
@@ -122,6 +125,59 @@ def test_mistakes(given: dict[str, str], said: str) -> None:
 )
 def test_mistakes_of_batch_queries(given: dict[str, str], said: str) -> None:
     assert said in wrong(False, **given)
+
+
+TOO_LARGE = ["9" * 19 + "9", "9" * 400, "9" * 5000]
+NUMBERS = {
+    **dict.fromkeys(("minPartitions", "batchRows", "prefetchBatches"), (1, 2**31 - 1)),
+    "fetchOffset.numRetries": (0, 2**31 - 1),
+    **dict.fromkeys(("maxRecordsPerTrigger", "minOffsetsPerTrigger", "maxRecordsPerPartition"), (1, 2**63 - 1)),
+    **dict.fromkeys(("startingTimestamp", "pollTimeoutMs", "fetchOffset.retryIntervalMs"), (0, 2**63 - 1)),
+    **dict.fromkeys(("offsetPollIntervalMs", "topicRefreshIntervalMs"), (0, 2**63 - 1)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", ["-1", "1.5", "x", "", *TOO_LARGE])
+def test_numbers_outside_of_their_range(name: str, value: str) -> None:
+    lowest, highest = NUMBERS[name]
+    shown = value if len(value) <= 40 else value[:40] + "…"
+    assert f'{name}: must be a whole number from {lowest} to {highest}, not "{shown}"' in wrong(**{name: value})
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "3 GiB", *TOO_LARGE, "9" * 400 + ".5 GiB"])
+@pytest.mark.parametrize("name", ["batchBytes", "fetchMaxBytes"])
+def test_sizes_outside_of_their_range(name: str, value: str) -> None:
+    given = {"servers": "kafka://h", "subscribe": "a", name: value}
+    with pytest.raises(ConfigError) as caught:
+        parse_options(given, streaming=True)
+    [problem] = caught.value.problems
+    assert problem.key == name
+    assert "must be a size from 1 to 2147483647 bytes, not" in problem.message or "too many digits" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"assign": '{"a":[0,true]}'}, 'assign: must be JSON such as {"topic":[0,1]}'),
+        ({"assign": '{"a":[-2]}'}, 'assign: a partition of a must be a whole number from -1 to 2147483647, not "-2"'),
+        (
+            {"assign": '{"a":[99999999999]}'},
+            'assign: a partition of a must be a whole number from -1 to 2147483647, not "99999999999"',
+        ),
+        (
+            {"startingOffsets": '{"a":{"--1":-2}}'},
+            'startingOffsets: a partition of a must be a whole number from -1 to 2147483647, not "--1"',
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"a":{"0":true}}'},
+            'startingOffsetsByTimestamp: must be a whole number from 0 to 9223372036854775807, not "True"',
+        ),
+        ({"maxTriggerDelay": "9" * 400 + "s"}, "maxTriggerDelay: "),
+    ],
+)
+def test_numbers_within_json_and_times(given: dict[str, str], said: str) -> None:
+    assert any(each.startswith(said) for each in wrong(**given)), wrong(**given)
 
 
 def test_all_mistakes_at_once() -> None:
@@ -146,6 +202,7 @@ def test_kafka_has_words_of_its_own() -> None:
     assert (found.topics, found.subscription, found.commits) == (("a", "b.c"), "g", True)
     assert (found.read_committed, found.fetch_bytes) == (False, 1 << 20)
     assert kafka().read_committed
+    assert (kafka().client_rack, kafka(clientRack="eu-1a").client_rack) == ("", "eu-1a")
     places = kafka(startingOffsets='{"a":{"0":23,"1":"45@6","2":-2,"3":-1}}').starting.positions
     assert list(places.values()) == [Position(23, -1), Position(45, 6), "earliest", "latest"]
     given = {"servers": "kafka://h", "subscribePattern": "orders-.*"}
@@ -163,6 +220,7 @@ def test_kafka_has_words_of_its_own() -> None:
         ({"subscribePattern": "a("}, 'subscribePattern: "a(": not a regular expression'),
         ({"subscription": "s"}, "subscription: is not an option of Kafka, which has groupId instead"),
         ({"kafka.bootstrap.servers": "h"}, "kafka.bootstrap.servers: is not an option of Kafka, which has servers"),
+        ({"kafka.client.rack": "r"}, "kafka.client.rack: is not an option of Kafka, which has clientRack instead"),
         ({"receiverQueueSize": "5"}, "receiverQueueSize: is not an option of Kafka, which has fetchMaxBytes instead"),
         ({"commitOffsets": "true"}, "commitOffsets: needs a groupId"),
         ({"isolationLevel": "committed"}, "isolationLevel: must be read_committed or read_uncommitted"),

@@ -1,4 +1,4 @@
-"""Ranges of entries, read by blocking readers: the same rows each time, and what is lost is said."""
+"""Ranges of entries, read ahead on a thread: the same rows each time, and what is lost is said."""
 
 import threading
 from typing import Any
@@ -6,16 +6,15 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire.position import PULSAR_EARLIEST, Position
+from fastwire.position import Position
 from fastwire.pulsar.payload import Entry, Record, encode_chunks
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from fastwire_daemon.spark.pulsar.reading import PulsarRangeReader
-from fastwire_daemon.spark.ranges import DataLossError
-from fastwire_daemon.spark.reading import ReadingRules
+from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.hostile import pulsar as hostile
 from tests.proxy import Proxy
 from tests.source_pipe import entries, entry
-from tests.spark_source import at, client, eventually, numbers, part, read, reader, serving
+from tests.spark_source import at, client, eventually, numbers, part, read, reading, serving
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 49), (7, 7), (19, 20), (20, 39), (5, 44)])
@@ -68,7 +67,7 @@ def test_a_cut_connection_goes_on_where_it_was() -> None:
 def test_a_topic_that_moves_while_it_is_read() -> None:
     with serving(50) as broker:
         one = client(broker.url)
-        batches = reader(one, part(at(broker, 49)), window=100).batches()
+        batches = reading(one, part(at(broker, 49)), window=100)
         # No row is given out before the range is whole or a chunk is full, so the move comes first.
         threading.Timer(0, broker.unload, ("t",)).start()
         assert numbers(batches) == list(range(50))
@@ -95,6 +94,7 @@ def test_nobody_there_is_said_when_patience_ends() -> None:
     one = client("pulsar://127.0.0.1:1")
     with pytest.raises(FastwireError, match=r"nothing came for 0\.05 s, at last: cannot connect .* refused"):
         read(one, part(Position(3, 0)), patience_s=0.05)
+    one.close()
 
 
 # --- what is lost
@@ -180,18 +180,18 @@ def test_a_message_in_parts_belongs_to_the_range_of_its_last_part() -> None:
         one, two = parts("one", b"1" * 90), parts("two", b"2" * 90)
         broker.append("t", [entry(0), one[0], entry(2), two[0], one[1], two[1], entry(6), one[2], entry(8), two[2]])
         places = [PULSAR_EARLIEST, *(at(broker, index) for index in range(10))]
-        reading = client(broker.url)
+        other = client(broker.url)
 
         def values(first: int, last: int) -> list[bytes]:
             wanted = part(places[last], places[first])
-            return [value[:1] for batch in read(reading, wanted) for value in batch.column("value").to_pylist()]
+            return [value[:1] for batch in read(other, wanted) for value in batch.column("value").to_pylist()]
 
         whole = values(0, 10)
         assert whole == [b"0"] * 10 + [b"2"] * 10 + [b"6"] * 10 + [b"1"] + [b"8"] * 10 + [b"2"]
         for middle in range(1, 10):
             assert values(0, middle) + values(middle, 10) == whole
         assert [value for step in range(10) for value in values(step, step + 1)] == whole
-        reading.close()
+        other.close()
 
 
 def test_a_message_whose_first_part_is_gone() -> None:
@@ -233,39 +233,39 @@ def test_a_silent_broker_is_left_when_patience_ends() -> None:
         one.close()
 
 
-def test_whoever_rests_keeps_the_connection() -> None:
-    with serving(3000, keep_alive_s=30) as broker:
+def test_a_task_that_takes_no_rows_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is received meanwhile, and pings keep the broker from closing the connection."""
+    pings = []
+    monkeypatch.setattr("fastwire.pulsar.connection.SUSPENDED_FIRST_PING_S", 0.0)
+    monkeypatch.setattr("fastwire.pulsar.connection.Connection._ping", lambda self, now: pings.append(now))
+    with serving(8000) as broker:
         one = client(broker.url)
-        reading = reader(one, part(at(broker, 2999)))
-        batches = reading.batches()
+        batches = reading(one, part(at(broker, 7999)))
         found = [next(batches)]
-        for _ in range(3):
-            reading.rest()
-        assert numbers([*found, *batches]) == list(range(3000))
+        eventually(lambda: len(pings) > 0)
+        assert numbers([*found, *batches]) == list(range(8000))
         assert broker.accepted == 1
         one.close()
 
 
-def test_a_connection_lost_at_rest_is_made_anew() -> None:
+def test_a_connection_lost_while_nobody_takes_rows_is_made_anew() -> None:
     with serving(3000) as broker:
         one = client(broker.url)
-        reading = reader(one, part(at(broker, 2999)))
-        batches = reading.batches()
+        batches = reading(one, part(at(broker, 2999)))
         found = [next(batches)]
         broker.drop_connections()
-        reading.rest()
         assert numbers([*found, *batches]) == list(range(3000))
         assert broker.accepted == 2
         one.close()
 
 
-def test_reading_ends_when_it_is_stopped() -> None:
+def test_a_task_that_ends_early_cancels_its_reading() -> None:
     with serving(3000) as broker:
         one = client(broker.url)
-        stop = threading.Event()
-        rules = ReadingRules(window=50, patience_s=20, fail_on_data_loss=True, name="test")
-        batches = PulsarRangeReader(one, part(at(broker, 2999)), rules, stop.is_set).batches()
+        batches = reading(one, part(at(broker, 2999)))
         next(batches)
-        stop.set()
-        assert len(list(batches)) <= 2
+        batches.close()
+        assert not [thread for thread in threading.enumerate() if thread.name == "fastwire-read"]
+        eventually(lambda: broker.subscriptions("t") == [])
+        assert numbers(read(one, part(at(broker, 9)))) == list(range(10))  # nothing of it is left on the connections
         one.close()

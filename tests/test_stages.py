@@ -6,8 +6,8 @@ from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
-from fastwire_daemon.clock import CLOCK
-from fastwire_daemon.stages import HELP, LOOP, SINK, STAGES, stage_figures
+from fastwire_daemon.pipeline.stages import HELP, LOOP, SINK, STAGES, stage_figures
+from fastwire_daemon.runtime.clock import CLOCK
 from tests.pulsar_wire import message_frame, put, scanner
 
 S = 1_000_000_000

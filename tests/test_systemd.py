@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.config import DaemonConfig, parse_duration
-from fastwire_daemon.systemd import Notifier, own_executable, unit
+from fastwire_daemon.service.systemd import Notifier, own_executable, unit
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -14,9 +14,9 @@ import uvloop
 
 from fastwire.errors import ProtocolError
 from fastwire_daemon.config import TlsConfig
-from fastwire_daemon.endpoint import UnreachableError
-from fastwire_daemon.tls import client_context
-from fastwire_daemon.transport import (
+from fastwire_daemon.net.endpoint import UnreachableError
+from fastwire_daemon.net.tls import client_context
+from fastwire_daemon.net.transport import (
     REST_S,
     SMALL_READ,
     WINDOW_READS,

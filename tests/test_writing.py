@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from fastwire_daemon import topicwriter
 from fastwire_daemon.config import parse_source
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.input import Put
-from fastwire_daemon.produced import ProduceError
-from fastwire_daemon.writing import opening
+from fastwire_daemon.systems import topicwriter
+from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.registry import system_named
+from fastwire_daemon.systems.writer import Put, WriteOptions
 from tests.spark_scene import SCENES
 
 
@@ -21,7 +21,7 @@ def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pyte
 
     async def main() -> None:
         keys = {"url": scene.url, "topics": ["t"], "subscription": "s", "start": "latest"}
-        async with opening(parse_source(keys), "t", compression="NONE", batch=1, hashing="java") as writer:
+        async with system_named(system).open_writer(parse_source(keys), "t", WriteOptions()) as writer:
             await writer.write(Put(b"before"))
             await writer.flush()
             with pytest.raises(ProduceError, match="has no partition 2"):

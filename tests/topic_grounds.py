@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fastwire.kafka.metadata import topic_id_text
-from fastwire.position import PULSAR_EARLIEST, Coverage, Log, Position, Span
+from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests import kafka_scene, source_scene

@@ -1,16 +1,18 @@
-"""The configuration: TOML to frozen models.
+"""The configuration: reads TOML into frozen models.
 
-:func:`load_config` reads a file, :func:`parse_config` a text; both raise :class:`ConfigError`, which exits with 78.
+:func:`load_config` reads a file, :func:`parse_config` a text. Both raise :class:`ConfigError`, for which the process
+exits with code 78.
 """
 
 from .access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
 from .address import HttpAddress, parse_url
 from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
-from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig, SourceConfig
+from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from .problem import ConfigError, Problem
 from .reading import load_config, parse_config, parse_source
 from .schema import json_schema
+from .source import SourceConfig
 from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
 from .text import format_duration, format_size, parse_duration, parse_size
 

@@ -1,4 +1,4 @@
-"""Who we are to brokers, how the way to them is secured, and what opens what producers have encrypted."""
+"""Tables for credentials, TLS and the keys for end-to-end encryption."""
 
 from typing import Literal
 
@@ -11,69 +11,71 @@ __all__ = ["AuthConfig", "EncryptionConfig", "OAuth2Config", "TlsConfig"]
 
 
 class OAuth2Config(Table):
-    """An issuer that gives us tokens (client credentials), and how it knows us."""
+    """An issuer of tokens (OAuth 2 client credentials) and the client's credentials."""
 
     issuer_url: IssuerUrl | None = None
-    """The issuer; by default the one that the key file names."""
+    """URL of the issuer; default: the one in the key file."""
     key_file: FolderPath | None = None
-    """JSON with client_id and client_secret, as official clients take it; read again for each token."""
+    """JSON file with client_id and client_secret, as official clients use it; read again for each token."""
     client_id: Text | None = None
-    """Instead of a key file: who we are to the issuer."""
+    """Instead of a key file: the client's id."""
     client_secret: Password | None = None
-    """The secret of the client, best as "${NAME}"."""
+    """The client's secret, best as "${NAME}"."""
     client_secret_file: FolderPath | None = None
-    """A file that holds the secret, read again for each token."""
+    """File with the client's secret, read again for each token."""
     audience: Text | None = None
-    """For whom the tokens are: the cluster's name to the issuer, often a URN."""
+    """Audience of the tokens: the issuer's name of the cluster, often a URN."""
     scope: Text | None = None
-    """What the tokens are to allow, where the issuer asks for it."""
+    """Scope of the tokens, where the issuer requires one."""
     ca: FolderPath | None = None
-    """Certificates to trust the issuer by (PEM); by default those of the system."""
+    """CA certificates for the issuer (PEM); default: those of the system."""
 
 
 class AuthConfig(Table):
-    """Who we are to the broker: a token, a user, or a client of an issuer. Files are read again at each use."""
+    """Credentials for the broker: a token, a user, or a client of an issuer. Files are read again at each use."""
 
     token: Secret | None = None
     """A token (JWT) itself, best as "${NAME}"; "file:///path" and "env:NAME" are looked up at each use."""
     token_file: FolderPath | None = None
-    """A file that holds the token, read again for each connection."""
+    """File with the token, read again for each connection."""
     user: UserName | None = None
-    """A user, with password or password_file."""
+    """User name, with password or password_file."""
     password: Password | None = None
     """The password of the user, best as "${NAME}"."""
     password_file: FolderPath | None = None
-    """A file that holds the password, read again for each connection."""
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """How user and password are shown to a Kafka broker; PLAIN sends them as they are."""
+    """File with the password, read again for each connection."""
     oauth2: OAuth2Config | None = None
-    """Tokens of an issuer."""
+    """Tokens of an issuer (OAuth 2 client credentials)."""
 
     @property
     def given(self) -> bool:
-        """Whether it says who we are."""
+        """True if the table holds any key."""
         return bool(self.model_fields_set)
 
 
 class TlsConfig(Table):
-    """How the broker's certificate is checked, and which one we show."""
+    """How the broker's certificate is checked, and the client's own certificate."""
 
     ca: FolderPath | None = None
-    """Certificates to trust (PEM); by default those of the system."""
+    """CA certificates to trust (PEM); default: those of the system."""
     cert: FolderPath | None = None
-    """Our own certificate (PEM), for brokers that ask for one."""
+    """Client certificate (PEM), for brokers that require one."""
     key: FolderPath | None = None
-    """The key of our certificate, if it is not in the same file."""
+    """Key of the client certificate, if it is not in the same file."""
+    key_password: Password | None = None
+    """Password of an encrypted key, best as "${NAME}"."""
+    key_password_file: FolderPath | None = None
+    """File with the key's password, read again together with the key."""
     verify: Switch = True
-    """false trusts anybody: for tests only."""
+    """false trusts every certificate: for tests only."""
     server_name: Text | None = None
-    """The name that the certificate must carry, if it is not the host of the URL."""
+    """Name that the broker's certificate must carry, if it is not the host of the URL."""
 
 
 class EncryptionConfig(Table):
-    """How entries are opened that producers have encrypted end to end."""
+    """Decryption of entries that producers have encrypted end to end (Pulsar only)."""
 
     private_keys: dict[Text, FolderPath] = Field(default_factory=dict)
-    """RSA private keys: the name that producers gave the key, and the file (PEM) that holds it."""
+    """RSA private keys: the producers' name of the key = its file (PEM)."""
     on_failure: Literal["fail", "discard", "consume"] = "fail"
-    """What to do with an entry that no key opens: stop its log, acknowledge and drop it, or keep the ciphertext."""
+    """Reaction to an entry that no key opens. fail: stop its partition; discard: drop it; consume: keep ciphertext."""

@@ -1,30 +1,36 @@
-"""Where others are found: brokers of systems that we read, and our own HTTP server."""
+"""Network addresses: URLs of brokers, and the address of the HTTP server."""
 
 from dataclasses import dataclass
 
 from fastwire.address import format_host, parse_host
+from fastwire.grammar import BrokerUrl
+from fastwire.systems import grammar_of, grammars
 
-from .systems import SYSTEMS, SourceUrl, system_of
 from .text import nearest
 
 __all__ = ["HttpAddress", "parse_http_address", "parse_url"]
 
-_LATER = ("tank", "tubemq")
-_SCHEMES = [scheme for system in SYSTEMS for scheme in system.schemes]
+_SCHEMES = [scheme for grammar in grammars() for scheme in grammar.schemes]
 
 
-def parse_url(text: str) -> SourceUrl:
-    """Read the URL of a source: ``SYSTEM://host[:port][,host…]`` or ``SYSTEM+ssl://…``; a path behind it is ignored.
+def parse_url(text: str) -> BrokerUrl:
+    """Read the URL of a source: ``SYSTEM://host[:port][,host…]`` or ``SYSTEM+ssl://…``; a path after it is ignored.
 
-    Raises ValueError with a text for the person who wrote the URL. It never repeats what may be a password.
+    Raises ValueError with a message for the user. The message never repeats a part that may be a password.
     """
-    scheme, mark, _ = text.strip().partition("://")
-    scheme = scheme.lower()
-    if scheme in _LATER:
-        raise ValueError(f"{scheme}:// is not supported by this version, which reads pulsar:// and kafka://")
-    if mark and "@" not in scheme and (hint := nearest(scheme, _SCHEMES)) and scheme not in _SCHEMES:
-        raise ValueError(f'"{scheme}://" is not a known kind of broker{hint}')
-    return system_of(text).url(text)
+    grammar = grammar_of(text)
+    scheme, mark, _ = text.strip().lower().partition("://")
+    if grammar is None:
+        grammar = next((each for each in grammars() if scheme in each.mistaken_schemes), None)
+    if grammar is not None:
+        return grammar.url(text)
+    if not mark:
+        examples = " or ".join(f'"{each.url_example}"' for each in grammars())
+        raise ValueError(f"must be a URL such as {examples}" + ("" if "@" in text else f', not "{text}"'))
+    shown = "this" if "@" in scheme else f'"{scheme}://"'
+    hint = "" if "@" in scheme else nearest(scheme, _SCHEMES)
+    known = ", ".join(f"{each}://" for each in _SCHEMES)
+    raise ValueError(f"{shown} is not a known kind of broker{hint or f': known are {known}'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +46,18 @@ class HttpAddress:
 
 
 def parse_http_address(text: str) -> HttpAddress | None:
-    """Read ``host:port`` or ``unix:/path``; an empty text is None: no server. Port 0 takes any free one."""
+    """Read ``host:port`` or ``unix:/path``; return None (no server) for an empty text. Port 0 means any free port.
+
+    Raises ValueError.
+    """
     if not text:
         return None
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         if not path.startswith("/"):
-            raise ValueError(f'"{text}" needs a whole path: "unix:/run/fastwire.sock"')
+            raise ValueError(f'"{text}" needs an absolute path: "unix:/run/fastwire.sock"')
         if len(path.encode()) > 107:
-            raise ValueError(f"the path of a unix socket may have 107 bytes, this one has {len(path.encode())}")
+            raise ValueError(f"the path of a unix socket has at most 107 bytes, this one has {len(path.encode())}")
         return HttpAddress(path=path)
     try:
         host, port = parse_host(text, None, lowest_port=0)

@@ -1,20 +1,20 @@
-"""Types of single configuration values: what text is accepted, what it becomes, what a mistake is answered with."""
+"""Types of single configuration values: their validation, parsed form, JSON Schema and error messages."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import PlainSerializer, PlainValidator, SecretStr, ValidationInfo, WithJsonSchema
 
-from fastwire.columns.schema import COLUMNS
-from fastwire.position import Position, parse_position
+from fastwire.grammar import BrokerUrl, Grammar, TopicPattern
+from fastwire.position import Position
+from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
 from .address import HttpAddress, parse_http_address, parse_url
-from .systems import PULSAR, SourceUrl, System, TopicPattern, system_of
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
 
 __all__ = [
@@ -45,13 +45,18 @@ __all__ = [
     "default_compression",
     "plugin_types",
     "sink_kind",
+    "start_choices",
 ]
 
-START_CHOICES = (
-    '"earliest" (everything the topic holds), "latest" (only what is produced from the first start on), '
-    'an RFC 3339 time such as "2025-01-31T00:00:00Z" (what was published since), '
-    'or { "<topic>-partition-0" = "12:34" } (what follows that position)'
-)
+
+def start_choices(grammar: Grammar | None) -> str:
+    """Return a description of the values of the key ``start`` for a system, for messages."""
+    example = (grammar or grammars()[0]).start_example
+    return (
+        '"earliest" (everything the topic holds), "latest" (only what is produced from the first start on), '
+        'an RFC 3339 time such as "2025-01-31T00:00:00Z" or a time ago such as "-24h" (what was published since), '
+        f"or {example} (what follows that position)"
+    )
 
 
 def _text(value: object) -> str:
@@ -64,7 +69,7 @@ def _text(value: object) -> str:
 
 def _whole(value: object, lowest: int) -> int:
     if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value):
-        value = int(value)  # a number can only come out of ${ENV} as text
+        value = int(value)  # ${ENV} substitutes text only
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"must be a whole number, not {kind(value)}")
     if value < lowest:
@@ -84,7 +89,7 @@ def _some(parse: Callable[[object], Any]) -> Callable[[object], Any]:
     def parsed(value: object) -> Any:
         number = parse(value)
         if number <= 0:
-            raise ValueError("must be more than nothing")
+            raise ValueError("must be greater than zero")
         return number
 
     return parsed
@@ -97,26 +102,27 @@ def _secret(value: object) -> SecretStr:
     if not text:
         raise ValueError("is empty")
     if not text.isascii() or not text.isprintable():
-        raise ValueError("holds characters that no token has")
+        raise ValueError("contains characters that are not allowed in a token")
     return SecretStr(text)
 
 
 def _password(value: object) -> SecretStr:
     text = _text(value)
     if not text.isprintable():
-        raise ValueError("holds characters that no password has")
+        raise ValueError("contains characters that are not allowed in a password")
     return SecretStr(text)
 
 
 def _user(value: object) -> str:
     text = _text(value)
     if ":" in text or not text.isprintable():
-        raise ValueError("holds a character that no user has")  # user and password go as user:password
+        # User and password are sent as user:password.
+        raise ValueError("contains a character that is not allowed in a user name")
     return text
 
 
 def check_issuer_url(text: str) -> str:
-    """Return ``text`` if a secret may be sent there; raises ValueError if it is no URL, or in the clear."""
+    """Return ``text`` if a secret may be sent there. Raises ValueError if it is not a URL, or not encrypted."""
     try:
         url = urlsplit(text)
         host, _ = url.hostname, url.port
@@ -125,11 +131,11 @@ def check_issuer_url(text: str) -> str:
     if not host or url.scheme not in ("https", "http") or url.username is not None or url.query or url.fragment:
         raise ValueError('must be a URL such as "https://login.example.com"')
     if url.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
-        raise ValueError("must be https://: the secret would go over the network in the clear")
+        raise ValueError("must be https://: the secret would cross the network unencrypted")
     return text
 
 
-_COLUMNS = list(dict.fromkeys(column.name for columns in COLUMNS.values() for column in columns))
+_COLUMNS = list(dict.fromkeys(column for system in SYSTEMS for column in row_of(system).names))
 
 
 def _column(value: object) -> str:
@@ -144,27 +150,35 @@ def _column(value: object) -> str:
 def _path(value: object) -> Path:
     text = _text(value)
     if "\0" in text:
-        raise ValueError("holds a zero byte")
+        raise ValueError("contains a zero byte")
     return Path(text)
 
 
 def _topic(value: object, info: ValidationInfo) -> str:
-    return _system(info).topic(_text(value))
+    text, grammar = _text(value), _grammar(info)
+    return text if grammar is None else grammar.topic(text)
 
 
 def _pattern(value: object, info: ValidationInfo) -> TopicPattern:
     if not isinstance(value, str):
         raise ValueError(f"must be a string, not {kind(value)}")
-    return _system(info).pattern(value)
+    return (_grammar(info) or grammars()[0]).pattern(value)
 
 
-def _system(info: ValidationInfo) -> System:
-    """That of the source's URL, which stands before the other keys of its table."""
-    return system_of(info.data.get("url", ""))
+def _grammar(info: ValidationInfo) -> Grammar | None:
+    """Return the grammar of the system of the table's URL; None if the URL has no known scheme."""
+    if info.context is not None:
+        found: Grammar | None = info.context["grammar"]
+        return found
+    return grammar_of(info.data.get("url", ""))  # the model validates url before the other keys
 
 
 def _schema(kind_of_value: str, example: str) -> WithJsonSchema:
     return WithJsonSchema({"type": kind_of_value, "examples": [example]})
+
+
+def _examples(*texts: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "examples": list(texts)})
 
 
 _size_schema = WithJsonSchema({"type": ["string", "integer"], "examples": ["128MiB"]})
@@ -194,7 +208,11 @@ IssuerUrl = Annotated[
     str, PlainValidator(lambda value: check_issuer_url(_text(value))), _schema("string", "https://login.example.com")
 ]
 FolderPath = Annotated[Path, PlainValidator(_path), WithJsonSchema({"type": "string"})]
-Topic = Annotated[str, PlainValidator(_topic), _schema("string", "persistent://public/default/orders")]
+Topic = Annotated[
+    str,
+    PlainValidator(_topic),
+    _examples(*(grammar.topic_example for grammar in grammars())),
+]
 Pattern = Annotated[
     TopicPattern,
     PlainValidator(_pattern),
@@ -207,10 +225,10 @@ Column = Annotated[
     WithJsonSchema({"type": "string", "enum": _COLUMNS}),
 ]
 Url = Annotated[
-    SourceUrl,
+    BrokerUrl,
     PlainValidator(lambda value: parse_url(_text(value))),
     _as_text,
-    _schema("string", "pulsar://127.0.0.1:6650"),
+    _examples(*(grammar.url_example for grammar in grammars())),
 ]
 
 
@@ -233,12 +251,14 @@ Http = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading begins on a log of which nothing has landed yet."""
+    """First position on a log from which no record has landed yet."""
 
     kind: Literal["earliest", "latest", "time", "positions"]
     time: datetime | None = None
     positions: Mapping[str, Position] = field(default_factory=dict)
-    """By full name of the partition (or of an unpartitioned topic)."""
+    """Positions by the full name of the partition (or of an unpartitioned topic)."""
+    offset: int | None = None
+    """An offset for every partition, moved into the range that its log holds (Kafka, for ``tail``)."""
 
     def __str__(self) -> str:
         if self.time is not None:
@@ -249,10 +269,15 @@ class Start:
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
-def parse_start(value: object, system: System = PULSAR) -> Start:
-    """Read the key ``start`` or the option ``--from``; raises ValueError with the choices."""
+def parse_start(value: object, grammar: Grammar | None = None) -> Start:
+    """Read the key ``start`` or the option ``--from`` in the grammar of a system.
+
+    Raises ValueError with the choices, and for positions without a ``grammar``.
+    """
     if isinstance(value, Mapping):
-        return Start("positions", positions=_positions(value, system))
+        if grammar is None:
+            raise ValueError("names positions of an unknown system: the url is wrong")
+        return Start("positions", positions=_positions(value, grammar))
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f'the time "{value.isoformat()}" needs a zone: "{value.isoformat()}Z" is UTC')
@@ -260,7 +285,7 @@ def parse_start(value: object, system: System = PULSAR) -> Start:
     if isinstance(value, date):
         raise ValueError(f'a date is not a time: write "{value.isoformat()}T00:00:00Z"')
     if not isinstance(value, str):
-        raise ValueError(f"must be {START_CHOICES}, not {kind(value)}")
+        raise ValueError(f"must be {start_choices(grammar)}, not {kind(value)}")
     if value in ("earliest", "latest"):
         return Start("earliest" if value == "earliest" else "latest")
     if _RFC3339.fullmatch(value):
@@ -268,27 +293,33 @@ def parse_start(value: object, system: System = PULSAR) -> Start:
             return Start("time", datetime.fromisoformat(value.upper().replace(" ", "T")).astimezone(UTC))
         except (ValueError, OverflowError) as exc:
             raise ValueError(f'"{value}" is not a time: {exc}') from None
+    if re.fullmatch(r"-\d.*", value):
+        ago = parse_duration(value[1:])
+        try:
+            return Start("time", datetime.now(UTC) - timedelta(seconds=ago))
+        except OverflowError:
+            raise ValueError(f'"{value}" is before the earliest possible time') from None
     if re.fullmatch(r"\d{4}-\d\d-\d\d.*", value):
         raise ValueError(f'"{value}" must be a whole RFC 3339 time with its zone, such as "2025-01-31T00:00:00Z"')
-    raise ValueError(f'must be {START_CHOICES}, not "{value}"{nearest(value, ("earliest", "latest"))}')
+    raise ValueError(f'must be {start_choices(grammar)}, not "{value}"{nearest(value, ("earliest", "latest"))}')
 
 
-def _positions(table: Mapping[Any, Any], system: System) -> dict[str, Position]:
+def _positions(table: Mapping[Any, Any], grammar: Grammar) -> dict[str, Position]:
     if not table:
-        raise ValueError(f"names no partition: {system.example}")
+        raise ValueError(f"names no partition: {grammar.start_example}")
     positions: dict[str, Position] = {}
     wrong = []
     for name, text in table.items():
         try:
-            place, _ = system.place(_text(name))
+            place, _ = grammar.partition(_text(name))
             if not isinstance(text, str):
-                raise ValueError(f"must be a position as in {system.example}, not {kind(text)}")
-            position = parse_position(system.name, text)
+                raise ValueError(f"must be a position as in {grammar.start_example}, not {kind(text)}")
+            position = grammar.positions.parse(text)
         except ValueError as exc:
             wrong.append(f'"{name}": {exc}')
             continue
         if place in positions:
-            wrong.append(f'"{name}": stands here twice')
+            wrong.append(f'"{name}": is repeated')
         positions[place] = position
     if wrong:
         raise ValueError("; ".join(wrong))
@@ -297,7 +328,7 @@ def _positions(table: Mapping[Any, Any], system: System) -> dict[str, Position]:
 
 StartField = Annotated[
     Start,
-    PlainValidator(lambda value, info: parse_start(value, _system(info))),
+    PlainValidator(lambda value, info: parse_start(value, _grammar(info))),
     _as_text,
     WithJsonSchema(
         {
@@ -316,7 +347,7 @@ StartField = Annotated[
 DATASET_TYPES = ("parquet", "arrow", "jsonl")
 PLAIN_TYPES = ("stdout", "discard")
 
-# As in the encoders, which are not asked here because they bring pyarrow with them.
+# The encoders have the same table; they are not imported here because they import pyarrow.
 _CODECS: dict[str, dict[str, tuple[int, int] | None]] = {
     "parquet": {"zstd": (1, 22), "lz4": None, "snappy": None, "gzip": (1, 9), "none": None},
     "arrow": {"zstd": (1, 22), "lz4": None, "none": None},
@@ -325,17 +356,17 @@ _CODECS: dict[str, dict[str, tuple[int, int] | None]] = {
 
 
 def plugin_types(group: str) -> tuple[str, ...]:
-    """Return the names that installed plug-ins give to an entry point group, without those that are built in."""
-    from importlib.metadata import entry_points  # 10 ms that a start without plug-ins need not wait for
+    """Return the names of the plug-ins that are installed in an entry point group, without the built-in names."""
+    from importlib.metadata import entry_points  # imported here because it takes 10 ms
 
     names = {point.name for point in entry_points(group=group)}
     return tuple(sorted(names.difference(DATASET_TYPES, PLAIN_TYPES)))
 
 
 def sink_kind(name: str) -> Literal["dataset", "plain", "plugin"]:
-    """Say what a sink type is: files with a log, something built in without one, or a plug-in.
+    """Return the kind of a sink type: a dataset (files with a log), a built-in sink without a log, or a plug-in.
 
-    Raises ValueError, with what is known, for a name that nothing installed answers to.
+    Raises ValueError, with the known names, for an unknown name.
     """
     if name in DATASET_TYPES:
         return "dataset"
@@ -352,15 +383,15 @@ def sink_kind(name: str) -> Literal["dataset", "plain", "plugin"]:
 
 
 def default_compression(sink_type: str) -> str:
-    """The compression of a dataset whose configuration names none."""
+    """Return the default compression of a dataset."""
     return "zstd:1" if sink_type in ("parquet", "arrow") else "none"
 
 
 def check_compression(sink_type: str, text: str) -> None:
-    """Raise ValueError, with what there is, if files of ``sink_type`` cannot be compressed in this way."""
+    """Raise ValueError, with the choices, if files of ``sink_type`` do not support this compression."""
     codecs = _CODECS.get(sink_type)
     if codecs is None:
-        return  # an encoder of somebody else's knows its own
+        return  # the encoder of a plug-in checks its own codecs
     name, has_level, level = text.partition(":")
     if name not in codecs:
         hint = nearest(name, codecs) or f": known are {', '.join(codecs)}"

@@ -1,4 +1,4 @@
-"""What this machine, or the control group around us, lets the process have."""
+"""The memory and the cores that the machine, or the control group, allows the process."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ __all__ = ["available_memory", "cores"]
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of memory this process may use: the machine's, or less if a control group says so."""
+    """Return the bytes of memory this process may use: the machine's, or less under the limit of a control group."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
@@ -23,7 +23,7 @@ def available_memory(root: Path = Path("/")) -> int:
 
 
 def _limits(mount: Path, path: str, name: str) -> list[int]:
-    """Read the limits of a group and of all above it; inside a container its path may not exist, but the root does."""
+    """Read the limits of a group and its ancestors; inside a container its path may not exist, but the root does."""
     found = []
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):

@@ -1,38 +1,40 @@
-"""From a file to a checked Config: every mistake is told at once, with its key and line."""
+"""Reads a file into a validated Config, and reports all mistakes at once, each with its key and line."""
 
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fastwire.columns.schema import COLUMNS
+from fastwire.grammar import Grammar
+from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
-from .access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from .access import AuthConfig
 from .fields import (
     DATASET_TYPES,
     PLAIN_TYPES,
-    START_CHOICES,
     check_compression,
     default_compression,
     parse_start,
     sink_kind,
+    start_choices,
 )
 from .machine import cores
-from .model import Config, DaemonConfig, Landing, PipelineConfig, RollConfig, SinkConfig, SourceConfig
+from .model import Config, DaemonConfig, Landing
 from .problem import ConfigError, Problem
-from .spark import SPARK_REQUIRED, SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource, check_spark
-from .systems import PULSAR, System, system_of
+from .source import SourceConfig, SourceField, auth_model, keys_of_others, model_for, source_model
+from .spark import SPARK_REQUIRED, SparkSource, check_spark
+from .table import Table
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest, parse_size
 
 __all__ = ["load_config", "parse_config", "parse_source"]
 
 
 def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and check a file. Raises ConfigError, also when the file cannot be read."""
+    """Read and validate a file. Raises ConfigError, also when the file cannot be read."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -46,7 +48,10 @@ def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Co
 
 
 def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str = "configuration") -> Config:
-    """Check a configuration and return it with all defaults filled in. ``name`` stands for the file in messages."""
+    """Validate a TOML text and return it with all defaults. ``name`` stands for the file in messages.
+
+    Raises ConfigError.
+    """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
@@ -56,50 +61,50 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str =
 
 
 def parse_source(keys: Mapping[str, Any]) -> SourceConfig:
-    """Check what stands in ``[pipelines.NAME.source]`` where it comes from elsewhere: the options of a command.
+    """Validate the keys of a ``[pipelines.NAME.source]`` that come from the options of a command.
 
-    Raises ConfigError, whose problems name the key alone.
+    Raises ConfigError, whose problems have the key but no line.
     """
-    memory, sink = "1GiB", {"type": "discard"}
-    tree = {"daemon": {"memory": memory}, "pipelines": {"it": {"source": dict(keys), "sink": sink}}}
     try:
-        return _Reading("", {}, Interpolation(tree)).config().pipelines["it"].source
+        return _Reading("", {}, Interpolation({"source": dict(keys)})).source()
     except ConfigError as exc:
-        found = [Problem("", key.removeprefix("pipelines.it.source."), message) for _, key, message in exc.problems]
+        found = [Problem("", key.removeprefix("source."), message) for _, key, message in exc.problems]
     raise ConfigError(found)
+
+
+class _Alone(Table):
+    """A source without a pipeline."""
+
+    source: SourceField
 
 
 # -- from a tree to models -------------------------------------------------------------------------------------------
 
+M = TypeVar("M", bound=BaseModel)
+
+_URLS = " or ".join(f'"{grammar.url_example}"' for grammar in grammars())
 _REQUIRED: Mapping[str, str] = {
     "pipelines": "is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]",
     "source": "is required: a table [pipelines.NAME.source]",
     "sink": "is required: a table [pipelines.NAME.sink]",
-    "start": f"is required, because no choice suits everybody: {START_CHOICES}",
     "subscription": "is required: the name under which the broker keeps the progress",
-    "url": 'is required: the broker, such as "pulsar://127.0.0.1:6650"',
-    "topics": 'is required: the names of the topics, such as ["persistent://public/default/orders"], or topics_pattern',
+    "url": f"is required: the broker, such as {_URLS}",
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
 }
-# Keys that mean something for one system only.
-_ONLY_OF = {
-    "pulsar": {"subscription_type", "listener", "incarnation"},
-    "kafka": {"isolation", "group_protocol", "group_instance_id", "assignor", "session_timeout", "metadata_max_age"},
-}
-_ALL_COLUMNS = {column.name for columns in COLUMNS.values() for column in columns}
+_ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
 _WAYS_IN = ["token", "token_file", "user", "oauth2"]
 _DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
-# What cannot be had for less (bytes): one connection's receive buffer, open chunk and output of one read; two chunks
-# on their way to each writer and its smallest row group.
+# The least memory, in bytes. Of a connection: its receive buffer, open chunk and the output of one read. Of a writer:
+# two chunks on their way to it, and its smallest row group.
 CONNECTION_FLOOR = 16 * 2**20
 WRITER_FLOOR = 16 * 2**20
 SMALL_MEMORY = 256 * 2**20
 
 
 class _Reading:
-    """One document on its way to a Config; collects what is wrong on the way."""
+    """Reads one document into a Config and collects its problems."""
 
     def __init__(self, name: str, lines: Mapping[KeyPath, int], document: Interpolation) -> None:
         self._name = name
@@ -108,6 +113,7 @@ class _Reading:
         self._substituted = document.substituted
         self._found: list[tuple[int, Problem]] = []
         self._told: set[KeyPath] = set()
+        self._root: type[BaseModel] = Config
         for path, message in document.problems:
             self._problem(path, message)
 
@@ -127,15 +133,34 @@ class _Reading:
                 if isinstance(brokers, dict) and "url" in brokers:
                     self._rename_group(("spark", name, "source"), brokers)
                     self._check_source(("spark", name, "source"), brokers, brokers)
-        config = self._validated()
-        if config is not None:
+        # Building the validators of the tables of jobs takes as long as building all others.
+        found = self._validated(Config if "spark" in self._tree else Landing)
+        config = None
+        if found is not None:
+            config = (
+                found if isinstance(found, Config) else Config.model_construct(found.model_fields_set, **dict(found))
+            )
             self._check_memory(config)
-        if self._found:
-            raise ConfigError([problem for _, problem in sorted(self._found, key=lambda found: found[0])])
+        self._refuse()
         assert config is not None  # without a problem there is a model
         return config
 
-    # What belongs together is looked at in the tree and not in the models, so that one mistake does not hide another.
+    def source(self) -> SourceConfig:
+        """Return the single source in the tree, under ``source``."""
+        self._root = _Alone
+        source = self._tree["source"]
+        self._rename_group(("source",), source)
+        self._check_source(("source",), source, {})
+        found = self._validated(_Alone)
+        self._refuse()
+        assert found is not None
+        return found.source
+
+    def _refuse(self) -> None:
+        if self._found:
+            raise ConfigError([problem for _, problem in sorted(self._found, key=lambda found: found[0])])
+
+    # Rules between keys are checked on the tree and not on the models, so that one mistake does not hide another.
 
     def _pipelines(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         tables = self._tree.get("pipelines")
@@ -148,58 +173,65 @@ class _Reading:
 
     def _check_name(self, what: str, name: str) -> None:
         if not name or not all(letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in name):
-            self._problem((what, name), "a name holds letters, digits and _ . - only")
+            self._problem((what, name), "a name consists of letters, digits and _ . - only")
 
     def _rename_group(self, path: KeyPath, source: dict[str, Any]) -> None:
         if "group" not in source:
             return
         if "subscription" in source:
-            self._problem((*path, "group"), "is an alias of subscription, which stands here too")
+            self._problem((*path, "group"), "is an alias of subscription, which is given too")
         source.setdefault("subscription", source["group"])
         del source["group"]
         self._lines = {(*path, "subscription"): self._line((*path, "group")), **self._lines}
 
     def _check_source(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
-        """``chooser`` is the table that may hold ``columns``."""
+        """Check the rules between the keys of a source. ``chooser`` is the table that may hold ``columns``."""
         url, auth, tls = str(source.get("url", "")), source.get("auth"), source.get("tls")
+        grammar = grammar_of(url)
         if isinstance(tls, dict):
-            plain, encrypted = system_of(url).schemes
-            if url.lower().startswith(f"{plain}://"):
+            plain, encrypted = ("", "") if grammar is None else grammar.schemes
+            if plain and url.lower().startswith(f"{plain}://"):
                 self._problem((*path, "tls"), f"needs an encrypted connection: {encrypted}:// in url")
             if "key" in tls and "cert" not in tls:
                 self._problem((*path, "tls", "key"), "is the key of a certificate: cert is missing")
+            for key in ("key_password", "key_password_file"):
+                if key in tls and "cert" not in tls:
+                    self._problem((*path, "tls", key), "is the password of a certificate's key: cert is missing")
+            if "key_password" in tls and "key_password_file" in tls:
+                self._problem((*path, "tls", "key_password_file"), "key_password is given too: use one of them")
             if tls.get("verify") is False and "server_name" in tls:
-                self._problem((*path, "tls", "server_name"), "is not looked at with verify = false")
+                self._problem((*path, "tls", "server_name"), "has no effect with verify = false")
         if isinstance(auth, dict):
             self._check_auth((*path, "auth"), auth)
-            password = auth.get("password")
-            if system_of(source.get("url", "")) is PULSAR and isinstance(password, str) and ":" in password:
-                self._problem((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
-        self._check_topics(path, source)
-        self._check_system(path, source)
-        self._check_columns((*path[:-1], "source" if chooser is source else "sink", "columns"), source, chooser)
+        else:
+            auth = {}
+        self._check_topics(path, source, grammar)
+        if grammar is None:
+            return
+        for key, other in keys_of_others(grammar.name, source_model).items():
+            if key in source:
+                self._problem((*path, key), f"is not supported for {grammar.name}: it is a key for {other}")
+        for key, other in keys_of_others(grammar.name, auth_model).items():
+            if key in auth:
+                self._problem((*path, "auth", key), f"is not supported for {grammar.name}: it is a key for {other}")
+        source_model(grammar.name).check(path, source, self._problem)
+        table = "source" if chooser is source else "sink"
+        self._check_columns((*path[:-1], table, "columns"), grammar, chooser)
 
-    def _check_system(self, path: KeyPath, source: dict[str, Any]) -> None:
-        system = system_of(source.get("url", ""))
-        for other, keys in _ONLY_OF.items():
-            for key in sorted(keys & source.keys()) if other != system.name else ():
-                self._problem((*path, key), f"is of no use with {system.name}: it is a key for {other}")
-
-    def _check_columns(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
-        system, columns = system_of(source.get("url", "")), chooser.get("columns")
-        own = {column.name for column in COLUMNS[system.name]}
+    def _check_columns(self, path: KeyPath, grammar: Grammar, chooser: Mapping[str, Any]) -> None:
+        own, columns = row_of(grammar.name).names, chooser.get("columns")
         for index, name in enumerate(columns if isinstance(columns, list) else ()):
             if isinstance(name, str) and name not in own and name in _ALL_COLUMNS:
-                self._problem((*path, index), f'records of {system.name} have no "{name}"')
+                self._problem((*path, index), f'records of {grammar.name} have no "{name}"')
 
     def _check_auth(self, path: KeyPath, auth: dict[str, Any]) -> None:
         if not auth:
-            self._problem(path, f"is empty: leave it out, or give {_either(_WAYS_IN)}")
+            self._problem(path, f"is empty: remove it, or add {_either(_WAYS_IN)}")
         ways = [way for way in _WAYS_IN if way in auth]
         for way in ways[1:]:
-            self._problem((*path, way), f"{ways[0]} stands here too: use one of them")
+            self._problem((*path, way), f"{ways[0]} is given too: use one of them")
         if {"password", "password_file"} & auth.keys() and "user" not in auth:
-            self._problem((*path, next(key for key in auth if key.startswith("password"))), "is of no use without user")
+            self._problem((*path, next(key for key in auth if key.startswith("password"))), "needs user")
         if "user" in auth:
             self._need_one(path, "user", auth, ("password", "password_file"))
         if isinstance(auth.get("oauth2"), dict):
@@ -209,7 +241,7 @@ class _Reading:
         if "key_file" in oauth2:
             for key in ("client_id", "client_secret", "client_secret_file"):
                 if key in oauth2:
-                    self._problem((*path, key), "key_file stands here too, and holds it")
+                    self._problem((*path, key), "is already in key_file, which is given too")
             return
         for key, why in (("client_id", "without key_file"), ("issuer_url", "without a key file that names it")):
             if key not in oauth2:
@@ -217,45 +249,50 @@ class _Reading:
         self._need_one(path, "client_id", oauth2, ("client_secret", "client_secret_file"))
 
     def _need_one(self, path: KeyPath, needing: str, table: dict[str, Any], keys: tuple[str, str]) -> None:
-        """``needing`` wants one of two keys beside it, and not both."""
+        """Check that exactly one of the two ``keys`` is beside the key ``needing``."""
         given = [key for key in keys if key in table]
         if not given:
             self._problem((*path, needing), f"needs {keys[0]} or {keys[1]}")
         elif len(given) > 1:
-            self._problem((*path, keys[1]), f"{keys[0]} stands here too: use one of them")
+            self._problem((*path, keys[1]), f"{keys[0]} is given too: use one of them")
 
-    def _check_topics(self, path: KeyPath, source: dict[str, Any]) -> None:
+    def _check_topics(self, path: KeyPath, source: dict[str, Any], grammar: Grammar | None) -> None:
         topics = source.get("topics")
-        given = isinstance(self._tree[str(path[0])][path[1]].get("source"), dict)
-        if given and "topics" not in source and "topics_pattern" not in source:
-            self._problem((*path, "topics"), _REQUIRED["topics"])
+        if source and "topics" not in source and "topics_pattern" not in source:
+            example = (grammar or grammars()[0]).topic_example
+            self._problem(
+                (*path, "topics"), f'is required: the names of the topics, such as ["{example}"], or topics_pattern'
+            )
+        if source and "start" not in source and path[0] != "spark":
+            self._problem((*path, "start"), f"is required, because it has no safe default: {start_choices(grammar)}")
         if "topics" in source and "topics_pattern" in source:
-            self._problem((*path, "topics_pattern"), "topics stands here too: use one of them")
+            self._problem((*path, "topics_pattern"), "topics is given too: use one of them")
         if topics == []:
             self._problem((*path, "topics"), "names no topic")
-        system = system_of(source.get("url", ""))
+        if grammar is None:
+            return
         seen: set[str] = set()
         for index, text in enumerate(topics if isinstance(topics, list) else ()):
             try:
-                name, whole = _parts(system, text)
+                name, whole = _parts(grammar, text)
             except ValueError:
-                continue  # the model says so
+                continue  # the model reports it
             for other in sorted({name, whole} & seen):
-                what = "stands here twice" if name == other else f'is part of "{other}" above'
+                what = "is repeated" if name == other else f'is part of "{other}" above'
                 self._problem((*path, "topics", index), f'"{text}" {what}')
             seen.add(name)
-        self._check_positions((*path, "start"), source.get("start"), seen, system)
+        self._check_positions((*path, "start"), source.get("start"), seen, grammar)
 
-    def _check_positions(self, path: KeyPath, start: object, topics: Set[str], system: System) -> None:
+    def _check_positions(self, path: KeyPath, start: object, topics: Set[str], grammar: Grammar) -> None:
         for name, text in start.items() if isinstance(start, dict) else ():
             try:
-                parse_start({name: text}, system)
+                parse_start({name: text}, grammar)
             except ValueError as exc:
                 self._problem((*path, name), str(exc).removeprefix(f'"{name}": '))
                 self._told.add(path)
                 continue
-            if topics and not set(system.place(name)) & topics:
-                self._problem((*path, name), "is no partition of a topic of this pipeline")
+            if topics and not set(grammar.partition(name)) & topics:
+                self._problem((*path, name), "is not a partition of a topic of this pipeline")
 
     def _check_sink(self, path: KeyPath, sink: dict[str, Any]) -> None:
         sink_type = sink.get("type")
@@ -270,14 +307,14 @@ class _Reading:
             own = {key: sink.pop(key) for key in list(sink) if key not in _COMMON_KEYS}
             sink["options"] = own
         elif "options" in sink:
-            self._problem((*path, "options"), f"unknown key{nearest('options', _known_keys(path))}")
+            self._problem((*path, "options"), f"unknown key{nearest('options', self._known_keys(path))}")
             del sink["options"]
         if what == "plain":
             for key in _DATASET_KEYS:
                 if key in sink:
-                    self._problem((*path, key), f"is for files: {sink_type} has none")
+                    self._problem((*path, key), f"is for files: {sink_type} writes no files")
         if what == "dataset" and "path" not in sink:
-            self._problem((*path, "path"), "is required: the folder that the files go to")
+            self._problem((*path, "path"), "is required: the folder for the files")
         if sink_type == "stdout" and isinstance(sink.get("writers"), int) and sink["writers"] > 1:
             self._problem((*path, "writers"), "there is only one stdout")
         compression = sink.get("compression")
@@ -289,10 +326,10 @@ class _Reading:
         columns = sink.get("columns")
         if isinstance(columns, list):
             if not columns:
-                self._problem((*path, "columns"), "names no column: leave it out for all of them")
+                self._problem((*path, "columns"), "names no column: remove it to keep all columns")
             for index, column in enumerate(columns):
                 if column in columns[:index]:
-                    self._problem((*path, "columns", index), f'"{column}" stands here twice')
+                    self._problem((*path, "columns", index), f'"{column}" is repeated')
         if what == "dataset":
             if sink_type in DATASET_TYPES:
                 sink.setdefault("compression", default_compression(sink_type))
@@ -332,21 +369,20 @@ class _Reading:
                 f"need{'s' * (count == 1)} at least {format_size(needed)}",
             )
 
-    def _validated(self) -> Config | None:
+    def _validated(self, model: type[M]) -> M | None:
         try:
-            if "spark" in self._tree:
-                return Config.model_validate(self._tree)
-            # Making what checks the tables of jobs takes as long as making what checks all others.
-            landing = Landing.model_validate(self._tree)
-            return Config.model_construct(landing.model_fields_set, **dict(landing))
+            return model.model_validate(self._tree)
         except ValidationError as exc:
             errors = exc.errors(include_url=False)
         for error in errors:
             path: KeyPath = error["loc"]
-            self._problem(path, self._message(error, path))
+            if path[-1] == "[key]":  # pydantic's mark for an error in the key itself
+                self._problem(path[:-1], f"this name {self._message(error, path[:-1])}")
+            else:
+                self._problem(path, self._message(error, path))
         return None
 
-    # Telling.
+    # -- messages
 
     def _message(self, error: ErrorDetails, path: KeyPath) -> str:
         key, kind_of_error = str(path[-1]), error["type"]
@@ -355,10 +391,10 @@ class _Reading:
         if kind_of_error == "missing":
             return (SPARK_REQUIRED if path[0] == "spark" else _REQUIRED).get(key, "is required")
         if kind_of_error == "extra_forbidden":
-            return f"unknown key{nearest(key, _known_keys(path[:-1]))}"
+            return f"unknown key{nearest(key, self._known_keys(path[:-1]))}"
         if kind_of_error == "literal_error":
             value = error["input"]
-            choices = [str(choice) for choice in _choices(path)]
+            choices = [str(choice) for choice in self._choices(path)]
             listed = _either([f'"{choice}"' for choice in choices])
             shown = f'"{value}"{nearest(value, choices)}' if isinstance(value, str) else kind(value)
             return f"must be {listed}, not {shown}"
@@ -372,13 +408,47 @@ class _Reading:
 
     def _problem(self, path: KeyPath, message: str) -> None:
         if path in self._told:
-            return  # what was said of a key first is what its owner has to mend first
+            return  # only the first problem of a key is reported: it has to be corrected first
         for placeholder, became in self._substituted.get(path, ()):
             if len(became) > 3:
                 message = message.replace(became, placeholder)
         line = self._line(path)
         self._told.add(path)
         self._found.append((line, Problem(f"{self._name}:{line}", _dotted(path), message)))
+
+    def _table_of(self, path: KeyPath) -> type[BaseModel] | None:
+        """Return the model of the table at a path of keys, None if there is no such table."""
+        model: type[BaseModel] | None = self._root
+        tree: Any = self._tree
+        grammar: Grammar | None = None
+        named = False
+        for key in path:
+            tree = tree.get(key) if isinstance(tree, dict) else None
+            if named:  # the name of a pipeline or job
+                named = False
+                continue
+            field = None if model is None else model.model_fields.get(str(key))
+            model = None if field is None else _table_in(field.annotation)
+            named = field is not None and get_origin(field.annotation) is dict
+            if model in (SourceConfig, SparkSource):
+                grammar = grammar_of(tree.get("url", "")) if isinstance(tree, dict) else None
+            if model is SourceConfig and isinstance(tree, dict):
+                model = model_for(tree)
+            elif grammar is not None and model is AuthConfig:
+                model = auth_model(grammar.name)
+        return None if named else model
+
+    def _known_keys(self, path: KeyPath) -> list[str]:
+        table = self._table_of(path)
+        keys = [field.alias or name for name, field in table.model_fields.items()] if table else []
+        if "subscription" in keys:
+            keys.append("group")
+        return [key for key in keys if key != "options"]
+
+    def _choices(self, path: KeyPath) -> tuple[Any, ...]:
+        table = self._table_of(path[:-1])
+        annotation = table.model_fields[str(path[-1])].annotation if table else None
+        return getattr(annotation, "__args__", ())
 
     def _line(self, path: KeyPath) -> int:
         for length in range(len(path), 0, -1):
@@ -410,51 +480,15 @@ def _dotted(path: KeyPath) -> str:
     return text
 
 
-def _table_of(path: KeyPath) -> type[BaseModel] | None:
-    """Return the model behind a path of keys."""
-    models: dict[tuple[str, ...], type[BaseModel]] = {
-        (): Config,
-        ("daemon",): DaemonConfig,
-        ("pipelines", "*"): PipelineConfig,
-        ("pipelines", "*", "source"): SourceConfig,
-        ("pipelines", "*", "source", "auth"): AuthConfig,
-        ("pipelines", "*", "source", "auth", "oauth2"): OAuth2Config,
-        ("pipelines", "*", "source", "tls"): TlsConfig,
-        ("pipelines", "*", "source", "encryption"): EncryptionConfig,
-        ("pipelines", "*", "sink"): SinkConfig,
-        ("pipelines", "*", "sink", "roll"): RollConfig,
-        ("spark", "*"): SparkConfig,
-        ("spark", "*", "source"): SparkSource,
-        ("spark", "*", "source", "auth"): AuthConfig,
-        ("spark", "*", "source", "auth", "oauth2"): OAuth2Config,
-        ("spark", "*", "source", "tls"): TlsConfig,
-        ("spark", "*", "source", "encryption"): EncryptionConfig,
-        ("spark", "*", "decode"): SparkDecode,
-        ("spark", "*", "dedupe"): SparkDedupe,
-        ("spark", "*", "output"): SparkOutput,
-    }
-    named = path[:1] in (("pipelines",), ("spark",))
-    general = tuple("*" if place == 1 and named else str(part) for place, part in enumerate(path))
-    return models.get(general)
+def _table_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that an annotation such as ``dict[str, Model]`` or ``Model | None`` is about."""
+    found = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
+    return next((each for each in found if issubclass(each, BaseModel)), None)
 
 
-def _known_keys(path: KeyPath) -> list[str]:
-    table = _table_of(path)
-    keys = [field.alias or name for name, field in table.model_fields.items()] if table else []
-    if table in (SourceConfig, SparkSource):
-        keys.append("group")
-    return [key for key in keys if key != "options"]
-
-
-def _choices(path: KeyPath) -> tuple[Any, ...]:
-    table = _table_of(path[:-1])
-    annotation = table.model_fields[str(path[-1])].annotation if table else None
-    return getattr(annotation, "__args__", ())
-
-
-def _parts(system: System, text: object) -> tuple[str, str]:
-    """The name of a topic, and of the one that it is a partition of where such names are topics, too."""
+def _parts(grammar: Grammar, text: object) -> tuple[str, str]:
+    """Return the name of a topic, and of the partitioned topic that it belongs to (or the same name again)."""
     if not isinstance(text, str):
-        raise ValueError("no text")
-    name = system.topic(text)
-    return (name, system.place(name)[1]) if system is PULSAR else (name, name)
+        raise ValueError("not a string")
+    name = grammar.topic(text)
+    return (name, grammar.partition(name)[1]) if grammar.topic_is_partition else (name, name)

@@ -1,4 +1,4 @@
-"""``[spark.NAME]``: a job on Spark from a landed dataset or from brokers into a table; what must hold between keys."""
+"""``[spark.NAME]``: a Spark job from a landed dataset or from brokers into a table, and the rules between its keys."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
+from fastwire.systems import grammar_of
+
 from .access import AuthConfig, EncryptionConfig, TlsConfig
 from .fields import (
     Column,
@@ -16,6 +18,7 @@ from .fields import (
     FolderPath,
     Natural,
     Pattern,
+    SomeTime,
     Start,
     Switch,
     Text,
@@ -24,7 +27,7 @@ from .fields import (
     check_compression,
     parse_start,
 )
-from .systems import system_of
+from .source import AuthField
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -55,7 +58,7 @@ def _trigger(value: object) -> float | None:
 
 def _lateness(value: object) -> float:
     if isinstance(value, str) and (match := _IN_WORDS.fullmatch(value)):
-        value = match[1] + match[2][0]  # as Spark has it: "1 hour"
+        value = match[1] + match[2][0]  # Spark's form: "1 hour"
     return parse_duration(value)
 
 
@@ -63,8 +66,19 @@ def _level(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be the name of a column, not {kind(value)}")
     if not _COLUMN.fullmatch(value):
-        raise ValueError(f'"{value}" cannot name a folder: letters, digits and _ only, a letter first')
+        raise ValueError(f'"{value}" is not a valid folder name: use letters, digits and _ only, a letter first')
     return value
+
+
+def _format(value: object) -> str:
+    if value == "spark-parquet":
+        raise ValueError(
+            '"spark-parquet" is no longer supported: it duplicated or lost rows when its checkpoint was '
+            'deleted. Use "dataset", with a new path and a new checkpoint: it has the same folders, without batch=…'
+        )
+    if value != "dataset":
+        raise ValueError(f'must be "dataset", not {json.dumps(value) if isinstance(value, str) else kind(value)}')
+    return "dataset"
 
 
 def _start(value: object) -> Start:
@@ -88,48 +102,54 @@ Lateness = Annotated[
 JobStart = Annotated[
     Start, PlainValidator(_start), PlainSerializer(str, when_used="json"), WithJsonSchema({"type": "string"})
 ]
+OutputFormat = Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "string", "const": "dataset"})]
 Level = Annotated[str, PlainValidator(_level), WithJsonSchema({"type": "string", "pattern": f"^{_COLUMN.pattern}$"})]
 
 
 class SparkSource(Table):
-    """Where the job reads: a dataset that has landed, or the brokers themselves."""
+    """The input of the job: a landed dataset, or the brokers."""
 
     dataset: FolderPath | None = None
-    """The folder of a Parquet dataset that the daemon lands."""
+    """Folder of a Parquet dataset that the daemon writes."""
     max_files: Count = 100
-    """Most files of the dataset that one batch reads."""
+    """Largest number of files of the dataset that one batch reads."""
     url: Url | None = None
-    """Instead of a dataset: the brokers, which Spark's executors read in parallel."""
+    """Instead of dataset: the brokers, which the executors read in parallel."""
     topics: tuple[Topic, ...] = ()
-    """Topics by name; a partitioned topic stands for all its partitions."""
+    """Topics by name; a partitioned topic means all its partitions."""
     topics_pattern: Pattern | None = None
-    """Instead of topics: those whose names match (Pulsar: of one namespace), also those that come later."""
+    """Instead of topics: a pattern, which also finds later topics (Pulsar: TENANT/NAMESPACE/REGEX, Kafka: REGEX)."""
     subscription: Text | None = None
-    """By its cursor the brokers keep what the job has not read; without it retention decides. `group` is an alias."""
+    """Pulsar: its cursor keeps unread records. Kafka: the group whose offsets are committed. Alias: `group`."""
     start: JobStart = Start("earliest")
-    """Where the first batch of a new checkpoint begins."""
+    """First position of the first batch of a new checkpoint."""
     max_records: Count = 5_000_000
-    """About how many records one batch reads at most."""
+    """Approximate largest number of records of one batch."""
     min_partitions: Count | None = None
-    """Ranges of topics are split until a batch has about so many tasks."""
+    """Approximate least number of tasks of a batch; ranges are split to reach it. Default: one for each partition."""
     columns: tuple[Column, ...] | None = None
-    """Columns to read; what says where a record is comes in any case. By default all but headers and rare ones."""
+    """Columns to read, besides those of the record's position. Default: all but headers and the rare ones."""
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Whether records of aborted transactions are left out (Kafka only)."""
+    """read_committed leaves out records of aborted transactions (Kafka only)."""
+    rack: Text | None = None
+    """Rack of the executors, as in broker.rack: replicas in this rack are read from (Kafka only)."""
+    metadata_max_age: SomeTime = 60.0
+    """Interval at which the job asks for new topics and partitions (Kafka only)."""
     on_data_loss: Literal["stop", "continue"] = "stop"
-    """What to do when the brokers have deleted what the job has not read: end, or log it and go on."""
-    auth: AuthConfig = AuthConfig.model_construct()
+    """Reaction when the brokers have deleted records that the job has not read: stop, or log it and continue."""
+    auth: AuthField = AuthConfig.model_construct()
     tls: TlsConfig = TlsConfig.model_construct()
     encryption: EncryptionConfig = EncryptionConfig.model_construct()
 
     @property
     def system(self) -> str:
-        """The message system that ``url`` leads to; "" for a dataset."""
-        return "" if self.url is None else system_of(self.url).name
+        """The name of the message system of ``url``; "" for a dataset."""
+        grammar = grammar_of(self.url)
+        return "" if grammar is None else grammar.name
 
     @property
     def access(self) -> dict[str, str]:
-        """What stands in auth, tls and encryption, by dotted names, as texts; paths are absolute."""
+        """The keys of auth, tls and encryption as texts, by dotted names; paths are absolute."""
         tables = {"auth": self.auth, "tls": self.tls, "encryption": self.encryption}
         return dict(pair for name, table in tables.items() for pair in _texts(name, table))
 
@@ -139,7 +159,10 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
         for name in sorted(value.model_fields_set):
             yield from _texts(f"{path}.{name}", getattr(value, name))
     elif isinstance(value, dict):
-        yield path, json.dumps({name: os.path.abspath(file) for name, file in value.items()})
+        yield (
+            path,
+            json.dumps({name: os.path.abspath(one) if isinstance(one, Path) else one for name, one in value.items()}),
+        )
     elif isinstance(value, Path):
         yield path, os.path.abspath(value)
     elif isinstance(value, SecretStr):
@@ -149,66 +172,66 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 class SparkDecode(Table):
-    """What becomes of the value of a record."""
+    """The decoding of record values."""
 
     format: Literal["json", "avro", "protobuf", "none"] = "none"
-    """none keeps the columns of the dataset as they are."""
+    """Format of the values; none keeps the columns of the input as they are."""
     definition: FolderPath | None = Field(None, alias="schema")
     """json: a file with Spark DDL; avro: an Avro schema; protobuf: a descriptor set (protoc --descriptor_set_out)."""
     message: Text | None = None
     """protobuf: the full name of the message."""
     framing: Literal["none", "confluent"] = "none"
-    """avro, protobuf: confluent values begin with a zero byte and the id of a schema."""
+    """avro, protobuf: confluent values begin with a zero byte, the id of a schema, and (protobuf) message indexes."""
     ids: tuple[Natural, ...] = ()
-    """confluent: the ids that stand for this schema; values with another one are quarantined."""
+    """confluent: the ids of this schema; a value with another id is a dead letter."""
 
 
 class SparkDedupe(Table):
-    """How records that a producer has sent twice are told."""
+    """The recognition of duplicates."""
 
     key: tuple[Text, ...]
-    """Columns that are the same in both."""
+    """Columns that are equal in both copies."""
     watermark: Lateness
-    """How long after the first the second may come, in time of the records; what is older than that is dropped."""
+    """Longest time between two copies, in time of the records; rows later than that are dropped and counted."""
 
 
 class SparkOutput(Table):
-    """The table that the job writes."""
+    """The table that the job writes, and the folders beside it."""
 
     path: FolderPath
-    """Its folder."""
+    """Folder of the table."""
     partition_by: tuple[Level, ...] = ()
-    """Columns that become folders; date and hour of the record (UTC) can always be had."""
+    """Columns that become folders; date and hour of the record (UTC) are always available."""
     quarantine: FolderPath
-    """The folder of a table of bad rows, with position and reason."""
+    """Folder of the table of dead letters: rows that cannot be decoded, with position and reason."""
     checkpoint: FolderPath
-    """Spark's own folder for its progress. It belongs to this table: they are kept, or deleted, together."""
-    format: Literal["dataset", "spark-parquet"] = "dataset"
-    """dataset: one atomic commit a batch; spark-parquet: Spark's writer, one folder a batch, replaced as a whole."""
+    """Folder of Spark's checkpoint. It belongs to the table: keep both, or delete both."""
+    format: OutputFormat = "dataset"
+    """dataset: one atomic commit for each batch."""
     compression: Text = "zstd:1"
-    """zstd[:1-22] lz4 snappy gzip[:1-9] none; for Spark's writer without a level."""
+    """zstd[:1-22] lz4 snappy gzip[:1-9] none."""
     metadata: Switch = True
-    """Whether decoded rows keep where they come from, in columns that begin with _."""
+    """Keep the position and timestamp of decoded rows, in columns that begin with _."""
 
 
 class SparkConfig(Table):
-    """One job on Spark: decode, quarantine, dedupe, write."""
+    """One job on Spark: decode, put dead letters aside, drop duplicates, write."""
 
     source: SparkSource
     decode: SparkDecode = SparkDecode.model_construct()
     dedupe: SparkDedupe | None = None
     output: SparkOutput
     trigger: Trigger = None
-    """available-now ends when everything that is there is read; a time is the pause between two batches."""
+    """available-now ends when the job has read what is there; a time is the interval between two batches."""
 
 
 SPARK_REQUIRED: Mapping[str, str] = {
     "source": 'is required: { dataset = "/data/orders" } of the daemon, or { url = "pulsar://…", topics = ["…"] }',
     "output": 'is required: { path = "…", quarantine = "…", checkpoint = "…" }',
     "path": "is required: the folder of the table",
-    "quarantine": "is required: the folder of the table of bad rows",
+    "quarantine": "is required: the folder of the table of dead letters",
     "checkpoint": "is required: a folder for Spark's own progress",
-    "key": "is required: the columns that tell a record from all others",
+    "key": "is required: the columns that identify a record",
     "watermark": 'is required: how late the second copy may come, such as "1 hour"',
 }
 _SCHEMAS = {
@@ -221,7 +244,7 @@ Tell = Callable[[KeyPath, str], None]
 
 
 def check_spark(jobs: Mapping[str, Any], tell: Tell) -> None:
-    """Look at what belongs together in the tables of ``[spark.NAME]``; ``tell`` is called for each mistake."""
+    """Check the rules between the keys of ``[spark.NAME]``; ``tell`` is called for each mistake."""
     taken: dict[str, str] = {}
     for name, job in jobs.items():
         if not isinstance(job, dict):
@@ -243,7 +266,7 @@ def _table(job: Mapping[str, Any], key: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-# Of a source: what is about brokers. The rest of it is looked at as in a pipeline.
+# The keys of a source that need brokers. The other rules are those of a pipeline's source.
 _OF_BROKERS = SparkSource.model_fields.keys() - {"dataset", "max_files", "url"} | {"group"}
 _BY_FILE = {
     ("token",): "token_file",
@@ -255,18 +278,20 @@ _BY_FILE = {
 def _check_source(path: KeyPath, source: Mapping[str, Any], decode: Mapping[str, Any], tell: Tell) -> None:
     if "url" not in source:
         if "dataset" not in source and not _OF_BROKERS & source.keys():
-            tell(path, "holds neither dataset, the folder of a dataset that the daemon lands, nor url, the brokers")
+            tell(path, "has neither dataset (the folder of a landed dataset) nor url (the brokers)")
         for key in sorted(_OF_BROKERS & source.keys()):
-            tell((*path, key), "is about brokers: url is missing")
+            tell((*path, key), "is for reading from brokers: url is missing")
         return
     for key in sorted({"dataset", "max_files"} & source.keys()):
-        tell((*path, key), "is about what has landed, and url stands here: the brokers are read directly")
+        tell((*path, key), "is for reading a landed dataset, but url is given: use one of them")
     for names, instead in _BY_FILE.items():
         value: Any = source.get("auth")
         for name in names:
             value = value.get(name) if isinstance(value, dict) else None
         if isinstance(value, str) and not value.startswith(("file:", "env:")):
-            tell((*path, "auth", *names), f"would travel to all executors in clear text: use {instead}")
+            tell((*path, "auth", *names), f"would be sent to all executors in clear text: use {instead}")
+    if "key_password" in _table(source, "tls"):
+        tell((*path, "tls", "key_password"), "would be sent to all executors in clear text: use key_password_file")
     columns = source.get("columns")
     if isinstance(columns, list) and "value" not in columns and decode.get("format", "none") != "none":
         tell((*path, "columns"), 'lacks "value", which is decoded')
@@ -277,7 +302,7 @@ def _check_decode(path: KeyPath, decode: Mapping[str, Any], tell: Tell) -> None:
     if form in _SCHEMAS and "schema" not in decode:
         tell((*path, "schema"), _SCHEMAS[form])
     if form == "none" and "schema" in decode:
-        tell((*path, "schema"), 'is for values that are decoded: format = "json", "avro" or "protobuf" is missing')
+        tell((*path, "schema"), 'is for decoded values: format = "json", "avro" or "protobuf" is missing')
     if form == "protobuf" and "message" not in decode:
         tell((*path, "message"), "is required: the full name of the message, such as shop.Order")
     if form != "protobuf" and "message" in decode:
@@ -286,7 +311,7 @@ def _check_decode(path: KeyPath, decode: Mapping[str, Any], tell: Tell) -> None:
     if framing == "confluent" and form not in ("avro", "protobuf"):
         tell((*path, "framing"), "is for avro and protobuf only")
     if framing == "confluent" and not decode.get("ids"):
-        tell((*path, "ids"), "is required: the ids that the registry has given to this schema, such as [7]")
+        tell((*path, "ids"), "is required: the ids of this schema in the registry, such as [7]")
     if framing != "confluent" and "ids" in decode:
         tell((*path, "ids"), 'is for framing = "confluent" only')
 
@@ -300,9 +325,6 @@ def _check_output(path: KeyPath, output: Mapping[str, Any], tell: Tell) -> None:
         check_compression("parquet", compression)
     except ValueError as exc:
         tell((*path, "compression"), str(exc))
-        return
-    if output.get("format") == "spark-parquet" and ":" in compression:
-        tell((*path, "compression"), f'Spark\'s writer takes no level: write "{compression.partition(":")[0]}"')
 
 
 def _check_list(path: KeyPath, values: object, tell: Tell, *, empty: str) -> None:
@@ -312,13 +334,13 @@ def _check_list(path: KeyPath, values: object, tell: Tell, *, empty: str) -> Non
         tell(path, empty)
     for index, value in enumerate(values):
         if value in values[:index]:
-            tell((*path, index), f'"{value}" stands here twice')
+            tell((*path, index), f'"{value}" is repeated')
 
 
 def _check_folders(
     path: KeyPath, source: Mapping[str, Any], output: Mapping[str, Any], taken: dict[str, str], tell: Tell
 ) -> None:
-    """Each folder has one owner, and none lies within another: readers would find the files of both."""
+    """Check that folders are distinct and not nested: readers of one would find the files of the other."""
     folders: dict[str, str] = {}
     given = [(("source", "dataset"), source.get("dataset"))]
     given += [(("output", key), output.get(key)) for key in ("path", "quarantine", "checkpoint")]
@@ -328,11 +350,11 @@ def _check_folders(
         name, real = ".".join(key), os.path.realpath(folder)
         for other, its_name in folders.items():
             if real == other:
-                tell((*path, *key), f"is the folder of {its_name}, too")
+                tell((*path, *key), f"is also the folder of {its_name}")
             elif real.startswith(f"{other}/") or other.startswith(f"{real}/"):
-                tell((*path, *key), f"lies inside of {its_name}, or around it")
+                tell((*path, *key), f"is inside {its_name}, or contains it")
         folders[real] = name
         if key[0] == "output":
             owner = f"{name} of job {path[1]}"
             if taken.setdefault(real, owner) != owner:
-                tell((*path, *key), f"is the folder of {taken[real]}, too")
+                tell((*path, *key), f"is also the folder of {taken[real]}")

@@ -1,4 +1,4 @@
-"""What all tables of a configuration have in common."""
+"""The base class of the tables of a configuration."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -6,10 +6,10 @@ __all__ = ["Table"]
 
 
 class Table(BaseModel):
-    """Frozen, with no keys but its own; a mistake never shows the value, which may be a secret.
+    """A frozen table that rejects unknown keys; its error messages never show values, which may be secrets.
 
-    What checks a table is made when the first one is read, as part of the whole and not for each table by itself: so
-    defaults are made by ``model_construct``, which checks nothing.
+    Validators are built when the first configuration is read, for the whole model at once. So defaults are made with
+    ``model_construct``, which does not validate.
     """
 
     model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, hide_input_in_errors=True)

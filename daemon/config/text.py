@@ -1,6 +1,6 @@
-"""Configuration as text: where a key stands, sizes and times, environment and files inside strings.
+"""Text of a configuration: line numbers of keys, sizes and times, ``${…}`` in strings.
 
-``tomllib`` forgets the places of keys, so :func:`key_lines` walks the text once more and notes them.
+``tomllib`` does not return the lines of keys, so :func:`key_lines` scans the text once more.
 """
 
 import difflib
@@ -43,8 +43,14 @@ _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 
 _TIME_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
 
+_MOST_DIGITS = 30  # more than any size or time needs; hundreds of digits would overflow a float
+
+
 def parse_size(value: object) -> int:
-    """Return a number of bytes from ``"128MiB"`` (powers of 1024), ``"128MB"`` (of 1000) or a plain number of bytes."""
+    """Return a number of bytes from ``"128MiB"`` (powers of 1024), ``"128MB"`` (of 1000) or a plain number of bytes.
+
+    Raises ValueError.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
             raise ValueError(f"a size cannot be negative, not {value}")
@@ -60,12 +66,14 @@ def parse_size(value: object) -> int:
         letter = unit[:1].upper()
         if letter in "KMGT" and len(unit) == 1:
             raise ValueError(f'"{value}" can be read in two ways: write "{number}{letter}iB" or "{number}{letter}B"')
-        raise ValueError(f'"{value}" has an unknown unit: sizes end in B, KB, MB, GB, TB, KiB, MiB, GiB or TiB')
+        raise ValueError(f'"{value}" has an unknown unit: the units are B, KB, MB, GB, TB, KiB, MiB, GiB or TiB')
+    if len(number) > _MOST_DIGITS:
+        raise ValueError(f'"{value[:_MOST_DIGITS]}…" has too many digits')
     return round(float(number) * factor) if "." in number else int(number) * factor
 
 
 def format_size(size: int) -> str:
-    """Return ``size`` as a configuration file would say it, in the largest unit that is exact."""
+    """Return ``size`` (bytes) as text for a configuration file, in the largest exact unit."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         factor = _SIZE_UNITS[unit.lower()]
         if size >= factor and size % factor == 0:
@@ -76,7 +84,7 @@ def format_size(size: int) -> str:
 
 
 def parse_duration(value: object) -> float:
-    """Return seconds from ``"30s"``, ``"500ms"``, ``"5m"``, ``"1h30m"`` or ``"2d"``."""
+    """Return seconds from ``"30s"``, ``"500ms"``, ``"5m"``, ``"1h30m"`` or ``"2d"``. Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(f'needs a unit: write "{value}s" for seconds')
     if not isinstance(value, str):
@@ -85,7 +93,9 @@ def parse_duration(value: object) -> float:
     while match := _TIME_PART.match(value, at):
         number, unit = match.groups()
         if unit.lower() not in _TIME_UNITS:
-            raise ValueError(f'"{value}" has an unknown unit: times end in ms, s, m, h or d')
+            raise ValueError(f'"{value}" has an unknown unit: the units are ms, s, m, h or d')
+        if len(number) > _MOST_DIGITS:
+            raise ValueError(f'"{value[:_MOST_DIGITS]}…" has too many digits')
         seconds += float(number) * _TIME_UNITS[unit.lower()]
         at = match.end()
     if at == 0 or at < len(value):
@@ -96,7 +106,7 @@ def parse_duration(value: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return ``seconds`` as a configuration file would say it."""
+    """Return ``seconds`` as text for a configuration file."""
     for unit in ("d", "h", "m"):
         factor = _TIME_UNITS[unit]
         if seconds >= factor and seconds % factor == 0:
@@ -107,7 +117,7 @@ def format_duration(seconds: float) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``, did you mean "x"?`` for the known word that ``word`` was probably meant to be, else nothing."""
+    """Return ``, did you mean "x"?`` for the known word most similar to ``word``, or "" if none is similar."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f', did you mean "{close[0]}"?' if close else ""
 
@@ -135,19 +145,19 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(slots=True)
 class Interpolation:
-    """What :func:`interpolate` made of a document."""
+    """The result of :func:`interpolate`: the document, and the problems found in it."""
 
     tree: dict[str, Any]
     problems: list[tuple[KeyPath, str]] = field(default_factory=list)
     substituted: dict[KeyPath, list[tuple[str, str]]] = field(default_factory=dict)
-    """By key: (placeholder, what it became). Messages show the placeholder, for what it became may be a secret."""
+    """By key: (placeholder, substituted text). Messages show the placeholder, because the text may be a secret."""
 
 
 def interpolate(tree: Mapping[str, Any], environ: Mapping[str, str]) -> Interpolation:
     """Replace ``${NAME}``, ``${NAME:-default}`` and ``${file:/path}`` inside the string values of a parsed document.
 
-    Done once: what a variable or file brings in is not looked at again. The default is taken when the variable is not
-    set or empty. ``$${`` stands for a plain ``${``. The text of a file loses its last line end.
+    Substituted text is not scanned again. The default applies when the variable is unset or empty. ``$${`` stands for a
+    plain ``${``. The last line end of a file is removed.
     """
     result = Interpolation({})
 
@@ -171,7 +181,7 @@ def _interpolate_text(text: str, path: KeyPath, environ: Mapping[str, str], resu
             return "${"
         try:
             if inner is None:
-                raise ValueError('"${" without a "}" behind it: write "$${" for a plain "${"')
+                raise ValueError('"${" without a "}" after it: write "$${" for a plain "${"')
             became = _resolve(inner, environ)
         except ValueError as exc:
             result.problems.append((path, str(exc)))
@@ -194,12 +204,12 @@ def _resolve(inner: str, environ: Mapping[str, str]) -> str:
         return text.removesuffix("\n").removesuffix("\r")
     name, has_default, default = inner.partition(":-")
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f'"${{{inner}}}" is none of ${{NAME}}, ${{NAME:-default}}, ${{file:/path}}')
+        raise ValueError(f'"${{{inner}}}" is not one of ${{NAME}}, ${{NAME:-default}}, ${{file:/path}}')
     value = environ.get(name)
     if has_default and not value:
         return default
     if value is None:
-        raise ValueError(f'environment variable {name} is not set (a default is written "${{{name}:-default}}")')
+        raise ValueError(f'environment variable {name} is not set (to give a default, write "${{{name}:-default}}")')
     return value
 
 
@@ -227,7 +237,7 @@ _STRINGS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class _Places:
-    """Walks a document that tomllib has accepted; on anything else it stops early and the notes stay incomplete."""
+    """Scans a document that tomllib has accepted; on any other text it stops early with incomplete lines."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,5 +1,5 @@
-"""A folder that plain readers can list, written exactly once by any number of writers.
+"""Datasets: folders of plain files that any number of writers write exactly once.
 
-``writer`` is the commit protocol, over ``storage`` (its verbs) and ``disk`` (the operating system); ``log``,
-``checkpoint``, ``description`` and ``level`` are what stands where; ``verify`` proves that it all adds up.
+``writer`` is the commit protocol, over ``storage`` (its operations) and ``disk`` (the operating system); ``log``,
+``checkpoint``, ``description`` and ``level`` define the files and folders; ``verify`` checks a dataset.
 """

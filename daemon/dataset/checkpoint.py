@@ -1,18 +1,21 @@
 """Checkpoints: Coverage up to a log entry, so that a start need not read the log from its beginning.
 
-A function of the log alone: whoever writes checkpoint N writes the same bytes. One that is missing or damaged costs
-time and nothing else.
+A checkpoint depends on the log alone: every writer writes the same bytes for checkpoint N. A missing or damaged one
+costs only time.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fastwire.position import Coverage
 
+from .disk import DISK_FULL
 from .log import CHECKPOINTS, LogEntry, pack, unpack
+from .patience import Impatience
 from .storage import Storage
 
-__all__ = ["Checkpoint", "checkpoint_name", "newest_checkpoint"]
+__all__ = ["Checkpoint", "checkpoint_name", "newest_checkpoint", "write_checkpoint"]
 
 FORMAT = 1
 
@@ -20,13 +23,13 @@ _NAME = re.compile(r"([0-9]{12})\.json")
 
 
 def checkpoint_name(number: int) -> str:
-    """Where checkpoint ``number`` is, whether it exists or not."""
+    """Return the file name of checkpoint ``number``, which may not exist."""
     return f"{CHECKPOINTS}/{number:012d}.json"
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The sum of log entries 1 to ``number``. ``rows``, ``files`` and ``nbytes`` are those of visible files."""
+    """The sum of log entries 1 to ``number``. ``rows``, ``files`` and ``nbytes`` count the published files."""
 
     number: int = 0
     coverage: Coverage = field(default_factory=Coverage)
@@ -35,7 +38,7 @@ class Checkpoint:
     nbytes: int = 0
 
     def fold(self, entry: LogEntry) -> None:
-        """Take in the next log entry. Raises ValueError, having changed nothing but Coverage, if it does not fit."""
+        """Add the next log entry. Raises ValueError if it does not fit; then only Coverage may have changed."""
         entry.fold_into(self.coverage)
         self.number += 1
         self.rows += entry.rows
@@ -43,11 +46,11 @@ class Checkpoint:
         self.nbytes += entry.nbytes
 
     def copy(self) -> "Checkpoint":
-        """An independent one of the same value."""
+        """Return an independent copy."""
         return replace(self, coverage=self.coverage.copy())
 
     def encode(self) -> bytes:
-        """As the dataset holds it."""
+        """Return the content of the checkpoint's file."""
         return pack(
             {
                 "format": FORMAT,
@@ -61,7 +64,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes, number: int) -> "Checkpoint":
-        """Read what :meth:`encode` wrote. Raises ValueError."""
+        """Decode the content of the file of checkpoint ``number``. Raises ValueError."""
         value = unpack(data)
         try:
             if value["format"] != FORMAT or value["number"] != number:
@@ -75,17 +78,33 @@ class Checkpoint:
 
 
 def checkpoint_numbers(storage: Storage) -> list[int]:
-    """Numbers of the checkpoints that a listing shows, in order."""
+    """Return the numbers of the checkpoints in the folder, in order."""
     return sorted(int(match[1]) for name in storage.list(CHECKPOINTS) if (match := _NAME.fullmatch(name)))
 
 
 def newest_checkpoint(storage: Storage) -> Checkpoint:
-    """The newest that can be read; the empty one if there is none."""
+    """Return the newest readable checkpoint; the empty one if there is none."""
     for number in reversed(checkpoint_numbers(storage)):
         data = storage.read(checkpoint_name(number))
         try:
             if data is not None:
                 return Checkpoint.decode(data, number)
         except ValueError:
-            continue  # `verify` says so; the log knows everything that was in it
+            continue  # `verify` reports it; the log has all of its content
     return Checkpoint()
+
+
+def write_checkpoint(storage: Storage, due: Checkpoint, temporary: str, linked: Callable[[], None]) -> None:
+    """Write ``due`` by way of the file ``temporary``; ``linked`` is that of :meth:`Storage.put_new`.
+
+    On a full disk the checkpoint is skipped: the next one contains the same and more.
+    """
+    hasty = Storage(storage.root, storage.disk, Impatience(storage.disk))
+    try:
+        hasty.make_folders([CHECKPOINTS])
+        hasty.write_synced(temporary, due.encode())
+        hasty.put_new(temporary, checkpoint_name(due.number), linked)
+    except OSError as exc:
+        if exc.errno not in DISK_FULL:
+            raise
+    hasty.discard(temporary)

@@ -1,4 +1,4 @@
-"""dataset.json: what is fixed when a dataset is created, and how a configuration that differs is refused."""
+"""dataset.json: the settings that are fixed when a dataset is created, and their comparison with a configuration."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from ..errors import DatasetDamagedError, DatasetMismatchError
+from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import PARTITION_BY, SPLITS, level_keys
 
 __all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
@@ -22,18 +22,22 @@ _WORDS = {
     "levels": "the partition columns",
     "columns": "the columns",
 }
+_HOST = re.compile(r"\S+:[0-9]{1,5}")
+_USUAL_PORTS = ("6650", "6651", "9092", "9093", "9094")  # of Pulsar and Kafka, with and without TLS
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetOptions:
-    """What a writer wants of a dataset.
+    """The settings of a writer for its dataset.
 
-    ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must be
-    the same ever after. ``levels`` are columns of the rows that folders are made from, below those of ``split`` and
-    ``partition_by``; files do not hold them. ``cluster`` is kept from the creation whatever it is later: logs are named
-    by the writer's ``cluster``. ``shared`` says how this writer's source delivers (Shared, Key_Shared: in any
-    order); it may change.
+    ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must
+    not change. ``levels`` are columns that become folder levels, below those of ``split`` and ``partition_by``; files
+    do not contain them. The name ``cluster`` at creation is kept for good: logs are named by it. ``hosts``
+    (``host:port``) are the addresses of the cluster: a dataset with other hosts belongs to another cluster, unless its
+    cluster's name is ``cluster``. ``shared`` is true if the source delivers in any order (Shared, Key_Shared); it may
+    change. With ``single_log`` the writer refuses a dataset with another log, as for a Spark job, whose query would
+    write the same records as another one.
     """
 
     system: str
@@ -44,6 +48,8 @@ class DatasetOptions:
     levels: tuple[str, ...] = ()
     extension: str = "parquet"
     shared: bool = False
+    single_log: bool = False
+    hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -58,7 +64,7 @@ class DatasetOptions:
 
     @property
     def level_keys(self) -> tuple[str, ...]:
-        """All folder levels, from the outside in."""
+        """The names of all folder levels, outermost first."""
         return (*level_keys(self.split, self.partition_by), *self.levels)
 
 
@@ -75,10 +81,11 @@ class Description:
     extension: str
     created: str
     levels: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()  # empty in datasets of versions that did not record them
 
     @classmethod
     def of(cls, options: DatasetOptions, *, id: str, created: str) -> "Description":
-        """The description of a dataset that is created with ``options``."""
+        """Return the description of a dataset that is created with ``options``."""
         return cls(
             id=id,
             system=options.system,
@@ -89,13 +96,15 @@ class Description:
             levels=options.levels,
             extension=options.extension,
             created=created,
+            hosts=options.hosts,
         )
 
     def encode(self) -> bytes:
-        """As dataset.json holds it."""
+        """Return the content of dataset.json."""
         value = {name: getattr(self, name) for name in self.__slots__}
-        if not self.levels:
-            del value["levels"]
+        for name in ("levels", "hosts"):
+            if not value[name]:
+                del value[name]
         return orjson.dumps({"format": FORMAT, **value}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     def check(self, options: DatasetOptions, root: str) -> None:
@@ -107,10 +116,33 @@ class Description:
                 differences.append(f"{word} of the dataset: {_show(held)}; configured: {_show(wanted)}")
         if differences:
             raise DatasetMismatchError(
-                f"the dataset at {root} was created with other settings, and they never change. "
+                f"the dataset at {root} was created with other settings, which cannot change. "
                 + ". ".join(differences)
                 + ". Use a new path"
             )
+
+    def check_hosts(self, options: DatasetOptions, root: str) -> None:
+        """Raise DatasetMismatchError if the hosts of ``options`` are those of another cluster."""
+        if self._is_of_others(options):
+            raise DatasetMismatchError(
+                f"the dataset at {root} holds records of the cluster at {_show(self.known_hosts)}, but source.url "
+                f"leads to {_show(options.hosts)}: positions of another cluster would count as committed, and their "
+                "records would be acknowledged without being written. If it is the same cluster on other hosts, "
+                f'set source.cluster = "{self.cluster}" in this pipeline, beside source.url, and leave it there; '
+                "for another cluster use a new path"
+            )
+
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        """The hosts of the cluster; older datasets have them as the name of a cluster without a configured name."""
+        named = tuple(self.cluster.split(","))
+        return self.hosts or (named if all(_HOST.fullmatch(host) for host in named) else ())
+
+    def _is_of_others(self, options: DatasetOptions) -> bool:
+        """Return True if none of the hosts of ``options`` is known, and the cluster has another name."""
+        if self.cluster == options.cluster or not options.hosts or not self.known_hosts:
+            return False
+        return not {_place(host) for host in self.known_hosts} & {_place(host) for host in options.hosts}
 
 
 def read_description(data: bytes, root: str) -> Description:
@@ -121,16 +153,22 @@ def read_description(data: bytes, root: str) -> Description:
             raise DatasetMismatchError(
                 f"the dataset at {root} has format {value['format']!r}; this version of fastwire knows {FORMAT}"
             )
-        names = [name for name in Description.__slots__ if name not in ("columns", "levels")]
+        names = [name for name in Description.__slots__ if name not in ("columns", "levels", "hosts")]
         texts = {name: value[name] for name in names}
-        columns, levels = value["columns"], value.get("levels", [])
-        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels)):
+        columns, levels, hosts = value["columns"], value.get("levels", []), value.get("hosts", [])
+        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts)):
             raise TypeError("all values but the format are text")
         if texts["split"] not in SPLITS or texts["partition_by"] not in PARTITION_BY:
             raise ValueError("unknown levels")
-        return Description(columns=tuple(columns), levels=tuple(levels), **texts)
+        return Description(columns=tuple(columns), levels=tuple(levels), hosts=tuple(hosts), **texts)
     except (ValueError, KeyError, TypeError) as exc:
-        raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}") from exc
+        raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
+
+
+def _place(host: str) -> str:
+    """Return the host without a usual port: TLS changes the port, and addresses of one broker must compare equal."""
+    name, _, port = host.rpartition(":")
+    return name.lower() if port in _USUAL_PORTS else host.lower()
 
 
 def _show(value: str | tuple[str, ...]) -> str:

@@ -1,9 +1,10 @@
-"""The operations of a file system that a dataset stands on. The only module here that touches the operating system.
+"""The file system operations of a dataset. The only module of this package that calls the operating system.
 
-Everything is small and synchronous, so that a simulated disk can take this one's place in tests and stop, fail or lose
-power between any two of them.
+All operations are small and synchronous, so that a simulated disk in tests can stop, fail or lose power between any
+two of them.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -12,29 +13,42 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Any
 
-__all__ = ["DISK_FULL", "Disk"]
+__all__ = ["DISK_FULL", "FOLDER_REFUSED", "NO_DESCRIPTOR", "Disk"]
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+# Errors that concern one folder, and not the whole disk.
+FOLDER_REFUSED = frozenset(
+    {errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.EMLINK}
+)
 # Enough to let a disk merge flushes; more only queue in the kernel.
 _SYNC_THREADS = 8
+_PIECE_BYTES = 1 << 20
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+# Linux 3.15, glibc 2.28; network file systems do not support it and return EINVAL.
+_RENAMEAT2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_NO_SUCH_RENAME = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
 
 
 class Disk:
     """A local or network file system. Paths are absolute; errors are OSErrors with the path in them."""
 
     def create(self, path: str) -> int:
-        """Open a new file for writing; FileExistsError if there is one."""
+        """Create a file and return its descriptor for writing. Raises FileExistsError."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def open(self, path: str) -> int:
-        """Open a file that another process has finished, to sync it; FileNotFoundError if there is none."""
+        """Open a file that another process has finished, to sync it. Raises FileNotFoundError."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def write(self, file: int, data: memoryview) -> int:
-        """Write some of ``data`` at the end, return how much."""
+        """Write some of ``data`` at the end; return the number of bytes written."""
         return os.write(file, data)
 
     def close(self, file: int) -> None:
@@ -57,34 +71,58 @@ class Disk:
                 future.result()
 
     def read(self, path: str) -> bytes | None:
-        """The whole content; None if there is no such file."""
+        """Return the whole content; None if the file does not exist."""
         try:
             with open(path, "rb", buffering=0) as file:
                 return file.readall()
         except FileNotFoundError:
             return None
 
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the content in pieces. Raises FileNotFoundError."""
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+
+    def same(self, path: str, other: str) -> bool:
+        """Return True if two files have the same bytes. Raises FileNotFoundError if one is missing."""
+        sizes = self.size(path), self.size(other)
+        if None in sizes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path, None, other)
+        if sizes[0] != sizes[1]:
+            return False
+        return all(a == b for a, b in zip_longest(self.pieces(path), self.pieces(other)))
+
     def link(self, source: str, target: str) -> None:
-        """Give the file a second name; FileExistsError if that is taken."""
+        """Give the file a second name. Raises FileExistsError if that name is taken."""
         os.link(source, target)
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file; FileNotFoundError if there is no source, or no folder for the target."""
+        """Move a file. Raises FileNotFoundError without a source or target folder, FileExistsError if it is taken."""
+        if _RENAMEAT2 is not None:
+            if not _RENAMEAT2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):
+                return
+            code = ctypes.get_errno()
+            if code not in _NO_SUCH_RENAME:
+                raise OSError(code, os.strerror(code), source, None, target)
+        # Only a writer that publishes the same source can take the name between the check and the rename.
+        if os.path.lexists(target) and os.path.lexists(source):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)
         os.rename(source, target)
 
     def exists(self, path: str) -> bool:
-        """Whether there is something of that name."""
+        """Return True if the path exists."""
         return os.path.lexists(path)
 
     def size(self, path: str) -> int | None:
-        """Bytes of the file; None if there is no such file."""
+        """Return the size in bytes; None if the file does not exist."""
         try:
             return os.stat(path).st_size
         except FileNotFoundError:
             return None
 
     def touch(self, path: str) -> bool:
-        """Set the modification time to now; False if there is no such file."""
+        """Set the modification time to now; return False if the file does not exist."""
         try:
             os.utime(path)
         except FileNotFoundError:
@@ -92,7 +130,7 @@ class Disk:
         return True
 
     def make_folder(self, path: str) -> bool:
-        """Make one folder in an existing one; False if it was there."""
+        """Make one folder in an existing one; return False if it existed."""
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -101,8 +139,12 @@ class Disk:
             return False
         return True
 
+    def is_writable(self, path: str) -> bool:
+        """Return True if the path is a folder whose permissions allow to move files into it."""
+        return os.access(path, os.W_OK | os.X_OK) and os.path.isdir(path)
+
     def remove_folder(self, path: str) -> bool:
-        """Remove an empty folder; False if it is not empty or not there."""
+        """Remove an empty folder; return False if it is not empty or does not exist."""
         try:
             os.rmdir(path)
         except OSError as exc:
@@ -112,7 +154,7 @@ class Disk:
         return True
 
     def unlink(self, path: str) -> bool:
-        """Remove a file; False if there is none."""
+        """Delete a file; return False if it does not exist."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -120,14 +162,14 @@ class Disk:
         return True
 
     def names(self, folder: str) -> list[str]:
-        """Names in ``folder``, sorted; empty if there is no such folder."""
+        """Return the names in ``folder``, sorted; empty if it does not exist."""
         try:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
 
     def walk(self, folder: str, below: str = "") -> Iterator[str]:
-        """Names of all files in ``folder`` and its folders, relative to it; what goes away meanwhile is passed over."""
+        """Yield the names of all files in ``folder`` and below, relative to it; folders that vanish are skipped."""
         try:
             with os.scandir(f"{folder}/{below}") as found:
                 entries = sorted(found, key=lambda entry: entry.name)
@@ -140,15 +182,15 @@ class Disk:
                 yield below + entry.name
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder of that name."""
+        """Return True if the path is a folder."""
         return os.path.isdir(path)
 
     def device(self, path: str) -> int:
-        """What names can be linked and renamed within."""
+        """Return the number of the device, within which files can be linked and renamed."""
         return os.stat(path).st_dev
 
     def lock(self, path: str) -> int | None:
-        """Take the lock on a file, made if need be, until :meth:`unlock` or the end of the process; None if held."""
+        """Lock a file, created if necessary, until :meth:`unlock` or the end of the process; None if it is locked."""
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,19 +203,19 @@ class Disk:
         return file
 
     def unlock(self, lock: int) -> None:
-        """Let go of a lock."""
+        """Release a lock."""
         os.close(lock)
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Return the time in seconds since 1970."""
         return time.time()
 
     def new_name(self) -> str:
-        """16 random hex digits."""
+        """Return 16 random hex digits."""
         return secrets.token_hex(8)
 
     def pause(self, seconds: float, stop: threading.Event) -> bool:
-        """Wait; True as soon as ``stop`` is set."""
+        """Wait for ``seconds``; return True as soon as ``stop`` is set."""
         return stop.wait(seconds)
 
 

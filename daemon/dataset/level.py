@@ -1,36 +1,55 @@
 """Folder levels of a dataset, Hive style: t=<topic>/p=<partition>/dt=<day>/hh=<hour>/, any of them, in this order.
 
-Readers find columns in such names only if every file of the dataset lies under the same levels, so they are fixed when
-the dataset is created. Day and hour are those of the record in UTC, never of the wall clock. A table that a job writes
-has the levels that its configuration names instead.
+Readers take columns from such names only if every file of the dataset lies under the same levels, so they are fixed
+when the dataset is created. Day and hour are those of the record in UTC, never of the wall clock. A table that a Spark
+job writes has the levels of its configuration instead.
 """
 
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-__all__ = ["PARTITION_BY", "SPLITS", "check_directory", "hive_directory", "level_directory", "level_keys"]
+__all__ = [
+    "NAME_BYTES",
+    "PARTITION_BY",
+    "SPLITS",
+    "check_directory",
+    "hive_directory",
+    "level_directory",
+    "level_keys",
+    "shortened",
+]
 
 SPLITS = {"none": (), "topic": ("t",), "partition": ("t", "p")}
 PARTITION_BY = {"none": (), "day": ("dt",), "hour": ("dt", "hh")}
 
-# What Hive, Spark, DuckDB, Polars and pyarrow read as null: for times that no calendar has.
+# Hive, Spark, DuckDB, Polars and pyarrow read this as null. It stands for times that no calendar has.
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+NAME_BYTES = 255
+"""The longest name of a folder on Linux file systems, in bytes; a longer one is shortened."""
+# A shortened name ends like this; a name that looks shortened is shortened, too, so that names stay unique.
+_DIGEST = re.compile("-[0-9a-f]{32}")
+_CHARACTER_BYTES = 12  # at most, of one encoded character
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LAST_US = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def level_keys(split: str, partition_by: str) -> tuple[str, ...]:
-    """The levels that a dataset has, from the outside in."""
+    """Return the names of a dataset's folder levels, outermost first."""
     return (*SPLITS[split], *PARTITION_BY[partition_by])
 
 
 def level_directory(
     split: str, partition_by: str, *, topic: str = "", partition: str = "", timestamp_us: int = 0
 ) -> str:
-    """The folder, with a slash at its end ("" without levels), for rows of one partition and hour."""
-    values: dict[str, str | None] = {"t": topic, "p": partition}
+    """Return the folder for rows of one partition and hour, with a final slash ("" without levels).
+
+    The name of a topic that is too long for a folder is shortened to a prefix, "-" and 32 hex digits of its SHA-256.
+    """
+    values: dict[str, str | None] = {"t": shortened("t", topic), "p": shortened("p", partition)}
     if _FIRST_US <= timestamp_us <= _LAST_US:
         time = _EPOCH + timedelta(microseconds=timestamp_us)
         values |= {"dt": f"{time.year:04d}-{time.month:02d}-{time.day:02d}", "hh": f"{time.hour:02d}"}
@@ -38,8 +57,38 @@ def level_directory(
 
 
 def hive_directory(levels: Iterable[tuple[str, str | None]]) -> str:
-    """The folder of rows with these values, outermost first; None is what all readers take for null."""
-    return "".join(f"{key}={_NO_VALUE if value is None else _encode(value)}/" for key, value in levels)
+    """Return the folder of rows with these values, outermost first; None becomes the name that readers take for null.
+
+    Raises ValueError for a level whose name would be longer than ``NAME_BYTES``.
+    """
+    directory = ""
+    for key, value in levels:
+        level = f"{key}={_NO_VALUE if value is None else _encode(value)}"
+        if (size := len(level.encode())) > NAME_BYTES:
+            raise ValueError(
+                f"a value of {key} is too long for the name of a folder, which may have {NAME_BYTES} bytes and would "
+                f"have {size}: {value!s:.60}…"
+            )
+        directory += f"{level}/"
+    return directory
+
+
+def shortened(key: str, value: str) -> str:
+    """Return ``value``, or its short form if the name of its level would be too long.
+
+    The short form is a prefix, "-" and 32 hex digits, half of the SHA-256 of the value; it is stable and unique.
+    """
+    room = NAME_BYTES - len(key) - 1
+    size = len(_encode(value))
+    # A value that looks like a short form is shortened, too: it could be the short form of another value.
+    if size <= room - _CHARACTER_BYTES or (size <= room and not _DIGEST.fullmatch(value[-33:])):
+        return value
+    digest = f"-{hashlib.sha256(value.encode()).hexdigest()[:32]}"
+    room -= len(digest)
+    end = 0
+    while (room := room - len(_encode(value[end : end + 1]))) >= 0:
+        end += 1
+    return value[:end] + digest
 
 
 def check_directory(directory: str, keys: Sequence[str]) -> None:

@@ -1,21 +1,23 @@
-"""Log entries: what one commit says, as it stands in ``_fastwire/log``.
+"""Log entries: the record of one commit, as it is stored in ``_fastwire/log``.
 
-An entry does not contain its own number: the same file is linked under the next free one when another writer was first,
-and the names of its files follow from where it got.
+An entry does not contain its own number: the names of its files follow from the name under which it is linked. It has
+the CRC-32C of each file, and of the entry before. Entries of older versions have neither.
 """
 
 import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Protocol
 
 import orjson
 
 from fastwire.position import Coverage, Gap, Log, Position, Span, format_position, nest, parse_position, unnest
 
-from ..errors import DatasetDamagedError
+from ..runtime.errors import DatasetDamagedError
 
 __all__ = [
     "CHECKPOINTS",
@@ -26,10 +28,10 @@ __all__ = [
     "Diverted",
     "Letter",
     "LogEntry",
-    "count_letters",
     "entry_name",
     "is_writer",
     "pack",
+    "timestamp",
     "unpack",
 ]
 
@@ -40,30 +42,36 @@ DIVERTED = "_fastwire/diverted"
 
 FORMAT = 1
 
-# Above this, text by the partition is worth packing; below, anybody can read it without a tool.
+# Above this size an entry is compressed; below, it stays readable without a tool.
 _PACK_BYTES = 64 << 10
 _WRITER = re.compile("[0-9a-f]{16}")
+_CHECKSUM = re.compile("[0-9a-f]{8}")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def entry_name(number: int) -> str:
-    """Where log entry ``number`` is, whether it exists or not."""
+    """Return the file name of log entry ``number``, which may not exist."""
     return f"{LOG}/{number // 1000:09d}/{number:012d}.json"
 
 
+def timestamp(seconds: float) -> str:
+    """Return seconds since 1970 as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def is_writer(name: str) -> bool:
-    """Whether ``name`` is one that writers give themselves: 16 hex digits."""
+    """Return True if ``name`` has the form of a writer's name: 16 hex digits."""
     return _WRITER.fullmatch(name) is not None
 
 
 def pack(value: Any) -> bytes:
-    """JSON, the same bytes for the same value; gzip inside when it is long."""
+    """Return ``value`` as canonical JSON, compressed by gzip above 64 KiB."""
     data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     return gzip.compress(data, 6, mtime=0) if len(data) > _PACK_BYTES else data
 
 
 def unpack(data: bytes) -> Any:
-    """The reverse of :func:`pack`. Raises ValueError."""
+    """Decode the result of :func:`pack`. Raises ValueError."""
     if data[:2] == _GZIP_MAGIC:
         try:
             data = gzip.decompress(data)
@@ -74,17 +82,19 @@ def unpack(data: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a roll: ``directory`` is "" or ends with a slash, ``index`` its place in the roll."""
+    """One file of a roll: ``directory`` is "" or ends with a slash, ``index`` is its number in the roll."""
 
     directory: str
     index: int
     rows: int
     nbytes: int
+    checksum: int | None = None
+    """CRC-32C of its content; None if an older version of fastwire has written it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diverted:
-    """Dead letters of one log: entries that could not be decoded, and the rows they claim to hold."""
+    """Dead letters of one log: the number of undecodable entries, and of the rows in their metadata."""
 
     log: Log
     entries: int
@@ -92,42 +102,36 @@ class Diverted:
 
 
 class Letter(Protocol):
-    """A dead letter: ``payload`` as the broker sent it, ``rows`` as its metadata claim."""
+    """A dead letter: an entry that could not be decoded."""
 
     @property
     def log(self) -> Log:
-        """Where it was."""
+        """The log of the entry."""
 
     @property
     def position(self) -> Position:
-        """Behind which position of its log it ends."""
+        """The position of the entry in its log."""
 
     @property
     def reason(self) -> str:
-        """Why it could not be decoded."""
+        """The reason why it could not be decoded."""
 
     @property
     def payload(self) -> bytes:
-        """What came."""
+        """The bytes as the broker sent them."""
 
     @property
     def rows(self) -> int:
-        """How many rows are lost with it."""
-
-
-def count_letters(letters: Iterable[Letter]) -> tuple[Diverted, ...]:
-    """Entries and rows per log."""
-    counts: dict[Log, list[int]] = {}
-    for letter in letters:
-        count = counts.setdefault(letter.log, [0, 0])
-        count[0] += 1
-        count[1] += letter.rows
-    return tuple(Diverted(log, entries, rows) for log, (entries, rows) in counts.items())
+        """The number of rows according to the entry's metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One commit: files of a roll and the spans they land, or only progress, or the names of fenced writers."""
+    """One commit: the files of a roll with their spans, or progress without files, or the names of fenced writers.
+
+    ``before`` is the CRC-32C of the file of the log entry before (0 for entry 1); None if an older version of fastwire
+    has written this one.
+    """
 
     writer: str
     roll: int
@@ -140,24 +144,25 @@ class LogEntry:
     floors: tuple[tuple[Log, Position], ...] = ()
     fence: tuple[str, ...] = ()
     shared: bool = False
+    before: int | None = None
 
     @property
     def rows(self) -> int:
-        """Rows in the visible files."""
+        """The number of rows in the data files."""
         return sum(file.rows for file in self.files)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the visible files."""
+        """The size of the data files in bytes."""
         return sum(file.nbytes for file in self.files)
 
     @property
     def folders(self) -> set[str]:
-        """Names of the folders that its files are published into."""
+        """The folders that its files are published into."""
         return {file.directory.rstrip("/") for file in self.files} | ({DIVERTED} if self.letters else set())
 
     def moves(self, number: int, extension: str) -> Iterator[tuple[str, str]]:
-        """(staged, published) names of all its files, once it is log entry ``number``."""
+        """Yield the (staged, published) names of all its files as log entry ``number``."""
         for file in self.files:
             yield self._staged(file), f"{file.directory}{number:012d}-{file.index}.{extension}"
         for file in self.letters:
@@ -167,14 +172,14 @@ class LogEntry:
         return f"{STAGING}/{self.writer}/{self.roll}-{file.index}.part"
 
     def fold_into(self, coverage: Coverage) -> None:
-        """Add what this commit landed. Raises ValueError (OverlapError, UndeclaredGapError) if it does not fit."""
+        """Add the spans of this commit. Raises ValueError (OverlapError, UndeclaredGapError) if they do not fit."""
         for span in self.spans:
             coverage.add(span)
         for log, floor in self.floors:
             coverage.settle(log, floor)
 
     def encode(self) -> bytes:
-        """As the log holds it; only what there is to say."""
+        """Return the content of the entry's file, without empty fields."""
         value: dict[str, Any] = {"format": FORMAT, "writer": self.writer, "roll": self.roll, "at": self.at}
         if self.files:
             value |= {"rows": self.rows, "bytes": self.nbytes, "files": _files_to_json(self.files)}
@@ -195,21 +200,35 @@ class LogEntry:
             value["fence"] = list(self.fence)
         if self.shared:
             value["shared"] = True
+        if self.before is not None:
+            value["before"] = _sum_to_json(self.before)
+        checksums = [file.checksum for file in _by_index(self.files, self.letters)]
+        if checksums and None not in checksums:
+            value["crc32c"] = [_sum_to_json(each) for each in checksums if each is not None]
         return pack(value)
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> "LogEntry":
-        """Read what :meth:`encode` wrote. Raises DatasetDamagedError that names the file."""
+        """Decode the content of the file ``name``. Raises DatasetDamagedError."""
         try:
             value = unpack(data)
             if value["format"] != FORMAT:
                 raise ValueError(f"format {value['format']!r}, this version of fastwire knows {FORMAT}")
+            files, letters = (list(_files_from_json(value.get(key, {}))) for key in ("files", "letters"))
+            if "crc32c" in value:
+                checksums = dict(
+                    zip(_by_index(files, letters), map(_sum_from_json, value["crc32c"]), strict=True)  # ValueError
+                )
+                files, letters = (
+                    [replace(file, checksum=checksums[file]) for file in each] for each in (files, letters)
+                )
+            before = value.get("before")
             return cls(
                 writer=_writer(value["writer"]),
                 roll=_count(value["roll"]),
                 at=_text(value["at"]),
-                files=tuple(_files_from_json(value.get("files", {}))),
-                letters=tuple(_files_from_json(value.get("letters", {}))),
+                files=tuple(files),
+                letters=tuple(letters),
                 spans=tuple(_spans_from_json(value.get("spans", {}))),
                 diverted=tuple(
                     Diverted(log, _count(entries), _count(rows))
@@ -221,9 +240,10 @@ class LogEntry:
                 ),
                 fence=tuple(_text(writer) for writer in value.get("fence", ())),
                 shared=bool(value.get("shared", False)),
+                before=None if before is None else _sum_from_json(before),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise DatasetDamagedError(f"{name} is damaged: {exc}") from exc
+            raise DatasetDamagedError(f"{name} is damaged: {exc}. Restore it from a backup") from exc
 
 
 def _text(value: Any) -> str:
@@ -242,6 +262,21 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r:.60} is not a count")
     return value
+
+
+def _sum_to_json(checksum: int) -> str:
+    return f"{checksum:08x}"
+
+
+def _sum_from_json(text: Any) -> int:
+    if not _CHECKSUM.fullmatch(_text(text)):
+        raise ValueError(f"{text!r:.60} is not a CRC-32C: 8 hex digits")
+    return int(text, 16)
+
+
+def _by_index(*files: Iterable[DataFile]) -> list[DataFile]:
+    """Return the files in the order of ``crc32c`` in a log entry."""
+    return sorted(chain(*files), key=lambda file: file.index)
 
 
 def _files_to_json(files: tuple[DataFile, ...]) -> dict[str, list[list[int]]]:

@@ -1,4 +1,4 @@
-"""A full disk is waited out: nothing that was written is lost, and whoever writes does not notice."""
+"""Operations that wait while the disk is full, so that no written data is lost and the writer sees no error."""
 
 import io
 import os
@@ -6,22 +6,24 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import SinkFailedError
-from .disk import DISK_FULL, Disk
+from crc32c import crc32c
+
+from ..runtime.errors import SinkFailedError
+from .disk import DISK_FULL, NO_DESCRIPTOR, Disk
 
 __all__ = ["Impatience", "Patience", "PatientFile"]
 
 T = TypeVar("T")
 
-# Encoders write headers of a few bytes; a system call for each would cost more than the copy.
-_GATHER_BYTES = 256 << 10
+# Encoders write headers of a few bytes; a system call for each would cost more than the copy. Many files may be open.
+_GATHER_BYTES = 64 << 10
 
 
 class Patience:
-    """Repeats what fails for want of space until it succeeds or ``stop`` is set.
+    """Repeats an operation that lacks disk space or a file descriptor, until it succeeds or ``stop`` is set.
 
-    ``on_full`` is called with a message when the waiting begins and with None when it is over, on the thread that
-    waits. Only a full disk is waited for; every other failure is raised at once.
+    ``on_full`` is called with a message when the wait begins and with None when it ends, on the thread that waits.
+    Every other error is raised at once. ``retry_s`` is the interval in seconds.
     """
 
     def __init__(
@@ -37,19 +39,20 @@ class Patience:
         self._retry_s = retry_s
 
     def __call__(self, action: Callable[[], T], path: str) -> T:
-        """The result of ``action``. Raises SinkFailedError if the wait was ended."""
+        """Return the result of ``action``. Raises SinkFailedError if ``stop`` has ended the wait."""
         waiting = False
         while True:
             try:
                 result = action()
             except OSError as exc:
-                if exc.errno not in DISK_FULL:
+                if exc.errno not in DISK_FULL and exc.errno not in NO_DESCRIPTOR:
                     raise
+                wanted = "space" if exc.errno in DISK_FULL else "a file descriptor (ulimit -n, LimitNOFILE=)"
                 if not waiting:
-                    self._on_full(f"{os.strerror(exc.errno or 0)}: {path}; waiting for space")
+                    self._on_full(f"{os.strerror(exc.errno or 0)}: {path}; waiting for {wanted}")
                     waiting = True
                 if self._disk.pause(self._retry_s, self._stop):
-                    raise SinkFailedError(f"stopped while waiting for space to write {path}") from exc
+                    raise SinkFailedError(f"stopped while waiting for {wanted} to write {path}") from exc
                 continue
             if waiting:
                 self._on_full(None)
@@ -57,18 +60,18 @@ class Patience:
 
 
 class Impatience(Patience):
-    """For what can be left undone: a full disk is a failure like any other."""
+    """Tries an operation once, for work that may be skipped: a full disk is an error like any other."""
 
     def __call__(self, action: Callable[[], T], path: str) -> T:
-        """The result of ``action``, tried once."""
+        """Return the result of ``action``."""
         return action()
 
 
 class PatientFile(io.RawIOBase):
-    """A new file that is written front to back; its ``write`` takes everything, and waits when the disk is full.
+    """A new file that is written sequentially; ``write`` takes all bytes, and waits while the disk is full.
 
-    What is written reaches the disk with :meth:`flush` at the latest. Once it is closed, writing raises ValueError and
-    never reaches another file.
+    Written bytes reach the operating system at :meth:`flush` at the latest. After ``close`` writing raises ValueError
+    and never reaches another file.
     """
 
     def __init__(self, disk: Disk, path: str, patience: Patience) -> None:
@@ -78,17 +81,19 @@ class PatientFile(io.RawIOBase):
         self._patience = patience
         self._gathered = bytearray()
         self._size = 0
+        self.checksum = 0
+        """CRC-32C of the bytes given to the operating system: of all bytes, after :meth:`flush`."""
         self._descriptor: int | None = patience(lambda: disk.create(path), path)
 
     @property
     def descriptor(self) -> int:
-        """What the disk knows the file by. Raises ValueError if it is closed."""
+        """The file descriptor. Raises ValueError if the file is closed."""
         if self._descriptor is None:
             raise ValueError(f"{self._path} is closed")
         return self._descriptor
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
@@ -96,7 +101,7 @@ class PatientFile(io.RawIOBase):
         return self._size
 
     def write(self, data: Any) -> int:
-        """Take all of ``data``; may wait for a long time."""
+        """Write all of ``data``; may wait for a long time."""
         view = memoryview(data).cast("B")
         descriptor = self.descriptor
         self._size += len(view)
@@ -111,12 +116,12 @@ class PatientFile(io.RawIOBase):
         return len(view)
 
     def flush(self) -> None:
-        """Hand what is gathered to the operating system."""
+        """Give the buffered bytes to the operating system."""
         if self._descriptor is not None:
             self._write_gathered(self._descriptor)
 
     def close(self) -> None:
-        """Close without flushing: what matters has been flushed and synced, the rest is void."""
+        """Close without flushing: committed bytes were flushed and synced before, the rest is void."""
         if not self.closed:
             descriptor, self._descriptor = self._descriptor, None
             self._gathered.clear()
@@ -133,4 +138,5 @@ class PatientFile(io.RawIOBase):
     def _write_through(self, descriptor: int, view: memoryview) -> None:
         while view:
             written = self._patience(lambda rest=view: self._disk.write(descriptor, rest), self._path)  # type: ignore[misc]
+            self.checksum = crc32c(view[:written], self.checksum)
             view = view[written:]

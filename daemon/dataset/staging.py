@@ -1,4 +1,4 @@
-"""A writer's own folder: where files grow until they are published, under a lock that dies with the process."""
+"""The staging folder of a writer: its unpublished files, under a lock that ends with the process."""
 
 import os
 import threading
@@ -16,62 +16,77 @@ _FOREIGN = ".task"
 
 
 class ForeignFile(NamedTuple):
-    """A file that another process has finished in the staging folder, for ``directory`` of the dataset."""
+    """A file that another process has finished in the staging folder, to be published into ``directory``.
+
+    ``checksum`` is the CRC-32C of its content, computed while it was written.
+    """
 
     name: str
     directory: str
     rows: int
     nbytes: int
+    checksum: int
 
 
 class StagedFile:
-    """A file of the open roll. Its writer sets ``rows`` before the commit; whoever drops it calls :meth:`close`.
+    """A file of the open roll. Its writer sets ``rows`` before the commit, or calls :meth:`close` to drop it.
 
-    Without ``file`` it is one that another process has finished: ``nbytes`` is its size.
+    Without ``file`` it was finished by another process: ``nbytes`` is its size.
     """
 
-    def __init__(self, name: str, directory: str, index: int, file: PatientFile | None, nbytes: int = 0) -> None:
+    def __init__(
+        self, name: str, directory: str, index: int, file: PatientFile | None, nbytes: int = 0, checksum: int = 0
+    ) -> None:
         self.name = name
         self.directory = directory
         self.index = index
         self.rows = 0
         self._file = file
         self._nbytes = nbytes
+        self._checksum = checksum
 
     @property
     def file(self) -> BinaryIO:
-        """What an encoder writes to: everything is taken, and a full disk is waited out."""
+        """The file for an encoder: its ``write`` takes all bytes, and waits while the disk is full."""
         return cast(BinaryIO, self._file)
 
     @property
     def nbytes(self) -> int:
-        """What was written so far."""
+        """The number of bytes written so far."""
         return self._nbytes if self._file is None else self._file.tell()
 
     @property
     def descriptor(self) -> int | None:
-        """What the disk knows the open file by; None if it is durable already."""
+        """The descriptor of the open file; None if it is durable and closed."""
         return None if self._file is None else self._file.descriptor
 
     def finish(self) -> None:
-        """Hand everything to the operating system; it is not durable yet."""
+        """Give all bytes to the operating system; they are not durable yet."""
         if self._file is not None:
             self._file.flush()
 
     def close(self) -> None:
-        """Close without flushing; harmless when closed already."""
+        """Close without flushing. May be called twice."""
         if self._file is not None:
             self._file.close()
 
+    def settle(self) -> None:
+        """Close the finished file, which is durable."""
+        if self._file is not None:
+            self._nbytes, self._checksum = self._file.tell(), self._file.checksum
+            self._file.close()
+            self._file = None
+
     def described(self) -> DataFile:
-        """As a log entry names it."""
-        return DataFile(self.directory, self.index, self.rows, self.nbytes)
+        """Return the finished file's description for a log entry."""
+        checksum = self._checksum if self._file is None else self._file.checksum
+        return DataFile(self.directory, self.index, self.rows, self.nbytes, checksum)
 
 
 class Staging:
     """The folder and lock of one writer, and the numbers of its rolls and files.
 
-    A name is never used twice: a late reader of an old log entry must not find another roll's file under it.
+    A file name is never reused: a late reader of an old log entry must not find the file of another roll.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -86,17 +101,22 @@ class Staging:
             self.writer = storage.disk.new_name()
             self.folder = f"{STAGING}/{self.writer}"
             storage.make_folders([self.folder])
-            # Somebody clearing up may have seen the folder before it had a lock: holds that now, or has taken all away.
+            # Another writer may have found the folder before it had a lock, and now holds the lock or has deleted it.
             try:
                 lock = storage.disk.lock(storage.path(f"{self.folder}/{_LOCK}"))
             except FileNotFoundError:
                 continue
             if lock is not None:
                 self._lock: int | None = lock
-                return
+                break
+        try:
+            storage.reach_from(f"{self.folder}/{_LOCK}")
+        except BaseException:
+            self.release()
+            raise
 
     def open_file(self, directory: str) -> StagedFile:
-        """A new file of the open roll, to be published into ``directory``."""
+        """Create a file of the open roll, to be published into ``directory``."""
         with self._guard:
             index = self._index
             self._index += 1
@@ -106,28 +126,32 @@ class Staging:
         return staged
 
     def invite(self) -> str:
-        """What the names of files of the open roll by other processes begin with; they end with ``.task``.
+        """Return the prefix for names of other processes' files in the open roll; these names end with ``.task``.
 
-        Between the two is whatever makes them unique, without a slash. A process that comes too late with a file of an
-        earlier roll does no harm: nothing names it.
+        Between the two is a unique part without a slash. A late file of an earlier roll does no harm: no log entry
+        names it.
         """
         self._invited = True
         return f"{self.folder}/{self.roll}-"
 
     def adopt(self, files: Sequence[ForeignFile]) -> list[StagedFile]:
-        """Take finished files of other processes into the open roll, and make their contents durable."""
+        """Take finished files of other processes into the open roll, and make their contents durable.
+
+        Raises ValueError for a file of another roll, FileNotFoundError for one that is missing or has another size.
+        """
         adopted = []
         for file in files:
             name = f"{self.folder}/{file.name}"
             if os.path.basename(file.name) != file.name or not file.name.startswith(f"{self.roll}-"):
-                raise ValueError(f"{file.name!r} is no file of the open roll")
+                raise ValueError(f"{file.name!r} is not a file of the open roll")
             size = self._storage.disk.size(self._storage.path(name))
             if size != file.nbytes:
                 raise FileNotFoundError(f"{self._storage.path(name)} has {size} bytes and should have {file.nbytes}")
             with self._guard:
                 index = self._index
                 self._index += 1
-                staged = StagedFile(f"{self.folder}/{self.roll}-{index}.part", file.directory, index, None, size)
+                name_here = f"{self.folder}/{self.roll}-{index}.part"
+                staged = StagedFile(name_here, file.directory, index, None, size, file.checksum)
                 staged.rows = file.rows
                 self._storage.publish(name, staged.name)
                 self._open.append(staged)
@@ -136,19 +160,19 @@ class Staging:
         return adopted
 
     def temporary(self, what: str) -> str:
-        """The name for a file that will be linked under another one."""
+        """Return the name of a temporary file that will be linked under another name."""
         return f"{self.folder}/{self.roll}-{what}.part"
 
     def owns(self, files: Sequence[StagedFile]) -> bool:
-        """Whether all ``files`` belong to the open roll."""
+        """Return True if all ``files`` belong to the open roll."""
         return set(files) <= set(self._open)
 
     def end_roll(self) -> None:
-        """The roll is committed and published, or void: delete what is left of it and begin the next."""
+        """Delete the remaining files of the roll, which is published or void, and begin the next."""
         with self._guard:
             left, self._open = self._open, []
         if self._invited:
-            # Of tasks that failed, or were run twice.
+            # Files of tasks that failed, or were run twice.
             for name in self._storage.list(self.folder):
                 if name.startswith(f"{self.roll}-") and name.endswith(_FOREIGN):
                     self._storage.discard(f"{self.folder}/{name}")
@@ -160,12 +184,12 @@ class Staging:
             self._storage.discard(staged.name)
 
     def discard(self) -> None:
-        """Delete the folder: nothing of this writer is needed any more."""
+        """Delete the folder of this writer, which has no unpublished files in the log."""
         self.end_roll()
         self._storage.discard_folder(self.folder, _LOCK)
 
     def release(self) -> None:
-        """Close all files and let go of the lock; nothing is deleted, and for others this writer is dead."""
+        """Close all files and release the lock without deleting files; other writers will fence this one."""
         for staged in self._open:
             staged.close()
         self._open = []
@@ -175,7 +199,7 @@ class Staging:
 
 
 class DeadWriters:
-    """Writers whose lock was free, held so that nobody else clears them away at the same time."""
+    """Dead writers, whose locks were free. The locks are held so that no other process clears them away meanwhile."""
 
     def __init__(self, storage: Storage, own: str) -> None:
         self._storage = storage
@@ -187,7 +211,7 @@ class DeadWriters:
                 try:
                     lock = storage.disk.lock(storage.path(f"{STAGING}/{writer}/{_LOCK}"))
                 except FileNotFoundError:
-                    continue  # it has just left
+                    continue  # the writer has just closed
                 if lock is not None:
                     self._locks[writer] = lock
         except BaseException:
@@ -196,16 +220,16 @@ class DeadWriters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """The names of the dead writers, in order."""
         return tuple(self._locks)
 
     def discard(self) -> None:
-        """Delete their folders. Only after the log says that they are fenced."""
+        """Delete their folders. Allowed only after a log entry has fenced them."""
         for writer in self._locks:
             self._storage.discard_folder(f"{STAGING}/{writer}", _LOCK)
 
     def release(self) -> None:
-        """Let go of their locks."""
+        """Release their locks."""
         for lock in self._locks.values():
             self._storage.disk.unlock(lock)
         self._locks.clear()

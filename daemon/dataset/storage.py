@@ -1,58 +1,60 @@
-"""The verbs of the commit protocol over a disk: put_new, publish, read, list, discard.
+"""The operations of the commit protocol over a disk: put_new, publish, read, list, discard.
 
-Names are relative to the dataset's folder and use "/". A folder is made durable together with everything above it, also
-when somebody else made it and may not have got round to that.
+Names are relative to the dataset's folder and use "/". A folder is made durable together with the folders above it,
+even if another process has created it: that process may have died before.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from ..errors import DatasetError
-from .disk import Disk
+from ..runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
+from .disk import FOLDER_REFUSED, Disk
 from .patience import Patience, PatientFile
 
 __all__ = ["Check", "Storage", "probe"]
 
-# A dataset by hour makes new folders for ever; beyond this many the oldest knowledge is gathered anew.
+# A dataset by hour makes new folders for ever; beyond this many the cache of made folders is emptied.
 _FOLDERS_REMEMBERED = 16_384
 _OPEN_AT_ONCE = 128
 
 
 class Storage:
-    """A dataset's folder. Whatever needs space waits for it as ``patience`` says."""
+    """A dataset's folder. Operations that need disk space wait for it by ``patience``."""
 
     def __init__(self, root: str, disk: Disk, patience: Patience) -> None:
         self.root = os.path.abspath(root)
         self.disk = disk
         self._patience = patience
         self._made: set[str] = set()
+        self._witness: str | None = None
         self.sync_ns = 0
-        """Time that making things durable has taken, ever."""
+        """Nanoseconds spent in syncs so far."""
 
     def path(self, name: str) -> str:
-        """The absolute path of ``name``; "" is the dataset's folder itself."""
+        """Return the absolute path of ``name``; "" is the dataset's folder itself."""
         return f"{self.root}/{name}".rstrip("/")
 
     # --- reading
 
     def read(self, name: str) -> bytes | None:
-        """The content, or None."""
+        """Return the content of a file, None if it does not exist."""
         return self.disk.read(self.path(name))
 
     def list(self, folder: str) -> list[str]:
-        """Names in ``folder``; never proof that something is not there."""
+        """Return the names in ``folder``; an absent name is no proof that the file is missing."""
         return self.disk.names(self.path(folder))
 
     def exists(self, name: str) -> bool:
-        """Whether there is something of that name now."""
+        """Return True if the name exists now."""
         return self.disk.exists(self.path(name))
 
     # --- writing
 
     def create(self, name: str) -> PatientFile:
-        """A new file to be written; its folder exists."""
+        """Create a file in an existing folder. Raises FileExistsError."""
         return PatientFile(self.disk, self.path(name), self._patience)
 
     def write_synced(self, name: str, data: bytes) -> None:
@@ -64,7 +66,7 @@ class Storage:
             self.disk.close(descriptor)
 
     def write(self, name: str, data: bytes) -> int:
-        """Write a whole new file; the caller syncs and closes it."""
+        """Write a whole new file and return its descriptor; the caller syncs and closes it."""
         path = self.path(name)
         descriptor = self._patience(lambda: self.disk.create(path), path)
         try:
@@ -89,64 +91,100 @@ class Storage:
                     self.disk.close(descriptor)
 
     def sync(self, files: Iterable[int] = (), folders: Iterable[str] = ()) -> None:
-        """Make contents and names durable; a failure is final (never sync the same thing again)."""
+        """Make contents and names durable. After an OSError the same file must not be synced again."""
         began = perf_counter_ns()
         self.disk.sync(list(files), [self.path(folder) for folder in sorted(folders)])
         self.sync_ns += perf_counter_ns() - began
 
     def put_new(self, temporary: str, name: str, linked: Callable[[], None] = lambda: None) -> bool:
-        """Give the synced file ``temporary`` the name ``name`` for good; False if that name is taken.
+        """Link the synced file ``temporary`` as ``name`` and make that durable; return False if the name is taken.
 
-        ``linked`` is called between the two halves, when the name is there and could still be lost.
+        ``linked`` is called between link and sync, when the name exists and is not durable yet.
         """
         source, target = self.path(temporary), self.path(name)
         try:
             self._patience(lambda: self.disk.link(source, target), target)
         except FileExistsError:
             return False
+        except OSError as exc:
+            raise self._unreachable(exc, source, target) from exc
         linked()
         self.sync(folders=[os.path.dirname(name)])
         return True
 
     def publish(self, staged: str, name: str) -> bool:
-        """Move ``staged`` to ``name``; False if it is not staged any more: then somebody has published it."""
+        """Move ``staged`` to ``name``; return False if another process has done that.
+
+        Raises DatasetDamagedError, without a change, if another file has that name.
+        """
         source, target = self.path(staged), self.path(name)
         for attempt in range(3):
             try:
                 self._patience(lambda: self.disk.rename(source, target), target)
+            except FileExistsError:
+                self._check_published(staged, name)
+                return False
             except FileNotFoundError:
                 if not self.disk.exists(source):
                     return False
                 if attempt == 2:
                     raise
-                # Somebody took the folder away after it was made: archived, or expired.
+                # The folder was removed after it was made: archived, or expired.
                 self._made.clear()
                 self.make_folders([os.path.dirname(name)])
+            except OSError as exc:
+                raise self._unreachable(exc, source, target) from exc
             else:
                 return True
         raise AssertionError("unreachable")
 
+    def _check_published(self, staged: str, name: str) -> None:
+        """Check that both names have the same content: a backup made while publishing may contain both."""
+        source, target = self.path(staged), self.path(name)
+        try:
+            same = self.disk.same(source, target)
+        except FileNotFoundError:
+            return  # it was published meanwhile, or removed afterwards
+        if not same:
+            raise DatasetDamagedError(
+                f"{target} exists, and is not the file that the log of the dataset names: it was not replaced. "
+                f"The committed file is {source}. Move the other one away, or restore the whole dataset"
+            )
+        self.sync_content([name])
+
     def discard(self, name: str) -> None:
-        """Remove a file; fine if there is none."""
+        """Delete a file if it exists."""
         self.disk.unlink(self.path(name))
 
     def discard_folder(self, folder: str, last: str) -> None:
-        """Remove a folder of files, ``last`` last; what others put there meanwhile stays."""
+        """Delete a folder of files, ``last`` last; the folder stays if another process adds a file meanwhile."""
         for name in sorted(self.list(folder), key=lambda name: name == last):
             self.discard(f"{folder}/{name}")
         self.disk.remove_folder(self.path(folder))
 
     # --- folders
 
-    def make_folders(self, folders: Iterable[str]) -> None:
-        """Make folders and those above them, and make all of that durable.
+    def forget(self) -> None:
+        """Empty the cache of made folders: they may have been mounted or removed since."""
+        self._made.clear()
+        self._witness = None
 
-        What this process has not made or seen durable is synced even if it is there: whoever made it may have died
-        before that. Raises DatasetError for a folder on another device, into which nothing could be renamed.
+    def make_folders(self, folders: Iterable[str], *, published: bool = False) -> None:
+        """Make folders and those above them, and make all of them durable.
+
+        A folder that this process has not made durable is synced even if it exists: the process that made it may have
+        died before its sync. Raises FolderRefusedError, after making all others, for folders that cannot be made, that
+        are on another device or mount, or (``published``) that are not writable: files cannot be renamed into them.
         """
-        wanted = {folder for folder in folders if folder not in self._made}
+        # Permissions may have changed, and a file that cannot be published after its commit blocks all others.
+        wanted = {
+            each
+            for each in folders
+            if each not in self._made or (published and not self.disk.is_writable(self.path(each)))
+        }
         if not wanted:
             return
+        self._made -= wanted
         if len(self._made) + len(wanted) > _FOLDERS_REMEMBERED:
             self._made.clear()
         if "" not in self._made:
@@ -157,14 +195,73 @@ class Storage:
                 levels.setdefault(folder.count("/"), set()).add(folder)
                 folder = os.path.dirname(folder)
         device = self.disk.device(self.root)
+        refused: dict[str, str] = {}
         for depth in sorted(levels):
+            made = set()
             for folder in sorted(levels[depth]):
-                path = self.path(folder)
-                self._patience(lambda path=path: self.disk.make_folder(path), path)  # type: ignore[misc]
-                if self.disk.device(path) != device:
-                    raise DatasetError(f"{path} is on another device than {self.root}: files cannot be renamed into it")
-            self.sync(folders={os.path.dirname(folder) for folder in levels[depth]})
-            self._made |= levels[depth]
+                if os.path.dirname(folder) in refused:
+                    refused[folder] = refused[os.path.dirname(folder)]
+                elif reason := self._make_folder(folder, device, published and folder in wanted):
+                    refused |= reason
+                else:
+                    made.add(folder)
+            if made:
+                self.sync(folders={os.path.dirname(folder) for folder in made})
+                self._made |= made
+        if refused:
+            raise FolderRefusedError(refused)
+
+    def _make_folder(self, folder: str, device: int, published: bool) -> dict[str, str]:
+        """Make one folder; return {} or the reason of the failure, by the folder that causes it."""
+        path = self.path(folder)
+        try:
+            made = self._patience(lambda: self.disk.make_folder(path), path)
+        except OSError as exc:
+            if exc.errno not in FOLDER_REFUSED:
+                raise
+            blamed = os.path.dirname(folder) if exc.errno in (errno.EACCES, errno.EPERM, errno.EMLINK) else folder
+            return {blamed: f"cannot make the folder {path}: {exc.strerror}"}
+        if self.disk.device(path) != device:
+            return {folder: f"{path} is on another device than {self.root}: files cannot be renamed into it"}
+        if published and not self.disk.is_writable(path):
+            # A read-only file system concerns all folders, not only this one.
+            return {folder if self.disk.is_writable(self.root) else "": f"the folder {path} is not writable"}
+        reason = None if made else self._refusal(folder)
+        return {folder: reason} if reason else {}
+
+    def reach_from(self, witness: str) -> None:
+        """Use ``witness``, a file in the staging folder, to test that files can be moved into each existing folder.
+
+        Raises DatasetError if it cannot be moved into the dataset's folder.
+        """
+        self._witness = witness
+        if reason := self._refusal(""):
+            raise DatasetError(reason)
+
+    def _refusal(self, folder: str) -> str | None:
+        """Return the reason why no file can be renamed into a folder, tested by a hard link; None if none is found.
+
+        Bind mounts and project quotas refuse both operations although the device is the same.
+        """
+        if self._witness is None:
+            return None
+        source = self.path(self._witness)
+        target = f"{self.path(folder)}/.fastwire-{os.path.basename(os.path.dirname(self._witness))}"
+        try:
+            self._patience(lambda: self.disk.link(source, target), target)
+        except FileExistsError:
+            pass
+        except OSError as exc:
+            if exc.errno == errno.EXDEV:
+                return _two_file_systems(source, target)
+            if exc.errno not in FOLDER_REFUSED:
+                raise
+            return None  # permissions are checked elsewhere
+        self.disk.unlink(target)
+        return None
+
+    def _unreachable(self, exc: OSError, source: str, target: str) -> Exception:
+        return DatasetError(_two_file_systems(source, target)) if exc.errno == errno.EXDEV else exc
 
     def _make_root(self) -> None:
         missing = []
@@ -179,12 +276,20 @@ class Storage:
             try:
                 self.disk.sync(folders=[os.path.dirname(self.root)])
             except PermissionError:
-                pass  # not ours to look into; then whoever made the dataset's folder for us vouches for it
+                pass  # the parent is not accessible; then the process that made the dataset's folder has to sync it
         self._made.add("")
 
 
+def _two_file_systems(source: str, target: str) -> str:
+    return (
+        f"{os.path.dirname(target)}: files cannot be moved into it from {os.path.dirname(source)}. Both are on one "
+        "device, but the kernel takes them for two file systems: a bind mount or a project quota between them. All "
+        "folders of a dataset must be in one"
+    )
+
+
 class Check(NamedTuple):
-    """One question to a folder, and its answer."""
+    """One test of a file system: its name, its result, and an explanation."""
 
     check: str
     ok: bool
@@ -192,10 +297,10 @@ class Check(NamedTuple):
 
 
 def probe(path: str, disk: Disk | None = None) -> list[Check]:
-    """Whether the file system under ``path`` keeps what the commit protocol asks of it.
+    """Test whether the file system under ``path`` has the guarantees that the commit protocol needs.
 
-    Works in a hidden folder of its own that is removed again, in the nearest existing folder if ``path`` does not exist
-    yet; a dataset is not created.
+    The tests use a hidden folder that is removed afterwards, in the nearest existing folder if ``path`` does not exist
+    yet; no dataset is created.
     """
     disk = disk or Disk()
     above = os.path.abspath(path)

@@ -1,61 +1,59 @@
-"""Proves from files and log that a dataset holds each row once, and says what such a proof cannot reach.
+"""Checks from files and log that a dataset has each row once, and lists what such a check cannot prove.
 
-Safe beside running writers: files are listed before the log is read, so whatever the listing shows must be in the log.
-Nothing is changed and no lock is taken.
+Sizes, row counts, positions and the log are always compared; every byte is compared only if ``deep``. It is safe beside
+running writers: files are listed before the log is read, so each listed file must be in the log. It changes nothing and
+takes no lock.
 """
 
-import gzip
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
-import pyarrow.fs
-import pyarrow.parquet as pq
 import zstandard
+from crc32c import crc32c
 
-from fastwire.position import Coverage, Log, OverlapError, Position, Span, UndeclaredGapError, format_position
+from fastwire.position import (
+    Coverage,
+    Log,
+    OverlapError,
+    Position,
+    Span,
+    UndeclaredGapError,
+    format_position,
+    positions_of,
+)
 
-from ..errors import DatasetDamagedError, DatasetError
+from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
+from .content import checksum_of, misplaced_rows, row_counter
 from .description import DESCRIPTION, Description, read_description
 from .disk import Disk
 from .diverted import read_letters
+from .findings import Problem
 from .log import DIVERTED, LOG, STAGING, LogEntry, entry_name
 from .patience import Impatience
 from .storage import Storage
+from .whole import noted_number, noted_numbers, visible
 
-__all__ = ["LogReport", "Problem", "VerifyReport", "counted", "verify"]
+__all__ = ["LogReport", "VerifyReport", "counted", "verify"]
 
-# Footers are small and far apart: the disk is waited for, not the processor.
+# Footers are small and far apart, so the disk is the limit and not the processor.
 _THREADS = 8
-_PIECE_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that must not be.
-
-    ``kind`` is one of: no-dataset, damaged, log-hole (the log lacks a number), overlap (landed twice), gap (skipped
-    without a word), sum (rows that were given and neither landed nor filtered), missing, removed (only if strict),
-    stray, unreadable, rows, size (a file that is not what its log entry says), checkpoint.
-    """
-
-    kind: str
-    where: str
-    text: str
+# Formats whose rows are counted by reading the whole file: then the bytes are compared as well.
+_READ_WHOLE = ("jsonl", "jsonl.gz", "jsonl.zst")
 
 
 @dataclass(slots=True)
 class LogReport:
-    """What has landed of one log.
+    """The committed positions and rows of one log.
 
-    ``holes`` lie between intervals: with a shared subscription they may still fill, and so may the ``held`` ones among
-    them, which are parts of chunked messages that were not complete.
+    ``holes`` lie between intervals. With a shared subscription they may still be filled; so may the ``held`` ones among
+    them, which are parts of chunked messages that were incomplete.
     """
 
     log: Log
@@ -73,10 +71,15 @@ class LogReport:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """The outcome. ``rows``, ``files`` and ``nbytes`` are what the log says, ``counted_rows`` what the files hold."""
+    """The result of ``verify``. ``rows``, ``files`` and ``nbytes`` are those of the log, ``counted_rows`` of the files.
+
+    Every byte of ``read_files`` files was compared; the positions of the rows of ``placed_files`` files were compared.
+    ``proven``, ``trusted`` and ``unproven`` are sentences for the user.
+    """
 
     path: str
     strict: bool
+    deep: bool = False
     problems: list[Problem] = field(default_factory=list)
     system: str = ""
     entries: int = 0
@@ -85,6 +88,8 @@ class VerifyReport:
     nbytes: int = 0
     counted_files: int = 0
     counted_rows: int = 0
+    read_files: int = 0
+    placed_files: int = 0
     filtered: int = 0
     diverted_entries: int = 0
     diverted_rows: int = 0
@@ -93,26 +98,32 @@ class VerifyReport:
     logs: list[LogReport] = field(default_factory=list)
     proven: list[str] = field(default_factory=list)
     trusted: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """True if no problem was found."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """As plain dicts, lists, texts and numbers."""
+        """Return the report as plain dicts, lists, strings and numbers."""
         return {
             "path": self.path,
             "ok": self.ok,
             "strict": self.strict,
+            "deep": self.deep,
             "system": self.system,
-            "problems": [{"kind": each.kind, "where": each.where, "text": each.text} for each in self.problems],
+            "problems": [
+                {"kind": each.kind, "where": each.where, "text": each.text, "todo": each.todo} for each in self.problems
+            ],
             "log_entries": self.entries,
             "files": self.files,
             "rows": self.rows,
             "bytes": self.nbytes,
             "counted_files": self.counted_files,
             "counted_rows": self.counted_rows,
+            "read_files": self.read_files,
+            "placed_files": self.placed_files,
             "filtered_rows": self.filtered,
             "diverted_entries": self.diverted_entries,
             "diverted_rows": self.diverted_rows,
@@ -121,6 +132,7 @@ class VerifyReport:
             "logs": [_log_to_json(each) for each in self.logs],
             "proven": self.proven,
             "trusted": self.trusted,
+            "unproven": self.unproven,
         }
 
 
@@ -145,13 +157,17 @@ def _log_to_json(report: LogReport) -> dict[str, Any]:
     }
 
 
-def verify(path: str | os.PathLike[str], strict: bool = False, disk: Disk | None = None) -> VerifyReport:
-    """Check the dataset at ``path``. ``strict``: files that somebody took away since are problems too.
+def verify(
+    path: str | os.PathLike[str], strict: bool = False, disk: Disk | None = None, *, deep: bool = False
+) -> VerifyReport:
+    """Check the dataset at ``path``.
 
-    Raises OSError for what cannot be read at all (permissions, a failing disk).
+    ``strict``: files that were removed since are problems, too. ``deep``: read every byte of every file.
+
+    Raises OSError for files that cannot be read (permissions, a failing disk).
     """
     disk = disk or Disk()
-    return _Verification(Storage(os.fspath(path), disk, Impatience(disk)), strict).run()
+    return _Verification(Storage(os.fspath(path), disk, Impatience(disk)), strict, deep).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +178,32 @@ class _Expected:
     staged: str
     rows: int
     nbytes: int
+    checksum: int | None
+
+
+class _Content(NamedTuple):
+    """The result for a sound file: ``summed`` if every byte was compared, ``placed`` if its positions were."""
+
+    rows: int
+    summed: bool
+    placed: bool
 
 
 class _Verification:
-    def __init__(self, storage: Storage, strict: bool) -> None:
+    def __init__(self, storage: Storage, strict: bool, deep: bool) -> None:
         self._storage = storage
-        self._report = VerifyReport(storage.root, strict)
+        self._report = VerifyReport(storage.root, strict, deep)
+        self._unchained = 0
+        self._unsummed = 0
+        # Spans are read again when they are needed: those of all log entries may not fit into memory.
+        self._spans_of = lru_cache(2 * _THREADS)(self._read_spans)
         self._logs: dict[Log, LogReport] = {}
         self._broken: set[Log] = set()
         self._letters: dict[str, tuple[int, int]] = {}
         self._floors = 0
         self._held: dict[Log, list[tuple[Position, Position]]] = {}
         self._uncounted = False
+        self._noted = 0
 
     def run(self) -> VerifyReport:
         report = self._report
@@ -183,15 +213,19 @@ class _Verification:
             return report
         try:
             description = read_description(data, self._storage.root)
-        except DatasetError as exc:
-            self._problem("damaged", DESCRIPTION, str(exc))
+        except DatasetMismatchError as exc:
+            self._problem("format", DESCRIPTION, str(exc))
+            return report
+        except DatasetDamagedError as exc:
+            self._problem("damaged", DESCRIPTION, str(exc).removeprefix(f"{self._storage.path(DESCRIPTION)} "))
             return report
         report.system = description.system
-        # In this order: what is listed has a log entry by the time the log is read.
-        seen = dict.fromkeys(self._visible())
+        # In this order, each listed file has a log entry by the time the log is read.
+        seen = dict.fromkeys(visible(self._storage))
         letters = dict.fromkeys(f"{DIVERTED}/{name}" for name in self._storage.list(DIVERTED))
         linked = [name for name in self._storage.disk.walk(self._storage.path(LOG)) if name.endswith(".json")]
         checkpoints = checkpoint_numbers(self._storage)
+        self._noted = max(noted_numbers(self._storage), default=0)
         expected, state = self._read_log(description, checkpoints)
         self._check_numbers(linked, state.number)
         newest = max((number for number in checkpoints if number <= state.number), default=0)
@@ -207,25 +241,23 @@ class _Verification:
 
     # --- the log
 
-    def _visible(self) -> Iterator[str]:
-        """Files that plain readers would read: those in no folder, and of no name, that begins with "_" or "."."""
-        for name in self._storage.disk.walk(self._storage.root):
-            if not any(part.startswith(("_", ".")) for part in name.split("/")):
-                yield name
-
     def _read_log(self, description: Description, checkpoints: list[int]) -> tuple[dict[str, _Expected], Checkpoint]:
         expected: dict[str, _Expected] = {}
         state = Checkpoint()
+        tail: int | None = 0
         while (data := self._storage.read(name := entry_name(state.number + 1))) is not None:
             try:
                 entry = LogEntry.decode(data, name)
             except DatasetDamagedError as exc:
-                self._problem("damaged", name, str(exc))
-                entry = LogEntry(writer="0" * 16, roll=0, at="")
+                self._problem("damaged", name, str(exc).removeprefix(f"{name} "))
+                entry, tail = LogEntry(writer="0" * 16, roll=0, at=""), None
+            else:
+                self._check_chain(entry, name, tail)
+                tail = crc32c(data)
             self._fold(entry, name, state)
             moves = list(entry.moves(state.number, description.extension))
             for file, (staged, target) in zip((*entry.files, *entry.letters), moves, strict=True):
-                expected[target] = _Expected(state.number, staged, file.rows, file.nbytes)
+                expected[target] = _Expected(state.number, staged, file.rows, file.nbytes, file.checksum)
             if entry.letters:
                 entries = sum(part.entries for part in entry.diverted)
                 self._letters[moves[-1][1]] = (entries, sum(part.rows for part in entry.diverted))
@@ -233,12 +265,28 @@ class _Verification:
                 self._check_checkpoint(state)
         for number in checkpoints:
             if number > state.number:
-                self._problem("checkpoint", checkpoint_name(number), f"the log ends with entry {state.number}")
+                self._problem("log-end", checkpoint_name(number), f"the log ends with entry {state.number}")
         return expected, state
+
+    def _check_chain(self, entry: LogEntry, name: str, tail: int | None) -> None:
+        """Compare ``tail``, the checksum of the entry before (None if that is damaged), with the recorded one."""
+        if entry.before is None:
+            self._unchained += 1
+        elif tail not in (None, entry.before):
+            self._problem("chain", name, "was written after another log entry than the one before it")
+
+    def _read_spans(self, number: int) -> tuple[Span, ...]:
+        name = entry_name(number)
+        data = self._storage.read(name)
+        return () if data is None else LogEntry.decode(data, name).spans
 
     def _fold(self, entry: LogEntry, name: str, state: Checkpoint) -> None:
         report = self._report
         for span in entry.spans:
+            if span.log.system == "spark" and span.log not in self._logs and self._logs:
+                first = next(iter(self._logs)).topic
+                text = f"query {span.log.topic} has written to the table of query {first}: rows may be there twice"
+                self._problem("overlap", name, text)
             log_report = self._logs.setdefault(span.log, LogReport(span.log, "", ""))
             log_report.rows += span.rows
             log_report.spans += 1
@@ -251,7 +299,7 @@ class _Verification:
             try:
                 state.coverage.settle(log, floor)
             except ValueError as exc:
-                self._problem("damaged", name, str(exc))
+                self._problem("damaged", name, str(exc).removeprefix(f"{name} "))
         given = sum(span.rows for span in entry.spans)
         if given != entry.rows + entry.filtered:
             self._problem(
@@ -275,7 +323,7 @@ class _Verification:
         if span.held_from is not None:
             self._held.setdefault(span.log, []).append((span.held_from, span.start))
         if span.log in self._broken:
-            return  # one mistake, one message
+            return  # one problem is reported once
         try:
             coverage.add(span)
             return
@@ -284,7 +332,7 @@ class _Verification:
         except UndeclaredGapError as exc:
             self._problem("gap", name, str(exc))
         except ValueError as exc:
-            self._problem("damaged", name, str(exc))
+            self._problem("damaged", name, str(exc).removeprefix(f"{name} "))
         self._broken.add(span.log)
 
     def _check_checkpoint(self, state: Checkpoint) -> None:
@@ -292,7 +340,7 @@ class _Verification:
         data = self._storage.read(name)
         try:
             if data is not None and Checkpoint.decode(data, state.number) != state and not self._broken:
-                self._problem("checkpoint", name, "is not what the log says")
+                self._problem("checkpoint", name, "differs from the log")
         except ValueError as exc:
             self._problem("checkpoint", name, f"is damaged: {exc}")
 
@@ -302,15 +350,20 @@ class _Verification:
             self._problem(
                 "log-hole", entry_name(last + 1), f"is not there, but {len(beyond)} later ones are, up to {beyond[-1]}"
             )
+        elif self._noted > last:
+            text = f"is a copy of log entry {self._noted}, but the log ends with entry {last}"
+            self._problem("log-end", noted_number(self._noted), text)
 
     # --- the files
 
     def _check_files(self, expected: dict[str, _Expected], seen: dict[str, None], newest: int, extension: str) -> None:
         present = [name for name in expected if name in seen or self._has_appeared(name, expected[name], newest)]
-        count = _counter(extension)
+        count = row_counter(extension)
+        read = self._report.deep or extension in _READ_WHOLE
+        place = extension == "parquet" and bool(positions_of(self._report.system).number_columns)
         self._uncounted = count is None and any(not name.startswith(DIVERTED) for name in present)
         with ThreadPoolExecutor(_THREADS, "verify") as threads:
-            outcomes = threads.map(lambda name: self._check_file(name, expected[name], count), present)
+            outcomes = threads.map(lambda name: self._check_file(name, expected[name], count, read, place), present)
             for name, outcome in zip(present, outcomes, strict=True):
                 if isinstance(outcome, Problem):
                     self._report.problems.append(outcome)
@@ -318,10 +371,13 @@ class _Verification:
                     self._is_gone(name, expected[name], newest)
                 elif not name.startswith(DIVERTED):
                     self._report.counted_files += 1
-                    self._report.counted_rows += outcome
+                    self._report.counted_rows += outcome.rows
+                    self._report.read_files += outcome.summed
+                    self._report.placed_files += outcome.placed
+                    self._unsummed += expected[name].checksum is None
 
     def _has_appeared(self, name: str, file: _Expected, newest: int) -> bool:
-        """Look again for what the listing did not show: it may have been published since, or be about to be."""
+        """Look again for a file that was not listed: it may have been published since, or be about to be."""
         if self._storage.exists(name):
             return True
         if self._storage.exists(file.staged):
@@ -338,10 +394,12 @@ class _Verification:
             return
         self._report.removed.append(name)
         if self._report.strict:
-            self._problem("removed", name, f"somebody took away {file.rows} rows of log entry {file.number}")
+            self._problem("removed", name, f"{file.rows} rows of log entry {file.number} were removed")
 
-    def _check_file(self, name: str, file: _Expected, count: Callable[[str], int] | None) -> Problem | int | None:
-        """Rows of a sound file; None if it is gone; or what is wrong with it."""
+    def _check_file(
+        self, name: str, file: _Expected, count: Callable[[str], int] | None, read: bool, place: bool
+    ) -> Problem | _Content | None:
+        """Check one file; return None if it does not exist."""
         path = self._storage.path(name)
         size = self._storage.disk.size(path)
         if size is None:
@@ -354,15 +412,22 @@ class _Verification:
                 found = letters.num_rows, pc.sum(letters["rows"]).as_py() or 0
                 if found != self._letters[name]:
                     return Problem("rows", name, f"has {found[0]} entries, log entry {file.number} says otherwise")
-                return file.rows
-            rows = file.rows if count is None else count(path)
+                rows, read, place = file.rows, True, False
+            else:
+                rows = file.rows if count is None else count(path)
+            misplaced = misplaced_rows(path, self._spans_of(file.number)) if place else None
+            checksum = checksum_of(self._storage.disk, path) if read and file.checksum is not None else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, pa.ArrowException, zstandard.ZstdError, EOFError) as exc:
             return Problem("unreadable", name, str(exc))
         if rows != file.rows:
             return Problem("rows", name, f"has {rows} rows, log entry {file.number} says {file.rows}")
-        return rows
+        if misplaced:
+            return Problem("positions", name, f"{misplaced}, which log entry {file.number} does not land")
+        if checksum is not None and checksum != file.checksum:
+            return Problem("content", name, f"its bytes are not those that were written for log entry {file.number}")
+        return _Content(rows, checksum is not None, misplaced is not None)
 
     # --- the report
 
@@ -381,7 +446,7 @@ class _Verification:
             held = self._held.get(log, ())
             log_report.held = sum(any(a <= low and high <= b for a, b in held) for low, high in holes)
             log_report.holes = [_texts(log, hole) for hole in holes]
-            log_report.ledger_changes += sum(1 for a, b in holes if log.system == "pulsar" and a.a not in (b.a, -1))
+            log_report.ledger_changes += sum(not positions_of(log.system).same_segment(a, b) for a, b in holes)
             if len(holes) > log_report.held and not log_report.shared and log not in self._broken:
                 # Pulsar is the only system whose Coverage can have holes at all.
                 skipped = [
@@ -407,6 +472,13 @@ class _Verification:
         if not self._uncounted:
             files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")
             report.proven.append(f"{files} with {rows}: each is what the log says")
+        if report.read_files:
+            report.proven.append(f"every byte of {counted(report.read_files, 'file')} is as it was written (CRC-32C)")
+        if report.placed_files:
+            report.proven.append(
+                f"the rows of {counted(report.placed_files, 'file')} lie within the spans of their log entries, as far "
+                "as least and greatest positions show"
+            )
         if ordered:
             report.proven.append(
                 f"no gap in {counted(len(ordered), 'partition')} read in order: each span begins where the one before "
@@ -422,7 +494,7 @@ class _Verification:
             holes = sum(len(each.holes) for each in shared)
             report.trusted.append(
                 f"that what is missing in {counted(len(shared), 'shared partition')} ({counted(holes, 'hole')}) is "
-                "still to come, was never there, or was acked by somebody else"
+                "still to come, never existed, or was acked by another consumer"
             )
         if held := sum(each.held for each in ordered):
             report.trusted.append(
@@ -431,7 +503,7 @@ class _Verification:
         if self._floors:
             report.trusted.append(f"that everything below {counted(self._floors, 'confirmed position')} was settled")
         if gaps:
-            report.trusted.append(f"that nothing could be had from {counted(gaps, 'declared gap')}")
+            report.trusted.append(f"that the records of {counted(gaps, 'declared gap')} were not available")
         if report.removed:
             report.trusted.append(f"that {counted(len(report.removed), 'file')} no longer there went on purpose")
         if self._uncounted:
@@ -441,9 +513,34 @@ class _Verification:
                 f"nothing of what {counted(len(waiting), 'writer')} may have in hand: it is not committed"
             )
 
+        self._explain_limits()
+
+    def _explain_limits(self) -> None:
+        """List what only another check could find, or no check at all."""
+        report = self._report
+        if unread := report.counted_files - report.read_files - self._unsummed:
+            report.unproven.append(
+                f"the content of {counted(unread, 'file')}: not every byte was read (verify --deep does that)"
+            )
+        if self._unsummed:
+            report.unproven.append(
+                f"the content of {counted(self._unsummed, 'file')}: an older version wrote no checksum of it"
+            )
+        if self._unchained:
+            report.unproven.append(
+                f"that no log entry was replaced: an older version wrote {self._unchained:,} of them without the "
+                "checksum of the one before"
+            )
+        if report.entries:
+            gone = "their files and the note of them" if self._noted == report.entries else "all their files"
+            report.unproven.append(
+                f"that log entry {report.entries} is as it was written, and the newest: nothing that is left would "
+                f"show that later ones are gone if {gone} are, too"
+            )
+
 
 def counted(count: int, thing: str) -> str:
-    """A number of things, in words."""
+    """Return a number with its noun, in the plural if necessary."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
@@ -452,49 +549,4 @@ def _texts(log: Log, places: tuple[Position, Position]) -> tuple[str, str]:
 
 
 def _changes_ledger(span: Span) -> bool:
-    return span.log.system == "pulsar" and span.start.a not in (span.end.a, -1)
-
-
-# --- rows in files
-
-
-def _counter(extension: str) -> Callable[[str], int] | None:
-    """How rows are counted without reading them; None for a format that is not ours."""
-    return {
-        "parquet": _rows_in_parquet,
-        "arrow": _rows_in_arrow,
-        "jsonl": _rows_in_jsonl,
-        "jsonl.gz": _rows_in_jsonl,
-        "jsonl.zst": _rows_in_jsonl,
-    }.get(extension)
-
-
-def _rows_in_parquet(path: str) -> int:
-    return int(pq.read_metadata(path).num_rows)
-
-
-def _rows_in_arrow(path: str) -> int:
-    # Reads the heads of the record batches only; their bodies need not be decompressed.
-    files = pa.fs.LocalFileSystem()
-    return int(pa.dataset.IpcFileFormat().make_fragment(path, filesystem=files).count_rows())
-
-
-def _rows_in_jsonl(path: str) -> int:
-    with open(path, "rb") as file:
-        if path.endswith(".gz"):
-            with gzip.open(file) as lines:
-                return _count_lines(lines)
-        if path.endswith(".zst"):
-            with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as lines:
-                return _count_lines(lines)
-        return _count_lines(file)
-
-
-def _count_lines(file: BinaryIO | Any) -> int:
-    count, last = 0, b"\n"
-    while piece := file.read(_PIECE_BYTES):
-        count += piece.count(b"\n")
-        last = piece[-1:]
-    if last != b"\n":
-        raise ValueError("the last line has no end")
-    return count
+    return not positions_of(span.log.system).same_segment(span.start, span.end)

@@ -1,76 +1,60 @@
-"""One writer of a dataset: staging, the commit, and everything it has to do about the commits of others.
+"""The writer of a dataset: staging, commits, and the handling of other writers' commits.
 
-The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R9 that comments refer to.
+The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R10 of the comments.
 """
 
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fastwire.position import Coverage, Log, OverlapError, Position, Span, UndeclaredGapError, format_position, order
+from crc32c import crc32c
 
-from ..errors import (
+from fastwire.position import Coverage, Log, OverlapError, Position, Span
+
+from ..runtime.errors import (
     DatasetDamagedError,
+    DiskFullError,
     FatalDiskError,
     FencedError,
     SinkFailedError,
     Superseded,
 )
-from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
-from .description import DESCRIPTION, DatasetOptions, Description, read_description
+from .chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
+from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
+from .description import DESCRIPTION, DatasetOptions, Description
 from .disk import DISK_FULL, Disk
 from .level import check_directory
-from .log import CHECKPOINTS, DIVERTED, Letter, LogEntry, count_letters, entry_name
-from .patience import Impatience, Patience
+from .log import DIVERTED, Letter, LogEntry, entry_name, timestamp
+from .origin import Origin
+from .patience import Patience
 from .staging import DeadWriters, ForeignFile, StagedFile, Staging
 from .storage import Storage
+from .whole import Notes, check_whole
 
-__all__ = ["STEPS", "DatasetWriter"]
+if TYPE_CHECKING:
+    from .diverted import DeadLetterFile
 
-STEPS = (
-    # open, or the first roll of a new dataset
-    "staging-made",
-    "dataset-created",
-    "log-read",
-    "fence-linked",
-    "fence-synced",
-    "staging-cleared",
-    # commit; "published:0" stands for "published:<i>" of each file
-    "files-finished",
-    "folders-made",
-    "files-synced",
-    "staging-synced",
-    "entry-linked",
-    "log-synced",
-    "published:0",
-    "committed",
-    # an entry that another writer, or an earlier process, has linked; "republished:<i>" likewise
-    "entry-trusted",
-    "republished:0",
-    "entry-published",
-    # on the way into the next roll
-    "checkpoint-linked",
-    "checkpointed",
-)
+__all__ = ["DatasetWriter"]
 
 
 class DatasetWriter:
-    """Writes rolls into the dataset at ``path`` and tells what has landed.
+    """Writes rolls into the dataset at ``path`` and reports the committed Coverage.
 
-    All methods block and are called from one thread, except that encoders on several may call :meth:`stage` and write
-    its files. Every method may raise
+    All methods block and are called from one thread, except that encoder threads may call :meth:`stage` and write its
+    files. Every method may raise
 
-    * Superseded: another writer has landed some of the roll; it is void and deleted;
-    * SinkFailedError: what was not committed is void; only :meth:`open` and :meth:`close` work now;
-    * DatasetError: opening again will not help.
+    * Superseded: another writer has committed some records of the roll; it is void and deleted;
+    * SinkFailedError: the open roll is void; only :meth:`open` and :meth:`close` work now;
+    * DatasetError: opening again cannot help.
 
     ``reached`` is called with each step of ``STEPS``; ``on_full`` and ``stop`` are those of :class:`Patience`.
     """
 
     checkpoint_every = 64
-    read_ahead = 64  # log entries for one sync of the log's folder; each is held in memory
+    read_ahead = 64  # log entries for one sync of the log's folder
 
     def __init__(
         self,
@@ -86,38 +70,46 @@ class DatasetWriter:
         self._options = options
         self._reached = reached
         self._storage = Storage(os.fspath(path), self._disk, Patience(self._disk, on_full, stop))
+        self._origin = Origin(self._storage, options)
         self._guard = threading.RLock()  # encoders stage on their threads
         self._description: Description | None = None
         self._staging: Staging | None = None
+        self._letters: DeadLetterFile | None = None  # of the open roll
+        self._void: list[Staging] = []  # of rolls that failed before a log entry could name them
         self._broken = True  # until open
         self._forget()
 
     def _forget(self) -> None:
+        self._storage.forget()
         self._state = Checkpoint()
+        self._notes = Notes(self._storage)
+        self._tail = 0  # CRC-32C of the last known log entry
+        # True if this writer has tried to link a log entry: any, and that of the open roll.
+        self._linked = self._linking = False
         # Folders with files of known log entries whose names may not be durable yet.
         self._unsynced: set[str] = set()
         self._due: Checkpoint | None = None
 
-    # --- what it knows
+    # --- state
 
     @property
     def exists(self) -> bool:
-        """Whether the dataset exists, as far as seen; :meth:`open` looks, the first roll creates it."""
+        """True if the dataset existed at the last look; :meth:`open` looks, the first roll creates it."""
         return self._description is not None
 
     @property
     def sync_ns(self) -> int:
-        """Nanoseconds that making things durable has taken so far."""
+        """Nanoseconds spent in syncs so far."""
         return self._storage.sync_ns
 
     @property
     def cluster(self) -> str:
-        """The cluster that logs are named by: that of the dataset's creation, whatever the configuration says now."""
+        """The cluster name of all logs, fixed when the dataset was created."""
         return self._options.cluster if self._description is None else self._description.cluster
 
     @property
     def coverage(self) -> Coverage:
-        """What has landed, as far as the log was read. A copy."""
+        """A copy of the committed Coverage, as far as the log was read."""
         return self._state.coverage.copy()
 
     @property
@@ -128,13 +120,13 @@ class DatasetWriter:
     # --- open and close
 
     def open(self) -> Coverage:
-        """Read the log to its end, publish what was committed, fence the dead; return what has landed.
+        """Read the log to its end, publish committed files, fence dead writers; return the committed Coverage.
 
-        A dataset that does not exist is left alone: the first staged file or commit creates it. Raises
+        A dataset that does not exist is not created: the first staged file or commit creates it. Raises
         DatasetMismatchError if it was created with other settings.
         """
         with self._guard:
-            self.close()
+            self._leave(reopening=True)
             self._forget()
             self._description = None
             self._broken = False
@@ -144,72 +136,116 @@ class DatasetWriter:
             return self.coverage
 
     def close(self) -> None:
-        """Drop what is not committed and let go of the dataset. Never raises for a disk's sake."""
+        """Drop the open roll and close the dataset. Errors of the disk are ignored."""
         with self._guard:
-            staging = self._staging
-            if staging is not None:
-                self._leave(staging)
+            self._leave()
+            while self._void:
+                self._void.pop().release()  # the next process fences it
 
-    def _leave(self, staging: Staging) -> None:
+    def _leave(self, *, reopening: bool = False) -> None:
+        staging = self._staging
+        if staging is None:
+            return
+        # No entry names the broken roll, but files of earlier ones could still return here: see _clear_void.
+        kept = reopening and self._broken and self._linked and not self._linking
         try:
             if not self._broken:
-                # Only what is certainly void is deleted: after a failure the next open finds out.
                 self._checkpoint()
                 # A rename out of the folder must not be lost together with the folder.
                 self._sync_published()
                 staging.discard()
+            elif not self._linked:
+                staging.discard()  # no log entry names a file in it
         except (OSError, SinkFailedError):
             pass
         finally:
-            self._staging = None
+            self._staging = self._letters = None
             self._broken = True
-            staging.release()
+            if kept:
+                self._void.append(staging)
+            else:
+                staging.release()
+
+    def _clear_void(self) -> None:
+        """Delete own void rolls without a fence (R5): no link was tried, so no late log entry can name them."""
+        while self._void:
+            self._sync_published()  # as in close
+            staging = self._void.pop()
+            try:
+                staging.discard()
+            finally:
+                staging.release()
 
     # --- rolls
 
     def stage(self, directory: str = "") -> StagedFile:
-        """Open a new file of the roll; it will be published into ``directory`` (see :func:`level_directory`)."""
+        """Create a file of the roll, to be published into ``directory`` (see :func:`level_directory`)."""
         check_directory(directory, self._options.level_keys)
         with self._failing("stage a file"):
             with self._guard:
                 staging = self._entered()
             return staging.open_file(directory)
 
-    def invite(self) -> str:
-        """Open the roll to files by other processes: the absolute path that their names begin with.
+    def settle(self, files: Sequence[StagedFile]) -> None:
+        """Make written files durable and close them, so that a roll may have more files than can be open at once."""
+        with self._failing("sync files"):
+            for file in files:
+                file.finish()
+            self._storage.sync([file.descriptor for file in files if file.descriptor is not None])
+            for file in files:
+                file.settle()
 
-        The rest of a name is theirs, without a slash, and ends with ``.task``. They write a file to its end, sync it
-        and say so to whoever calls :meth:`adopt`.
+    def invite(self) -> str:
+        """Open the roll to files of other processes; return the absolute path that their names begin with.
+
+        A process chooses the rest of the name, without a slash and with the end ``.task``. It writes and syncs the
+        file, and reports it to the caller of :meth:`adopt`.
         """
         with self._guard, self._failing("stage files of others"):
             return self._storage.path(self._entered().invite())
 
     def adopt(self, files: Sequence[ForeignFile]) -> list[StagedFile]:
-        """Take such files into the roll. What nobody names is deleted with it."""
+        """Take files of other processes into the roll; others with their prefix are deleted at its end."""
         with self._guard, self._failing("take files of others"):
             for file in files:
                 check_directory(file.directory, self._options.level_keys)
             return self._entered().adopt(files)
+
+    def divert(self, letters: Sequence[Letter]) -> None:
+        """Add dead letters to the roll; on return they are on disk and not in memory."""
+        with self._failing("keep dead letters"):
+            with self._guard:
+                if self._letters is None:
+                    from .diverted import DeadLetterFile  # pyarrow, and hardly ever needed
+
+                    self._letters = DeadLetterFile(self._entered().open_file(f"{DIVERTED}/"))
+                file = self._letters
+            file.add(letters)
+
+    @property
+    def diverted_bytes(self) -> int:
+        """Size of the open roll's dead letters on disk, in bytes. From any thread."""
+        file = self._letters
+        return 0 if file is None else file.staged.nbytes
 
     def commit(
         self,
         files: Sequence[StagedFile],
         spans: Sequence[Span],
         *,
-        diverted: Sequence[Letter] = (),
         filtered: int = 0,
         floors: Mapping[Log, Position] | None = None,
     ) -> Coverage:
-        """Land the roll: ``files`` with the rows of ``spans``; return all that has landed, which may be acked.
+        """Commit the roll: ``files`` with the rows of ``spans``; return the whole Coverage, which may be acked.
 
-        ``diverted`` entries are kept beside the log, ``filtered`` rows were dropped on purpose; together with the rows
-        of the files they are the rows of the spans. ``floors`` are positions up to which a broker has confirmed our
-        acks. Staged files that are not among ``files`` are deleted. Without anything to land: :meth:`refresh`.
+        Dead letters are committed with it. ``filtered`` rows were dropped on purpose; together with the rows of the
+        files they are the rows of the spans. ``floors`` are positions up to which a broker has confirmed all acks.
+        Staged files that are not among ``files`` are deleted. Without anything to commit it is a :meth:`refresh`.
 
-        Raises ValueError for what no reader can have been given: a source that is read in order has jumped
-        (UndeclaredGapError), the rows do not add up. Nothing is written then, but the writer must be opened again.
+        Raises ValueError for an inconsistent roll: a source that is read in order has skipped positions
+        (UndeclaredGapError), or the rows do not add up. Nothing is written then, but ``open`` must be called again.
         """
-        if not (files or spans or diverted or filtered or floors):
+        if not (files or spans or self._letters or filtered or floors):
             return self.refresh()
         with self._guard, self._failing("commit"):
             staging = self._entered()
@@ -218,13 +254,13 @@ class DatasetWriter:
             given, kept = sum(span.rows for span in spans), sum(file.rows for file in files)
             if given != kept + filtered:
                 raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
-            self._land(staging, files, spans, diverted, filtered, floors or {})
+            self._land(staging, files, spans, filtered, floors or {})
             return self.coverage
 
     def refresh(self) -> Coverage:
-        """Read what others have committed since; return what has landed.
+        """Read the commits of other writers; return the whole Coverage.
 
-        To be called before the first fetch of a partition that was just assigned, so that little is read in vain.
+        Call it before the first fetch of a newly assigned partition, so that few records are read in vain.
         """
         with self._guard, self._failing("refresh"):
             if self._staging is not None:
@@ -234,25 +270,26 @@ class DatasetWriter:
                 self._enter()
             return self.coverage
 
+    def identify(self, cluster_id: str) -> None:
+        """Record the id of the source's cluster ("": none). Raises DatasetMismatchError if another one is recorded."""
+        with self._guard, self._failing("identify the cluster"):
+            self._origin.identify(cluster_id, self._entered().temporary)
+
     # --- entering
 
     def _look(self) -> bool:
-        """Whether there is a dataset; checked against the options when it is seen for the first time."""
-        data = self._storage.read(DESCRIPTION)
-        if data is None:
-            return False
-        self._description = read_description(data, self._storage.root)
-        self._description.check(self._options, self._storage.root)
-        return True
+        """Return True if there is a dataset, after a comparison with the options."""
+        self._description = self._origin.look()
+        return self._description is not None
 
     def _entered(self) -> Staging:
-        """The staging folder of this writer; creates the dataset if need be."""
+        """Return the staging folder of this writer; creates the dataset if necessary."""
         if self._staging is None:
             if not self._look():
                 self._create()
             self._enter()
             if len(self._state.coverage) or self.cluster != self._options.cluster:
-                # What the caller decided without a dataset (where to start, its cluster's name) is void.
+                # Decisions that the caller made without a dataset (first positions, cluster name) are void.
                 self.close()
                 raise Superseded(f"another writer has created the dataset at {self._storage.root}; open it again")
         self._checkpoint()
@@ -261,15 +298,15 @@ class DatasetWriter:
 
     def _create(self) -> None:
         staging = self._begin()
-        description = Description.of(self._options, id=self._disk.new_name(), created=self._time())
+        description = Description.of(self._options, id=self._disk.new_name(), created=timestamp(self._disk.now()))
         temporary = staging.temporary("dataset")
         self._storage.write_synced(temporary, description.encode())
         self._storage.put_new(temporary, DESCRIPTION)
         self._reached("dataset-created")
         self._storage.discard(temporary)
-        # Somebody else may have been quicker, with other options.
+        # Another writer may have created it first, with other options.
         if not self._look():
-            raise FatalDiskError(f"{self._storage.path(DESCRIPTION)} was created and is not there")
+            raise FatalDiskError(f"{self._storage.path(DESCRIPTION)} was created, but it does not exist")
 
     def _begin(self) -> Staging:
         if self._staging is None:
@@ -279,17 +316,32 @@ class DatasetWriter:
 
     def _enter(self) -> None:
         staging = self._begin()
+        self._origin.record_hosts(staging.temporary)
         self._state = newest_checkpoint(self._storage)
+        self._tail = tail_of(self._storage, self._state.number)
         self._follow()
+        self._check_whole()
         self._reached("log-read")
+        self._notes.prune()
+        self._clear_void()
         self._fence_dead(staging)
 
+    def _check_whole(self) -> None:
+        """Refuse a log that lacks an entry (R11)."""
+        check_whole(self._storage, self._state.number, self._options.extension, self._follow_on)
+
+    def _follow_on(self) -> int:
+        self._follow()
+        return self._state.number
+
     def _fence_dead(self, staging: Staging) -> None:
-        """R5: what dead writers left is deleted only after the log says that it is void."""
+        """Delete the files of dead writers, after a log entry has fenced them (R5)."""
         dead = DeadWriters(self._storage, staging.writer)
         try:
             if dead.names:
-                entry = LogEntry(writer=staging.writer, roll=staging.roll, at=self._time(), fence=dead.names)
+                entry = LogEntry(
+                    writer=staging.writer, roll=staging.roll, at=timestamp(self._disk.now()), fence=dead.names
+                )
                 self._commit_fence(staging, entry)
                 self._sync_published()  # as in close
                 dead.discard()
@@ -298,16 +350,19 @@ class DatasetWriter:
             dead.release()
 
     def _commit_fence(self, staging: Staging, entry: LogEntry) -> None:
-        temporary = staging.temporary("entry")
-        self._storage.write_synced(temporary, entry.encode())
+        temporary, data = staging.temporary("entry"), self._chained(entry).encode()
+        self._storage.write_synced(temporary, data)
         while not self._link_next(temporary, "fence-linked"):
-            # Whatever a dead writer committed in the meantime is published before its staging goes.
+            # Commits of a dead writer in the meantime are published before its staging folder is deleted.
             if self._follow(entry):
                 break
+            self._storage.discard(temporary)
+            temporary, data = self._chain_anew(staging, entry)
         else:
             self._reached("fence-synced")
-            self._fold(entry)
-        staging.end_roll()
+            self._fold(entry, data)
+            self._notes.take(temporary, self._state.number)
+        self._end_roll(staging)
         self._storage.discard(temporary)
 
     # --- the commit
@@ -317,35 +372,35 @@ class DatasetWriter:
         staging: Staging,
         files: Sequence[StagedFile],
         spans: Sequence[Span],
-        diverted: Sequence[Letter],
         filtered: int,
         floors: Mapping[Log, Position],
     ) -> None:
         self._fit(staging, spans, floors)
-        # Step 1: everything that the log entry will speak of is durable before it exists.
-        letters = self._stage_letters(staging, diverted)
+        # Step 1: all files of the log entry are durable before it exists.
+        if self._letters is not None:
+            self._letters.finish()
+        letters = [] if self._letters is None else [self._letters.staged]
         staged = [*files, *letters]
         for file in staged:
             file.finish()
         entry = LogEntry(
             writer=staging.writer,
             roll=staging.roll,
-            at=self._time(),
+            at=timestamp(self._disk.now()),
             files=tuple(file.described() for file in files),
             letters=tuple(file.described() for file in letters),
             spans=tuple(spans),
-            diverted=count_letters(diverted),
+            diverted=() if self._letters is None else self._letters.diverted,
             filtered=filtered,
             floors=tuple(floors.items()),
             shared=self._options.shared,
         )
-        temporary = staging.temporary("entry")
-        data = entry.encode()
-        LogEntry.decode(data, temporary)  # what cannot be read must never get into the log
+        temporary, data = staging.temporary("entry"), self._chained(entry).encode()
+        LogEntry.decode(data, temporary)  # an entry that cannot be read must never get into the log
         descriptor = self._storage.write(temporary, data)
         try:
             self._reached("files-finished")
-            self._storage.make_folders(entry.folders)
+            self._storage.make_folders(entry.folders, published=True)
             self._reached("folders-made")
             self._sync_roll([*(file.descriptor for file in staged if file.descriptor is not None), descriptor])
         finally:
@@ -356,32 +411,41 @@ class DatasetWriter:
         self._sync_staging(staging)
         self._reached("staging-synced")
         # Step 2: the link decides.
-        while not self._link_next(temporary, "entry-linked"):
+        self._linked = self._linking = True
+        number = 0
+        while not (self._check_names(entry) and self._link_next(temporary, "entry-linked")):
             if self._follow(entry):
-                break  # it was there all along: a link that was reported as refused
+                break  # the entry was linked, although the link was reported as refused
+            self._storage.discard(temporary)
             self._fit(staging, spans, floors)
+            temporary, data = self._chain_anew(staging, entry)
         else:
             self._reached("log-synced")
             # Step 3: visible.
             self._publish(self._state.number + 1, entry, "published")
-            self._fold(entry)
+            self._fold(entry, data)
+            number = self._state.number
+        self._linking = False
         self._reached("committed")
-        self._tidy(staging, temporary)
+        self._tidy(staging, temporary, number)
+
+    def _check_names(self, entry: LogEntry) -> bool:
+        """Return True if the names of its files are free (R10); False if another writer has linked the next entry."""
+        return names_are_free(self._storage, entry, self._state.number + 1, self._options.extension)
+
+    def _chained(self, entry: LogEntry) -> LogEntry:
+        return replace(entry, before=self._tail)
+
+    def _chain_anew(self, staging: Staging, entry: LogEntry) -> tuple[str, bytes]:
+        """Write the entry again after another writer's entry; return its file and content."""
+        temporary, data = staging.temporary(f"entry-{self._state.number + 1}"), self._chained(entry).encode()
+        self._storage.write_synced(temporary, data)
+        return temporary, data
 
     def _link_next(self, temporary: str, step: str) -> bool:
         name = entry_name(self._state.number + 1)
         self._storage.make_folders([os.path.dirname(name)])
         return self._storage.put_new(temporary, name, lambda: self._reached(step))
-
-    def _stage_letters(self, staging: Staging, diverted: Sequence[Letter]) -> list[StagedFile]:
-        if not diverted:
-            return []
-        from .diverted import encode_letters  # pyarrow, and hardly ever needed
-
-        file = staging.open_file(f"{DIVERTED}/")
-        file.file.write(encode_letters(diverted))
-        file.rows = sum(letter.rows for letter in diverted)
-        return [file]
 
     def _sync_roll(self, descriptors: Sequence[int]) -> None:
         # R9 costs nothing here: the folders of the last commit are synced beside the files of this one.
@@ -392,58 +456,54 @@ class DatasetWriter:
         self._storage.sync(folders=[staging.folder])
 
     def _fit(self, staging: Staging, spans: Sequence[Span], floors: Mapping[Log, Position]) -> None:
-        """R3: nothing of the roll may have landed already; then it is void as after a crash."""
+        """Void the roll if some of its records are committed already (R3). Raises Superseded."""
         trial = self._state.coverage.copy()
         try:
-            for span in spans:
-                if not self._options.shared:
-                    _check_chain(trial, span)
-                trial.add(span)
+            check_fit(trial, spans, ordered=not self._options.shared, single_log=self._options.single_log)
         except OverlapError as exc:
-            self._storage.discard(staging.temporary("entry"))
-            staging.end_roll()
+            self._end_roll(staging)
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc
         for log, floor in floors.items():
             trial.settle(log, floor)
 
-    def _tidy(self, staging: Staging, temporary: str) -> None:
-        """Delete what a landed roll leaves behind; if that fails, the next process clears it away."""
+    def _end_roll(self, staging: Staging) -> None:
+        self._letters = None
+        staging.end_roll()
+
+    def _tidy(self, staging: Staging, temporary: str = "", number: int = 0) -> None:
+        """Delete the remaining files of a roll, and note its entry; after a failure the next process does it."""
         try:
-            staging.end_roll()
-            self._storage.discard(temporary)
+            self._end_roll(staging)
+            if number:
+                self._notes.take(temporary, number)
+            elif temporary:
+                self._storage.discard(temporary)
         except OSError:
             pass
 
     # --- the log
 
     def _follow(self, own: LogEntry | None = None) -> bool:
-        """R1 and R2: read on to the end of the log; return whether ``own`` was in it.
+        """Read further to the end of the log (R1, R2); return True if ``own`` was in it.
 
-        What is found is made durable, then published, and only then believed.
+        Each entry is made durable, then published, and only then added to Coverage.
         """
         found = False
-        while entries := self._read_ahead():
+        while entries := entries_behind(self._storage, self._state.number, self.read_ahead):
             self._trust(range(self._state.number + 1, self._state.number + 1 + len(entries)))
             self._reached("entry-trusted")
-            for entry in entries:
+            for data in entries:
+                name = self._storage.path(entry_name(self._state.number + 1))
+                entry = LogEntry.decode(data, name)
+                check_tail(entry, self._tail, name)
                 self._publish_found(self._state.number + 1, entry)
                 self._reached("entry-published")
-                self._fold(entry)
+                self._fold(entry, data)
                 found = found or (own is not None and self._is_own(entry, own))
         return found
 
-    def _read_ahead(self) -> list[LogEntry]:
-        entries: list[LogEntry] = []
-        while len(entries) < self.read_ahead:
-            name = entry_name(self._state.number + 1 + len(entries))
-            data = self._storage.read(name)
-            if data is None:
-                break
-            entries.append(LogEntry.decode(data, self._storage.path(name)))
-        return entries
-
     def _trust(self, numbers: range) -> None:
-        """Whoever linked these may have died before they were durable."""
+        """Make found log entries durable: their writer may have died before its sync."""
         folders = {os.path.dirname(entry_name(number)) for number in (numbers[0], numbers[-1])}
         self._storage.make_folders(folders)
         self._storage.sync(folders=folders)
@@ -455,14 +515,14 @@ class DatasetWriter:
         self._publish(number, entry, "republished")
 
     def _publish(self, number: int, entry: LogEntry, step: str) -> None:
-        """Make the files of a durable log entry visible, those that nobody has made so yet."""
+        """Publish the files of a durable log entry, unless another writer has done so."""
         extension = self._options.extension
         ready = False
         for i, (staged, name) in enumerate(entry.moves(number, extension)):
-            # Spark ignores files that look old, and this one may have waited.
+            # Spark ignores files that look old, and this one may have been staged for a long time.
             if self._disk.touch(self._storage.path(staged)):
                 if not ready:
-                    # R9: a power cut must not take the files of earlier entries back and leave these.
+                    # R9: after a power cut these files must not be visible without those of earlier entries.
                     self._sync_published()
                     self._storage.make_folders(entry.folders)
                     ready = True
@@ -476,24 +536,25 @@ class DatasetWriter:
             self._storage.sync(folders=self._present(folders))
 
     def _present(self, folders: set[str]) -> set[str]:
-        """Folders that somebody took away need no sync: what was in them is gone on purpose."""
+        """Return the existing ones: a folder that was removed on purpose needs no sync."""
         return {folder for folder in folders if self._storage.exists(folder)}
 
-    def _fold(self, entry: LogEntry) -> None:
+    def _fold(self, entry: LogEntry, data: bytes) -> None:
         try:
             self._state.fold(entry)
         except ValueError as exc:
             name = self._storage.path(entry_name(self._state.number + 1))
             raise DatasetDamagedError(f"{name} does not fit the log before it: {exc}") from exc
+        self._tail = crc32c(data)
         if self._state.number % self.checkpoint_every == 0:
             self._due = self._state.copy()
         if self._staging is not None and self._staging.writer in entry.fence:
             raise FencedError(
-                f"another process took this writer of {self._storage.root} for dead (log entry {self._state.number})"
+                f"another process has fenced this writer of {self._storage.root} (log entry {self._state.number})"
             )
 
     def _checkpoint(self) -> None:
-        """R4: write the checkpoint that is due, if any. Between commits, so that none waits for it."""
+        """Write the checkpoint that is due, if any (R4). It is done between commits, so that none waits for it."""
         due, self._due = self._due, None
         if due is None or self._staging is None:
             return
@@ -501,24 +562,15 @@ class DatasetWriter:
         if self._storage.exists(name):
             return
         self._sync_published()
-        # It can be left undone: the next one holds the same and more.
-        storage = Storage(self._storage.root, self._disk, Impatience(self._disk))
         temporary = self._staging.temporary("checkpoint")
-        try:
-            storage.make_folders([CHECKPOINTS])
-            storage.write_synced(temporary, due.encode())
-            storage.put_new(temporary, name, lambda: self._reached("checkpoint-linked"))
-        except OSError as exc:
-            if exc.errno not in DISK_FULL:
-                raise
-        storage.discard(temporary)
+        write_checkpoint(self._storage, due, temporary, lambda: self._reached("checkpoint-linked"))
         self._reached("checkpointed")
 
     # --- failures
 
     @contextmanager
     def _failing(self, doing: str) -> Iterator[None]:
-        """R7: after a failure nothing is tried again with what this writer believes."""
+        """Mark this writer as broken after a failure: its state must not be used again (R7)."""
         if self._broken:
             raise SinkFailedError(f"the writer of {self._storage.root} is not open")
         try:
@@ -527,30 +579,11 @@ class DatasetWriter:
             raise
         except OSError as exc:
             self._broken = True
-            raise FatalDiskError(f"{self._storage.root}: cannot {doing}: {exc}") from exc
+            if exc.errno not in DISK_FULL:
+                raise FatalDiskError(f"{self._storage.root}: cannot {doing}: {exc}") from exc
+            if self._staging is not None and not self._linking:
+                self._tidy(self._staging)  # no log entry names the roll, and it may have filled the disk
+            raise DiskFullError(f"{self._storage.root}: cannot {doing}: {exc}") from exc
         except BaseException:
             self._broken = True
             raise
-
-    def _time(self) -> str:
-        return datetime.fromtimestamp(self._disk.now(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _check_chain(coverage: Coverage, span: Span) -> None:
-    """Raise UndeclaredGapError if a source that is read in order has skipped something without saying so.
-
-    Only where all that has landed was read in order: behind a Shared subscription there may be holes.
-    """
-    log, system = span.log, span.log.system
-    begin, end = coverage.start(log), coverage.end(log)
-    if begin is None or end is None or system == "tubemq":
-        return
-    intervals = coverage.intervals(log)
-    if len(intervals) > 1 or (intervals and intervals[0][0] != begin):
-        return
-    behind = span.start if span.held_from is None else min(span.start, span.held_from)
-    if order(system, end) < order(system, behind) < order(system, span.reach):
-        raise UndeclaredGapError(
-            f"{log}: a roll starts at {format_position(system, span.start)}, but what has landed ends at "
-            f"{format_position(system, end)}, and no gap was declared"
-        )

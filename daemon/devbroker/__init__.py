@@ -1,4 +1,5 @@
-"""One small broker per system over an in-memory log: for demos, tests and first tries, never for production.
+"""Embedded brokers over logs in memory, one folder a system: for demos, tests and first tries, never for production.
 
-What all of them share lives here: ``server`` (TCP, threads, faults), ``topiclog`` (entries), ``ranges``.
+``base`` is the contract that each of them fulfils, ``server`` the TCP server, ``topiclog`` the log of a partition,
+``pending`` timers and requests that wait.
 """

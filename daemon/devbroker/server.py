@@ -1,4 +1,4 @@
-"""Serving TCP from memory: what every embedded broker has, whatever it speaks.
+"""A TCP server in memory: listeners, connections, and the faults of connections, whatever protocol is spoken.
 
 A broker lives on one event loop. Its methods marked ``on_loop`` may be called from any thread: they run on the loop
 while the caller waits, so that a test can ask a broker that runs in a thread for its state.
@@ -18,31 +18,31 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from fastwire.address import format_host
 from fastwire.errors import ProtocolError, UnsupportedError
 
-__all__ = ["Connection", "DevBroker", "on_loop", "running", "serve_until_signal"]
+__all__ = ["Connection", "Server", "on_loop", "running", "serve"]
 
 WRITE_HIGH_WATER = 4 << 20  # bytes waiting in a connection, above which nothing more is dispatched to it
 CALL_TIMEOUT_S = 30.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
-B = TypeVar("B", bound="DevBroker")
+S = TypeVar("S", bound="Server")
 
 
-def on_loop(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[B, P], T]:
+def on_loop(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Make a method of a broker callable from any thread."""
 
     @functools.wraps(method)
-    def call(self: B, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.call(lambda: method(self, *args, **kwargs))
 
     return call
 
 
-class DevBroker:
-    """A listening socket, its connections, the faults one can ask for, and the list of rules that clients broke.
+class Server:
+    """Listening sockets, their connections, faults of connections, and the violations of the protocol by clients.
 
-    ``violations`` is what tests look at last: one line for each connection that was ended because its client broke the
-    protocol, or because the broker itself failed.
+    ``violations`` has one line for each connection that ended because its client broke the protocol, or because the
+    broker itself failed. Tests check it at their end.
     """
 
     scheme = "tcp"
@@ -53,9 +53,10 @@ class DevBroker:
         self.ports: list[int] = []  # of each listener
         self.violations: list[str] = []
         self.connections: set[Connection] = set()
-        self.accepted = 0  # connections since the broker was made
-        self.muted = False  # fault: whatever arrives is swallowed without an answer
+        self.accepted = 0  # connections since the server was made
+        self.muted = False  # fault: what arrives is dropped without an answer
         self._cuts: list[int] = []
+        self.stopped = False  # no connection is accepted until the next ``start``
         self._servers: list[asyncio.Server] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
@@ -67,12 +68,12 @@ class DevBroker:
 
     @property
     def url(self) -> str:
-        """The address that a client is given."""
+        """The URL by which clients connect."""
         return f"{self.scheme}{'+ssl' if self.tls else ''}://{format_host(self.host, self.port)}"
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the broker lives on; it must have been started."""
+        """The event loop of the server. Raises RuntimeError before the first start."""
         if self._loop is None:
             raise RuntimeError("the broker is not running")
         return self._loop
@@ -82,6 +83,7 @@ class DevBroker:
 
         ``port`` is that of the first listener.
         """
+        self.stopped = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         listeners = self.listeners()
@@ -95,21 +97,28 @@ class DevBroker:
 
     async def stop(self) -> None:
         """Stop listening and cut every connection; what is stored stays."""
+        self.stopped = True
         servers, self._servers = self._servers, []
+        # A connection just accepted needs one more turn: asyncio loses the socket if its server is closed before.
+        for server in servers:
+            for listener in server.sockets:
+                self.loop.remove_reader(listener.fileno())
+        await asyncio.sleep(0)
         for server in servers:
             server.close()
         self._drop_connections()
         for server in servers:
             await server.wait_closed()
-        await asyncio.sleep(0)  # the transports finish closing
-        self._thread = None  # what is asked now is asked of nobody's loop
+        for _ in range(5):
+            await asyncio.sleep(0)  # connections that were just accepted are made and cut; transports finish closing
+        self._thread = None  # from here on ``call`` runs in the calling thread
 
     def accept(self) -> "Connection":
-        """Make the connection of one client; a broker with other manners makes others."""
+        """Make the connection of one client."""
         raise NotImplementedError
 
     def listeners(self) -> "Sequence[Callable[[], Connection]]":
-        """What makes the connections of each listener; a broker of several nodes has several."""
+        """Return for each listener what makes its connections; a broker of several nodes has several listeners."""
         return (self.accept,)
 
     def call(self, function: Callable[[], T]) -> T:
@@ -165,9 +174,9 @@ class DevBroker:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: gathers what came, hands it to ``receive``, gathers and sends what is queued."""
+    """One client's connection: collects received bytes for ``receive``, and queued bytes for one write a turn."""
 
-    def __init__(self, broker: DevBroker) -> None:
+    def __init__(self, broker: Server) -> None:
         self.server = broker
         self.transport: asyncio.Transport | None = None
         self.peer = ""
@@ -177,22 +186,22 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._flush_scheduled = False
 
-    # What a system's connection fills in.
+    # Provided by the connection of a system.
 
     def receive(self, data: memoryview) -> int:
         """Handle the whole frames in ``data`` and return how many bytes they took; nothing of it may be kept."""
         raise NotImplementedError
 
     def violated(self, text: str) -> None:
-        """Tell the peer in the system's own words why its connection ends."""
+        """Send the peer the reason why its connection ends, if the protocol has a message for that."""
 
     def lost(self) -> None:
-        """Forget everything that lived on this connection."""
+        """Drop the state of this connection, which is lost."""
 
     def resumed(self) -> None:
-        """The peer reads again: dispatch."""
+        """Continue to send: the write buffer has room again."""
 
-    # What every system's connection does.
+    # The same for all systems.
 
     def queue(self, *parts: bytes) -> None:
         """Put bytes into the next write; it happens at the end of this turn of the loop."""
@@ -216,7 +225,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def violation(self, text: str) -> None:
-        """End the connection because its client broke a rule, and remember it."""
+        """Record a violation of the protocol by the client, and end its connection."""
         if self.closing:
             return
         self.server.violations.append(text)
@@ -224,7 +233,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Send what is queued, then close; whatever still arrives is dropped."""
+        """Send what is queued, then close; bytes that still arrive are dropped."""
         self.flush()
         self.closing = True
         if self.transport is not None:
@@ -237,36 +246,43 @@ class Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.BaseProtocol``."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self.peer = f"{host}:{port}"
         self.server.connections.add(self)
         self.server.accepted += 1
+        if self.server.stopped:
+            self.abort()  # it was accepted while the broker stopped
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.BaseProtocol``."""
         self.closing = True
         self.transport = None
         self.server.connections.discard(self)
         self._guard(self.lost)
 
     def pause_writing(self) -> None:
+        """See ``asyncio.BaseProtocol``."""
         self.writable = False
 
     def resume_writing(self) -> None:
+        """See ``asyncio.BaseProtocol``."""
         self.writable = True
         self._guard(self.resumed)
 
     def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
         if not self.closing and not self.server.muted:
             self._in += data
             self._guard(self._received)
 
     def proceed(self) -> None:
-        """Go on with what was received and not taken."""
+        """Handle bytes that were received and not taken yet."""
         if not self.closing:
             self._guard(self._received)
 
@@ -276,7 +292,7 @@ class Connection(asyncio.Protocol):
         del self._in[:taken]
 
     def _guard(self, step: Callable[[], None]) -> None:
-        """Run one step; a broken rule or a bug of the broker ends this connection and no other."""
+        """Run one step; a violation by the client, or a bug of the broker, ends this connection only."""
         try:
             step()
         except (ProtocolError, UnsupportedError) as exc:
@@ -286,26 +302,38 @@ class Connection(asyncio.Protocol):
             self.abort()
 
 
-async def serve_until_signal(broker: DevBroker, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; ``ready`` is called with the address once clients can connect."""
+def serve(
+    server: Server,
+    port: int,
+    *,
+    host: str = "127.0.0.1",
+    ready: Callable[[str], None],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; ``ready`` is called with the URL once clients can connect. Raises OSError."""
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(_serve_until_signal(server, host, port, ready))
+
+
+async def _serve_until_signal(server: Server, host: str, port: int, ready: Callable[[str], None]) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    await broker.start(host, port)
-    ready(broker.url)
+    await server.start(host, port)
+    ready(server.url)
     await stopped.wait()
-    await broker.stop()
+    await server.stop()
 
 
 @contextmanager
 def running(
-    broker: B,
+    broker: S,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
-) -> Iterator[B]:
+) -> Iterator[S]:
     """Run ``broker`` in a thread of its own for the length of a ``with`` block."""
     started: Future[asyncio.Event] = Future()
 

@@ -1,4 +1,4 @@
-"""What one partition holds: entries in the order they came, kept in memory.
+"""The log of one partition: entries in the order of arrival, in memory.
 
 An entry is what a broker stores and hands out as a whole: Pulsar's entry, Kafka's record batch, TANK's bundle.
 """
@@ -18,6 +18,7 @@ class StoredEntry:
     first: int  # number of messages in front of it since the log began
     time_ms: int  # the producer's clock
     stored_ms: int  # the broker's clock
+    damaged: bool = False  # on the disk, so ``body`` is not what was appended
     key: bytes | None = None  # what consumers that share by key look at; None: not looked up yet
 
 

@@ -1,0 +1,1 @@
+"""Encoders: they turn record batches into files."""

@@ -1,7 +1,7 @@
 """Arrow IPC files (also known as Feather 2).
 
-``topic`` and ``producer`` are plain strings here: the file format wants every dictionary whole before it is used, the
-ones of a stream of records grow, and not every reader takes the deltas that would bridge this.
+``topic`` and ``producer`` are plain strings here: the file format requires a complete dictionary before its first use,
+the dictionaries of a record stream grow, and not every reader supports dictionary deltas.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from .native import NativeEncoder
 
 __all__ = ["ArrowEncoder"]
 
-# Larger record batches give readers nothing, and smaller ones cost a header of some 2 KiB each.
+# Larger record batches do not help readers, and smaller ones cost a header of some 2 KiB each.
 _BATCH_ROWS = 16_384
 
 
 class ArrowEncoder(NativeEncoder):
-    """One Arrow IPC file. Small batches are put together, batches of 16,384 rows and more are written as they come."""
+    """One Arrow IPC file. Small batches are merged, batches of 16,384 rows and more are written as they are."""
 
     extension: ClassVar[str] = "arrow"
     compressions: ClassVar[Mapping[str, str]] = dict.fromkeys(("zstd", "lz4", "none"), "")
@@ -40,11 +40,11 @@ class ArrowEncoder(NativeEncoder):
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Gather ``batch`` without its dictionaries."""
+        """Take the rows of ``batch``, with dictionaries decoded to strings."""
         columns = [c.dictionary_decode() if isinstance(c, pa.DictionaryArray) else c for c in batch.columns]
         super().write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _write_table(self, table: pa.Table) -> None:
-        """As one record batch, or each of several that are large themselves."""
+        """Write one record batch, or one for each chunk if all chunks are large."""
         small = min(map(len, table.column(0).chunks)) * 2 < self._most_rows
         self._writer.write_table(table.combine_chunks() if small else table)

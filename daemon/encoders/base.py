@@ -1,4 +1,4 @@
-"""What an encoder must do. A third-party encoder needs nothing but this file (entry point ``fastwire.encoders``)."""
+"""The contract of encoders: all that a third-party encoder needs (entry point group ``fastwire.encoders``)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +16,10 @@ _LEVELS = {"zstd": range(1, 23), "gzip": range(1, 10)}
 
 
 class WritableFile(Protocol):
-    """A file that is written front to back."""
+    """A file that is written sequentially."""
 
     def write(self, data: Any, /) -> int:
-        """Take bytes, anything with the buffer protocol; return how many were taken."""
+        """Write an object with the buffer protocol; return the number of bytes taken."""
 
 
 class Compression(NamedTuple):
@@ -31,12 +31,12 @@ class Compression(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderOptions:
-    """How one file is written.
+    """Options for one file.
 
-    ``compression`` is what :func:`parse_compression` made of the configured text. ``columns`` says how the columns of
-    this system behave; a column that is not listed is anything. A row group (or whatever the format has of that kind)
-    ends at ``row_group_rows`` rows or ``row_group_bytes`` gathered bytes, whichever comes first; the latter is what
-    keeps memory bounded. Small writes may be put together up to ``buffer_bytes``.
+    ``compression`` is the result of :func:`parse_compression`. ``columns`` describes the system's columns; a column
+    that is not listed has no known properties. A row group (or the format's equivalent) ends at ``row_group_rows``
+    rows or ``row_group_bytes`` buffered bytes, whichever comes first; the latter bounds memory. Small writes may be
+    merged up to ``buffer_bytes``.
     """
 
     compression: Compression
@@ -50,28 +50,33 @@ class EncoderOptions:
 class Encoder(Protocol):
     """Turns record batches into one file. One instance writes one file, on one thread.
 
-    ``file`` is written through ``write`` alone, front to back; it is neither closed nor synced here. Its ``write`` may
-    wait for a long time (a full disk) and may raise: then the file is lost, and the encoder is dropped without another
-    call. Memory of a batch must be let go of once it is encoded.
+    ``file`` is written sequentially through ``write`` alone; the encoder neither closes nor syncs it. Its ``write`` may
+    wait for a long time (a full disk) and may raise: then the file is void, and the encoder is dropped without another
+    call. The memory of a batch must be released once it is encoded.
     """
 
     extension: ClassVar[str]
-    """Of the file name, without the dot."""
+    """Extension of the file name, without the dot."""
 
     compressions: ClassVar[Mapping[str, str]]
-    """The codecs it takes, each with what it adds to the extension ("" or, say, ".gz"); the first is the default."""
+    """The supported codecs, each with its addition to the extension ("" or ".gz", say); the first is the default."""
+
+    # An encoder may have a static method ``state_bytes(options) -> int``: the bytes that one open file takes beside its
+    # rows and 64 KiB. They determine how many files are open at once.
+    # It may have a static method ``working_bytes(rows, nbytes) -> int``: the bytes that it takes beside the rows while
+    # it writes a batch of this size. They count in the memory budget for as long as such rows are held.
 
     def __init__(self, file: WritableFile, schema: pa.Schema, options: EncoderOptions) -> None:
-        """``schema`` is that of every batch that will come."""
+        """Begin a file; every batch will have ``schema``."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows of ``batch``, in order; dictionaries may differ from batch to batch."""
 
     def flush(self) -> None:
-        """Write out what is gathered, so that ``pending_bytes`` is 0: memory is short, or the roll ends."""
+        """Write all buffered rows, so that ``pending_bytes`` is 0: memory is short, or the roll ends."""
 
     def finish(self) -> None:
-        """Flush and write what ends the file. Nothing is called afterwards."""
+        """Flush, and write the end of the file. No call follows."""
 
     @property
     def rows(self) -> int:
@@ -79,17 +84,17 @@ class Encoder(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held in memory and not written yet."""
+        """Bytes buffered in memory and not written yet."""
 
 
 class Outlet:
-    """The file as pyarrow sees it: never closed from there, and deaf once it is cut.
+    """The file object for pyarrow's writers: it ignores ``close``, and ignores writes after :meth:`cut`.
 
-    The native writers write what ends a file, and close it, when they are garbage collected. For a file whose roll is
-    void that would be a write into a deleted or foreign place, so :meth:`cut` makes everything that still comes vanish.
+    The native writers write the end of a file, and close it, when they are garbage collected. If the roll is void, this
+    would write to a file that is deleted or belongs to another roll, so :meth:`cut` discards all later writes.
     """
 
-    closed = False  # asked by pyarrow before each use
+    closed = False  # pyarrow reads it before each use
 
     def __init__(self, file: WritableFile) -> None:
         self._file: WritableFile | None = file
@@ -109,12 +114,12 @@ class Outlet:
         return size
 
     def cut(self) -> None:
-        """Let go of the file: later writes are dropped without a word."""
+        """Detach the file: later writes are discarded."""
         self._file = None
 
     @contextmanager
     def cut_on_error(self) -> Iterator[None]:
-        """Cut the file if the block raises: the writer must not try again from its finalizer."""
+        """Cut the file if the block raises: the writer must not retry the write in its finalizer."""
         try:
             yield
         except BaseException:
@@ -122,16 +127,16 @@ class Outlet:
             raise
 
     def flush(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """The file is not ours to close."""
+        """Do nothing: the file belongs to the caller."""
 
 
 def parse_compression(text: str | None, compressions: Mapping[str, str]) -> Compression:
-    """Read "zstd", "zstd:3", "none" …; None is the encoder's default (zstd: level 1).
+    """Parse "zstd", "zstd:3", "none" …; None is the encoder's default codec (zstd: level 1).
 
-    Raises ValueError with a text for the person who wrote the configuration.
+    Raises ValueError with a message for the author of the configuration.
     """
     codec, colon, level_text = (text if text is not None else next(iter(compressions))).partition(":")
     if codec not in compressions:

@@ -1,49 +1,58 @@
-"""Between chunks and files: which folder each row belongs to, and batches that are worth encoding.
+"""Splits the rows of chunks by folder, in batches that are large enough to encode.
 
-A chunk holds rows of many logs in arrival order, and when little comes in it holds few of them in a lot of memory.
-Most chunks pass through as they are. Where folders were asked for, chunks are gathered and dealt out in larger pieces;
-a chunk that is mostly empty is copied, so that its memory goes back at once.
+A chunk holds rows of many logs in arrival order, and under low load it holds few rows in much memory. Most chunks pass
+through unchanged. If the dataset has folder levels, chunks are gathered and split in larger pieces; a chunk that is
+mostly empty is copied, so that its memory is released at once.
 """
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, overload
 
 import pyarrow as pa
 
 from fastwire.position import Log
 
-__all__ = ["Gatherer", "Piece", "own"]
+__all__ = ["Gatherer", "Piece", "memory_of", "own"]
 
 Piece = tuple[str, pa.RecordBatch]
 """Rows of one folder."""
 
 Folder = Callable[[Log | None, int | None], str]
-"""The folder of a log (None: all of them) and a time in microseconds (None: no time)."""
+"""Returns the folder of a log (None: all logs) and a time in microseconds (None: no time)."""
 
 _Run = tuple[str, int, int]  # folder, first row, rows
 _TimeRun = tuple[int | None, int]  # beginning of the day or hour, rows
 
 # A batch of this many rows costs the encoders no more per row than a larger one.
 _ENOUGH_ROWS = 16_384
-# Dealt out to many folders, the pieces should still be of some size.
+# Split among many folders, the pieces should not be too small.
 _ENOUGH_ROWS_TO_DEAL = 131_072
 # From here on, copying slices is cheaper than picking rows one by one.
 _LONG_RUN = 64
-# What a batch costs beside its cells, a column (measured: array, buffers and their owners).
+# Bytes per column beside the cells of a batch (measured: array, buffers and their owners).
 _COLUMN_OVERHEAD = 512
+# Bytes per run: a tuple, two numbers, a list item.
+_RUN_OVERHEAD = 128
+_NAMES_REMEMBERED = 4_096
 
 _MICROS = {"day": 86_400_000_000, "hour": 3_600_000_000}
 
 
+def memory_of(batch: pa.RecordBatch) -> int:
+    """Return an estimate of a batch's own memory in bytes, with the overhead that dominates in small batches."""
+    cells: int = batch.get_total_buffer_size()
+    return max(cells, _COLUMN_OVERHEAD * int(batch.num_columns))
+
+
 def own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy of ``batch`` that shares no memory with it."""
+    """Return a copy of ``batch`` that shares no memory with it."""
     return _own_dictionaries(pa.concat_batches([batch]))
 
 
 def _own_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copying or picking rows leaves dictionaries where they are, and one cell keeps a whole chunk alive."""
+    """Copy the dictionaries of ``batch``: copying its rows does not, and a shared one keeps the whole chunk alive."""
     columns = [
         pa.DictionaryArray.from_arrays(column.indices, pa.concat_arrays([column.dictionary]))
         if isinstance(column, pa.DictionaryArray)
@@ -54,29 +63,29 @@ def _own_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Gatherer:
-    """Takes the rows of chunks and gives pieces for files. For one thread.
+    """Takes the rows of chunks and returns pieces for files. For one thread.
 
-    ``folder`` names the folder of a log and a time. Without ``by_log`` it is asked for no log, without ``by_time`` for
-    no time, and else for the beginning of the day or hour. At most ``limit_bytes`` are held before they are dealt out.
-    The rows of one log come out in their order.
+    ``folder`` returns the folder of a log and a time. Without ``by_log`` its log is None, without ``by_time`` its time
+    is None, else the beginning of the day or hour. At most ``limit_bytes`` are buffered. The rows of one log keep their
+    order.
     """
 
     def __init__(
         self, folder: Folder, limit_bytes: int, *, by_log: bool = False, by_time: Literal["day", "hour"] | None = None
     ) -> None:
-        self._name = lru_cache(maxsize=65_536)(folder)
+        self._name = lru_cache(maxsize=_NAMES_REMEMBERED)(folder)
         self._limit_bytes = limit_bytes
         self._by_log = by_log
         self._by_time = by_time
         self._batches: list[tuple[pa.RecordBatch, list[_Run]]] = []
-        self._folder: str | None = ""  # of all that is held; None: of several
+        self._folder: str | None = ""  # of all buffered rows; None: they have several
         self.pending_rows = 0
         self.pending_bytes = 0
 
-    def add(self, batch: pa.RecordBatch, held_bytes: int, runs: Sequence[tuple[Log, int, int]]) -> list[Piece]:
-        """Take ``batch``, which keeps ``held_bytes`` of memory alive; return what is ready, which may be nothing.
+    def add(self, batch: pa.RecordBatch, held_bytes: int, runs: Sequence[tuple[Log, int, int]]) -> Sequence[Piece]:
+        """Take ``batch``, which keeps ``held_bytes`` of memory alive; return the pieces that are ready, if any.
 
-        ``runs`` says which rows are of which log: (log, first row, rows). It may be empty if nothing is split.
+        ``runs`` gives the log of each row: (log, first row, rows). It may be empty without ``by_log``.
         """
         if not batch.num_rows:
             return []
@@ -93,14 +102,14 @@ class Gatherer:
         self._folder = folder if not self._batches or self._folder == folder else None
         self._batches.append((batch, folders))
         self.pending_rows += batch.num_rows
-        self.pending_bytes += held_bytes + _COLUMN_OVERHEAD * batch.num_columns
+        self.pending_bytes += held_bytes + _COLUMN_OVERHEAD * batch.num_columns + _RUN_OVERHEAD * len(folders)
         enough = _ENOUGH_ROWS if self._folder is not None else _ENOUGH_ROWS_TO_DEAL
         if self.pending_rows >= enough or self.pending_bytes >= self._limit_bytes:
             return self.flush()
         return []
 
-    def flush(self) -> list[Piece]:
-        """Deal out all that is held."""
+    def flush(self) -> Sequence[Piece]:
+        """Return all buffered rows as pieces."""
         batches, folder = self._batches, self._folder
         self.clear()
         if not batches:
@@ -113,14 +122,14 @@ class Gatherer:
         return _deal_rows(batches)
 
     def clear(self) -> None:
-        """Forget what is held."""
+        """Drop all buffered rows."""
         self._batches = []
         self._folder = ""
         self.pending_rows = 0
         self.pending_bytes = 0
 
     def _runs(self, batch: pa.RecordBatch, runs: Sequence[tuple[Log, int, int]]) -> list[_Run]:
-        """The rows by folder, in row order; neighbours of one folder are one run."""
+        """Return the runs of rows by folder, in row order; adjacent rows of one folder are one run."""
         logs: list[tuple[Log | None, int, int]] = [(None, 0, batch.num_rows)]
         if self._by_log:
             logs = list(runs)
@@ -131,7 +140,7 @@ class Gatherer:
 
 
 def _time_runs(times: pa.Array, unit: str) -> list[_TimeRun]:
-    # Making its functions takes as long as the rest of pyarrow, and 8 MiB, so only who needs them waits for it.
+    # This import takes as long as the rest of pyarrow, and 8 MiB, so it is made only when it is needed.
     import pyarrow.compute as pc
 
     if not times.null_count:
@@ -178,16 +187,16 @@ def _join(runs: Iterable[_Run]) -> Iterable[_Run]:
         yield last
 
 
-def _deal_slices(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> list[Piece]:
+def _deal_slices(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[Piece]:
     slices: dict[str, list[pa.RecordBatch]] = {}
     for batch, runs in batches:
         for folder, first, rows in runs:
             slices.setdefault(folder, []).append(batch.slice(first, rows))
-    # Copied even if it is a single one: a slice would keep all of its batch alive for as long as its file gathers.
+    # A single slice is copied, too: it would keep its whole batch alive for as long as the file buffers it.
     return [(folder, pa.concat_batches(parts)) for folder, parts in slices.items()]
 
 
-def _deal_rows(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> list[Piece]:
+def _deal_rows(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[Piece]:
     indices: dict[str, array[int]] = {}
     base = 0
     for batch, runs in batches:
@@ -196,7 +205,26 @@ def _deal_rows(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> list[Piece]:
         base += batch.num_rows
     together = pa.concat_batches([batch for batch, _ in batches])
     batches.clear()
-    return [
-        (folder, together.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])))
-        for folder, rows in indices.items()
-    ]
+    return _Picked(together, list(indices.items()))
+
+
+class _Picked(Sequence[Piece]):
+    """Pieces that are copied on access: thousands of small pieces take much more memory than their rows."""
+
+    def __init__(self, together: pa.RecordBatch, indices: "list[tuple[str, array[int]]]") -> None:
+        self._together = together
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int, /) -> Piece: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Sequence[Piece]: ...
+    def __getitem__(self, index: int | slice, /) -> Piece | Sequence[Piece]:
+        if isinstance(index, slice):
+            return _Picked(self._together, self._indices[index])
+        folder, rows = self._indices[index]
+        chosen = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+        return folder, self._together.take(chosen)

@@ -1,8 +1,8 @@
-"""A thread that encodes: rows of folders in, files of one roll out."""
+"""The encoder thread: it turns the rows of each folder into files of one roll."""
 
 import threading
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -12,22 +12,27 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from .base import Encoder, EncoderOptions, Outlet, WritableFile
-from .gather import Piece
+from .gather import Piece, memory_of
 
 __all__ = ["EncoderThread", "StagedLike"]
 
 
 class StagedLike(Protocol):
-    """A file that can be dropped by others while it is written."""
+    """A staged file, which another thread may drop while it is written."""
 
     rows: int
+    """Rows of the finished file; the encoder thread sets it."""
 
     @property
     def file(self) -> WritableFile:
-        """Where the encoder writes."""
+        """The file that the encoder writes to."""
 
 
 Staged = TypeVar("Staged", bound=StagedLike)
+
+
+_PIECES = 16  # the most pieces of a folder that waits for a file; more are merged
+_FEWEST_OPEN = 8
 
 
 @dataclass(slots=True)
@@ -37,15 +42,33 @@ class _OpenFile(Generic[Staged]):
     encoder: Encoder
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """The rows of a folder without an open file."""
+
+    pieces: list[pa.RecordBatch]
+    nbytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.pieces.append(batch)
+        self.nbytes += memory_of(batch)
+        if len(self.pieces) >= _PIECES:
+            self.pieces = [pa.concat_batches(self.pieces)]
+            self.nbytes = memory_of(self.pieces[0])
+
+
 class EncoderThread(Generic[Staged]):
-    """Encodes on a thread of its own, one file a folder; :meth:`put` waits when the thread cannot keep up.
+    """Encodes on its own thread, one file per folder; :meth:`put` waits when the thread cannot keep up.
 
-    That is when a whole row group waits behind the one that is being encoded, or all that is held is ``limit_bytes``:
-    so the thread finds its next rows gathered, and whoever puts is not held up by each row group.
+    It waits while a whole row group is queued behind the one that is being encoded, or ``limit_bytes`` are buffered:
+    so the thread always has its next rows, and the caller does not wait for each row group.
 
-    ``stage`` opens a file and is called on the thread. All encoders together gather at most ``limit_bytes``, or a
-    little more: then the largest has to write. After a failure everything of this roll is dropped, ``on_failure`` is
-    called with the reason (on the thread), and what still comes is ignored until :meth:`drop`.
+    ``stage`` opens a file and is called on the thread. At most ``most_open`` files are open: rows of other folders wait
+    in memory. When all rows and open files (but one, ``file_bytes`` each) exceed ``limit_bytes``, the folder with most
+    rows is written. If it has no file, the least recently used file is ended first, and the roll should end soon
+    (``crowded``). Ended files are passed in groups to ``settle``, which closes them. After a failure all files of this
+    roll are dropped, ``on_failure`` is called on the thread with the reason, and later rows are ignored until
+    :meth:`drop`.
     """
 
     def __init__(
@@ -56,44 +79,65 @@ class EncoderThread(Generic[Staged]):
         stage: Callable[[str], Staged],
         limit_bytes: int,
         on_failure: Callable[[BaseException], None],
+        settle: Callable[[Sequence[Staged]], None] = lambda files: None,
+        most_open: int = 64,
+        file_bytes: int = 128 << 10,
     ) -> None:
         self._encoder = encoder
         self._options = options
         self._stage = stage
         self._limit_bytes = limit_bytes
+        self._working: Callable[[int, int], int] = getattr(encoder, "working_bytes", lambda rows, nbytes: 0)
+        self._most_working = 0  # for any of the rows that are held
         self._jobs: SimpleQueue[list[Piece] | Future[list[Staged]] | None] = SimpleQueue()
         self._room = threading.Condition()  # guards what is queued
         self._queued_rows = 0
         self._queued_bytes = 0
-        self._files: dict[str, _OpenFile[Staged]] = {}
+        self._settle = settle
+        # Half of the memory is for rows, for any number of folders.
+        self._file_bytes = file_bytes
+        self._most_open = min(most_open, max(_FEWEST_OPEN, limit_bytes // 2 // max(1, file_bytes)))
+        self._files: dict[str, _OpenFile[Staged]] = {}  # the least recently used one first
+        self._waiting: dict[str, _Waiting] = {}
+        self._ended: list[Staged] = []
+        self._settled = 0  # the number of these that are closed
+        self.crowded = False
+        """True once this roll has more folders than files may be open, and has used up its memory."""
         self._dropping = False
         self._gathered_bytes = 0  # by all encoders
         self._on_failure = on_failure
         self._failure: BaseException | None = None
         self.written_bytes = 0
-        """Size of the files of this roll so far."""
+        """Size of the files of this roll so far, in bytes."""
         self.encode_ns = 0
         self.write_ns = 0
-        """Time of this thread in encoders and in files, ever."""
+        """Nanoseconds that this thread has spent in encoders and in file writes, over all rolls."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     @property
     def open_files(self) -> int:
-        """Files of this roll so far."""
+        """The number of open files."""
         return len(self._files)
 
     @property
     def pending_bytes(self) -> int:
-        """What is held in memory, on its way into the files."""
+        """Bytes of rows that are queued or buffered and not written yet."""
         return self._queued_bytes + self._gathered_bytes
+
+    @property
+    def working_bytes(self) -> int:
+        """An estimate of the bytes that the encoder takes beside the buffered rows while it writes them."""
+        return self._most_working if self.pending_bytes else 0
 
     # --- on the caller's thread
 
     def put(self, pieces: list[Piece]) -> None:
-        """Take ``pieces``; the list is emptied when they are encoded."""
+        """Queue ``pieces``, waiting for room; the list is emptied when they are encoded."""
         with self._room:
             self._room.wait_for(self._has_room)
+            needed = max((self._working(batch.num_rows, memory_of(batch)) for _, batch in pieces), default=0)
+            self._most_working = max(self.working_bytes, needed)
             self._count(pieces, 1)
         self._jobs.put(pieces)
 
@@ -104,19 +148,19 @@ class EncoderThread(Generic[Staged]):
 
     def _count(self, pieces: Collection[Piece], sign: int) -> None:
         self._queued_rows += sign * sum(batch.num_rows for _, batch in pieces)
-        self._queued_bytes += sign * sum(batch.get_total_buffer_size() for _, batch in pieces)
+        self._queued_bytes += sign * sum(memory_of(batch) for _, batch in pieces)
 
     def finish(self) -> "Future[list[Staged]]":
-        """End all files; the result is what was staged, with its rows. The next roll may begin.
+        """End all files; the future returns the staged files with their rows. The next roll may begin.
 
-        After a failure the result is that failure.
+        After a failure the future raises that failure.
         """
         done: Future[list[Staged]] = Future()
         self._jobs.put(done)
         return done
 
     def drop(self) -> None:
-        """Forget this roll and any failure, without touching its files again. Waits for a write that is under way."""
+        """Drop this roll and any failure, without another write to its files. Waits for a running write."""
         self._dropping = True
         done: Future[list[Staged]] = Future()
         self._jobs.put(done)
@@ -130,7 +174,7 @@ class EncoderThread(Generic[Staged]):
         self._jobs.put(None)
         self._thread.join()
 
-    # --- on the thread itself
+    # --- on the encoder thread
 
     def _run(self) -> None:
         while True:
@@ -150,11 +194,11 @@ class EncoderThread(Generic[Staged]):
             self._fail(exc)
         finally:
             self._take(pieces)
-            # The loop refers to this list until its next job comes, and each batch keeps a whole chunk in memory.
+            # The loop refers to this list until its next job, and each batch keeps a whole chunk in memory.
             pieces.clear()
 
     def _take(self, pieces: Collection[Piece]) -> None:
-        """These are not queued any more."""
+        """Remove ``pieces`` from the count of queued rows."""
         with self._room:
             self._count(pieces, -1)
             self._room.notify()
@@ -163,10 +207,13 @@ class EncoderThread(Generic[Staged]):
         staged: list[Staged] = []
         try:
             if self._failure is None and not self._dropping:
-                for each in self._files.values():
-                    self._account(each, each.encoder.finish)
-                    each.staged.rows = each.encoder.rows
-                    staged.append(each.staged)
+                while self._files:
+                    self._end_file(next(iter(self._files)))
+                while self._waiting:
+                    folder = next(iter(self._waiting))
+                    self._open(folder)
+                    self._end_file(folder)
+                staged = self._ended
         except BaseException as exc:
             self._fail(exc)
         self._forget()
@@ -176,20 +223,65 @@ class EncoderThread(Generic[Staged]):
             done.set_result(staged)
 
     def _encode(self, folder: str, batch: pa.RecordBatch) -> None:
-        size = batch.get_total_buffer_size()
-        self._gathered_bytes += size  # before it is off the queue: what is held is counted at any time
+        size = memory_of(batch)
+        self._gathered_bytes += size  # before it leaves the queue, so that the sum is never too small
         self._take(((folder, batch),))
-        file = self._files.get(folder)
-        if file is None:
-            staged = self._stage(folder)
-            outlet = Outlet(staged.file)
-            file = _OpenFile(staged, outlet, self._encoder(outlet, batch.schema, self._options))
+        file = self._files.pop(folder, None)
+        if file is not None:
             self._files[folder] = file
-        self._account(file, lambda: file.encoder.write(batch))
-        self._gathered_bytes -= size
-        if self._gathered_bytes > self._limit_bytes:
-            largest = max(self._files.values(), key=lambda each: each.encoder.pending_bytes)
-            self._account(largest, largest.encoder.flush)
+            self._account(file, lambda: file.encoder.write(batch))
+            self._gathered_bytes -= size
+        else:
+            waiting = self._waiting.setdefault(folder, _Waiting([]))
+            self._gathered_bytes -= size + waiting.nbytes
+            waiting.add(batch)
+            self._gathered_bytes += waiting.nbytes
+            if len(self._files) < self._most_open:
+                self._open(folder)
+        while self._gathered_bytes > self._rows_limit and self._make_room():
+            pass
+
+    @property
+    def _rows_limit(self) -> int:
+        """Bytes that rows may take now: the limit less ``file_bytes`` for each open file after the first."""
+        return max(self._limit_bytes // 2, self._limit_bytes - (len(self._files) - 1) * self._file_bytes)
+
+    def _make_room(self) -> bool:
+        """Write the rows of the folder with most bytes in memory; return False if there are none."""
+        largest = max(self._files.values(), key=lambda each: each.encoder.pending_bytes)
+        folder = max(self._waiting, key=lambda name: self._waiting[name].nbytes, default="")
+        waiting = self._waiting.get(folder)
+        if waiting is not None and waiting.nbytes > largest.encoder.pending_bytes:
+            self.crowded = True
+            self._end_file(next(iter(self._files)))
+            self._open(folder)
+            return True
+        if not largest.encoder.pending_bytes:
+            return False
+        self._account(largest, largest.encoder.flush)
+        return True
+
+    def _open(self, folder: str) -> None:
+        """Open a file for the folder and write the rows that wait for it."""
+        waiting = self._waiting.pop(folder)
+        staged = self._stage(folder)
+        outlet = Outlet(staged.file)
+        file = _OpenFile(staged, outlet, self._encoder(outlet, waiting.pieces[0].schema, self._options))
+        self._files[folder] = file
+        for batch in waiting.pieces:
+            self._account(file, lambda rows=batch: file.encoder.write(rows))  # type: ignore[misc]
+        self._gathered_bytes -= waiting.nbytes
+
+    def _end_file(self, folder: str) -> None:
+        file = self._files[folder]
+        self._account(file, file.encoder.finish)
+        file.outlet.cut()
+        del self._files[folder]
+        file.staged.rows = file.encoder.rows
+        self._ended.append(file.staged)
+        if len(self._ended) - self._settled >= self._most_open and (self._waiting or self._files):
+            self._settle(self._ended[self._settled :])
+            self._settled = len(self._ended)
 
     def _account(self, file: _OpenFile[Staged], action: Callable[[], None]) -> None:
         pending, written, write_ns = file.encoder.pending_bytes, file.outlet.written, file.outlet.write_ns
@@ -202,7 +294,7 @@ class EncoderThread(Generic[Staged]):
         self.written_bytes += file.outlet.written - written
 
     def _fail(self, exc: BaseException) -> None:
-        # Frames of tracebacks hold batches.
+        # The frames of a traceback hold batches.
         each: BaseException | None = exc
         while each is not None:
             traceback.clear_frames(each.__traceback__)
@@ -215,4 +307,8 @@ class EncoderThread(Generic[Staged]):
         for each in self._files.values():
             each.outlet.cut()
         self._files.clear()
+        self._waiting.clear()
+        self._ended = []
+        self._settled = 0
+        self.crowded = False
         self._gathered_bytes = self.written_bytes = 0

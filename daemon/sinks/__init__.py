@@ -1,0 +1,1 @@
+"""Sinks: a dataset, standard output, and plug-ins."""

@@ -1,4 +1,4 @@
-"""What a sink must do. A third-party sink needs nothing but this file (entry point group ``fastwire.sinks``)."""
+"""The contract of sinks: all that a third-party sink needs (entry point group ``fastwire.sinks``)."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -6,36 +6,36 @@ from typing import Protocol, runtime_checkable
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Coverage, Log, Position
 
-from ..errors import SinkFailedError, Superseded
+from ..runtime.errors import SinkFailedError, Superseded
 
 __all__ = ["LoggedSink", "Sink", "SinkFailedError", "Superseded"]
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """Takes chunks and says what of them is durable.
+    """Takes chunks and reports which positions are durable.
 
-    All four methods may block; they are called from one thread of the pipeline and never at once. A call must not hold
-    the interpreter lock for more than 5 ms at a time. Whatever is written and not committed may be lost with the
-    process; whatever a returned Coverage holds may be acknowledged to the broker.
+    All four methods may block; they are called from one thread of the pipeline, one at a time. A call must not hold
+    the interpreter lock for more than 5 ms at a time. Records that are written and not committed may be lost with the
+    process; positions in a returned Coverage may be acknowledged to the broker.
 
-    A sink with an attribute ``quick`` that is true promises that ``write`` neither waits nor works: it is called on the
-    event loop's thread then, which saves two switches of threads a chunk.
+    A sink with a true attribute ``quick`` promises that ``write`` returns at once: it is then called on the event
+    loop's thread, which saves two thread switches per chunk.
     """
 
     def open(self) -> Coverage:
-        """Acquire resources; return what is durable already (empty if the sink cannot know).
+        """Acquire resources; return the durable Coverage (empty if the sink cannot know).
 
         Called again after ``Superseded`` or ``SinkFailedError``.
         """
 
     def write(self, chunk: Chunk) -> None:
-        """Take the rows, spans and diverted entries of ``chunk``; waiting here is how a slow sink stops the source."""
+        """Take the rows, spans and diverted entries of ``chunk``; a call that waits is back-pressure on the source."""
 
     def commit(self) -> Coverage:
-        """Make all that was written durable and return the whole Coverage; with nothing written: a refresh.
+        """Make all written chunks durable and return the whole Coverage; without any it is a refresh.
 
-        Raises Superseded or SinkFailedError: the roll is gone, ``open`` must follow.
+        Raises Superseded or SinkFailedError: the roll is void, ``open`` must follow.
         """
 
     def close(self) -> None:
@@ -44,18 +44,21 @@ class Sink(Protocol):
 
 @runtime_checkable
 class LoggedSink(Sink, Protocol):
-    """A sink with a log of its own: rows and positions are one commit, which is what makes a pipeline exactly once.
+    """A sink with its own log: rows and positions are one commit, which makes a pipeline exactly-once.
 
     Methods are called from the pipeline's thread like those of Sink; properties and ``interrupt`` are for any thread.
+
+    An optional method ``identify(cluster_id)`` is called with the cluster's id ("": it has none) before records are
+    requested. It raises DatasetMismatchError if the log belongs to another cluster.
     """
 
     @property
     def exists(self) -> bool:
-        """Whether there is a log already; known after ``open``, which does not create one."""
+        """True if the log exists; known after ``open``, which does not create it."""
 
     @property
     def cluster(self) -> str:
-        """What logs must be named by; known after ``open``: that of the log's creation, whatever the URL is now."""
+        """The cluster name that all logs must carry, fixed when the log was created; known after ``open``."""
 
     @property
     def needed_columns(self) -> frozenset[str]:
@@ -67,11 +70,11 @@ class LoggedSink(Sink, Protocol):
 
     @property
     def unpooled_bytes(self) -> int:
-        """About how much memory it holds outside of the pool: what encoders have gathered."""
+        """An estimate of the memory outside of the pool, in bytes: the buffers of encoders."""
 
     @property
     def too_many_files(self) -> bool:
-        """Whether the roll should end early because it has so many files open."""
+        """True if the roll should end early, because it spans more folders than open files and memory allow."""
 
     @property
     def committed_files(self) -> int:
@@ -79,24 +82,24 @@ class LoggedSink(Sink, Protocol):
 
     @property
     def committed_bytes(self) -> int:
-        """Their bytes."""
+        """Size of these files in bytes."""
 
     @property
     def stage_ns(self) -> Mapping[str, int]:
-        """Nanoseconds by stage so far: encode and write on all threads together, fsync."""
+        """Nanoseconds by stage so far: encode and write (the sum of all threads), fsync."""
 
     @property
     def waiting(self) -> str | None:
-        """Why a call takes its time, in words for the status; None if nothing holds it up."""
+        """The reason why a call waits, as text for the status; None if it does not wait."""
 
     def interrupt(self) -> None:
         """End a wait for space: the call that waits raises SinkFailedError."""
 
     def create_dataset(self) -> None:
-        """Create the log, if there is none. Without this call the first ``commit`` does it."""
+        """Create the log if it does not exist. Without this call the first ``commit`` does it."""
 
     def refresh(self) -> Coverage:
-        """Read what other writers have committed meanwhile and return the whole Coverage; the open roll stays open."""
+        """Read the commits of other writers and return the whole Coverage; the open roll stays open."""
 
     def settle(self, floors: Mapping[Log, Position]) -> None:
-        """Note with the next commit that a broker has confirmed all our acks up to these positions."""
+        """Record with the next commit that a broker has confirmed all acks up to these positions."""

@@ -1,20 +1,21 @@
-"""The sink that lands files exactly once: encoders in front, the commit protocol of ``dataset`` behind."""
+"""The exactly-once file sink: encoder threads in front of the commit protocol of ``dataset``."""
 
 import resource
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 from zlib import crc32
 
 import pyarrow as pa
 
-from fastwire.columns.chunk import Chunk, DeadLetter, SpanAccumulator
-from fastwire.columns.schema import COLUMNS
+from fastwire.columns.chunk import Chunk, SpanAccumulator
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError
+from fastwire.systems import row_of
 
 from ..dataset.description import DatasetOptions
 from ..dataset.disk import Disk
@@ -24,22 +25,26 @@ from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from ..encoders.gather import Gatherer, Piece
 from ..encoders.worker import EncoderThread
-from ..errors import SinkFailedError
+from ..runtime.errors import FolderRefusedError, LogRefusedError, SinkFailedError
 
 __all__ = ["DatasetSink", "file_extension"]
 
-# What one unit of memory becomes on disk, until a roll has shown it.
+# The estimated ratio of size on disk to size in memory, until the first roll has shown the real one.
 _FIRST_RATIO = 0.25
-# No calendar has this time: its folder is that of rows without a time.
+# No calendar has this time: it selects the folder of rows without a time.
 _NO_TIME = (1 << 63) - 1
-# With one file per folder there can be many, and each has a buffer of its own.
+# With one file per folder there can be many, each with its own buffer.
 _SMALL_BUFFER, _LARGE_BUFFER = 64 << 10, 1 << 20
+# An estimate of what an open file takes besides: unwritten data, and the state of its encoder.
+_FILE_BYTES = 64 << 10
+_MOST_OPEN = 256  # by one thread
+_DEALT_AT_ONCE = 256  # pieces; each takes some KiB, however few rows it has
 
 
 def file_extension(encoder: type[Encoder], compression: str | None) -> str:
-    """The extension of files by ``encoder``, without the first dot: "parquet", "jsonl.gz".
+    """Return the extension of files by ``encoder``, without the first dot: "parquet", "jsonl.gz".
 
-    Raises ValueError for a compression that the encoder does not have.
+    Raises ValueError for a compression that the encoder does not support.
     """
     return encoder.extension + encoder.compressions[parse_compression(compression, encoder.compressions).codec]
 
@@ -47,11 +52,11 @@ def file_extension(encoder: type[Encoder], compression: str | None) -> str:
 class DatasetSink:
     """A ``LoggedSink`` over a dataset and encoder threads.
 
-    ``write`` may raise what ``commit`` may: a failure of an encoder's thread surfaces at the next call. After any
-    exception the roll is gone and ``open`` must follow. Only properties and :meth:`interrupt` are for other threads.
+    ``write`` raises the same errors as ``commit``: a failure of an encoder thread surfaces at the next call. After any
+    exception the roll is void and ``open`` must follow. Only properties and :meth:`interrupt` are for other threads.
 
-    ``gather_bytes`` bounds what is held in memory until it is worth writing, all files together. ``disk`` and
-    ``reached`` are those of ``DatasetWriter``.
+    ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``disk`` and ``reached`` are
+    those of ``DatasetWriter``.
     """
 
     def __init__(
@@ -74,7 +79,7 @@ class DatasetSink:
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, disk, reached, on_full=self._on_full, stop=self._stop)
         self._by_folder = self._by_log or options.partition_by != "none"
-        # A quarter goes to what is gathered before the encoders, if there are folders to deal rows out to.
+        # With folders, a quarter is for rows that are gathered before they are split among the encoders.
         self._encoder_bytes = (gather_bytes * 3 // 4 if self._by_folder else gather_bytes) // writers
         self._gatherer = Gatherer(
             self._folder,
@@ -86,11 +91,16 @@ class DatasetSink:
         self._encoder = encoder
         self._encoder_options = EncoderOptions(
             compression=parse_compression(compression, encoder.compressions),
-            columns=COLUMNS[options.system],
+            columns=row_of(options.system).columns,
             row_group_rows=row_group_rows,
             row_group_bytes=min(row_group_bytes, self._encoder_bytes),
             buffer_bytes=_SMALL_BUFFER if self._by_folder else _LARGE_BUFFER,
         )
+        state_bytes: Callable[[EncoderOptions], int] = getattr(encoder, "state_bytes", lambda options: 0)
+        self._file_bytes = self._encoder_options.buffer_bytes + _FILE_BYTES + state_bytes(self._encoder_options)
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # As many again may be finished and not yet closed; brokers have connections, too.
+        self._most_open = _MOST_OPEN if allowed < 0 else max(1, min(_MOST_OPEN, allowed // 4 // writers))
         self._threads: list[EncoderThread[StagedFile]] = []
         self._failure: BaseException | None = None  # the first one of a thread in this roll
         self._failure_guard = threading.Lock()
@@ -104,26 +114,25 @@ class DatasetSink:
     def _forget(self) -> None:
         self._gatherer.clear()
         self._spans = SpanAccumulator()
-        self._diverted: list[DeadLetter] = []
         self._floors: dict[Log, Position] = {}
         self._rows = 0
         self._raw_bytes = 0
 
-    # --- what others may ask, from any thread
+    # --- state, for any thread
 
     @property
     def exists(self) -> bool:
-        """Whether there is a dataset, as far as seen by ``open``."""
+        """True if the dataset existed when it was last looked at."""
         return self._writer.exists
 
     @property
     def cluster(self) -> str:
-        """What the cluster of all logs must be: after ``open`` the one that the dataset was created with."""
+        """The cluster name of all logs: after ``open`` the one that the dataset was created with."""
         return self._writer.cluster
 
     @property
     def needed_columns(self) -> frozenset[str]:
-        """The columns that chunks must have: those of the files, and what the folders are made from."""
+        """The columns that chunks must have: those of the files, and those that determine the folder."""
         by_time = self._options.partition_by != "none"
         return frozenset(self._options.columns) | (frozenset({"timestamp"}) if by_time else frozenset())
 
@@ -134,21 +143,22 @@ class DatasetSink:
 
     @property
     def staged_bytes(self) -> int:
-        """Size of the open roll on disk: what is written, and an estimate for what is not yet."""
+        """Size of the open roll on disk in bytes, with dead letters and an estimate of unwritten rows."""
         pending = self._gatherer.pending_bytes + sum(thread.pending_bytes for thread in self._threads)
-        return sum(thread.written_bytes for thread in self._threads) + int(pending * self._ratio)
+        written = self._writer.diverted_bytes + sum(thread.written_bytes for thread in self._threads)
+        return written + int(pending * self._ratio)
 
     @property
     def unpooled_bytes(self) -> int:
-        """An estimate of the memory that is held beside the chunks' own: copies of rows, and buffers of open files."""
-        copied = self._gatherer.pending_bytes
+        """An estimate of the memory beside that of the chunks, in bytes: copied rows and buffers of open files."""
+        copied = self._gatherer.pending_bytes + sum(thread.working_bytes for thread in self._threads)
         if self._by_folder:
             copied += sum(thread.pending_bytes for thread in self._threads)
-        return copied + sum(thread.open_files for thread in self._threads) * self._encoder_options.buffer_bytes
+        return copied + sum(thread.open_files for thread in self._threads) * self._file_bytes
 
     @property
     def stage_ns(self) -> Mapping[str, int]:
-        """Nanoseconds of encoding and writing, on all threads together, and of syncing."""
+        """Nanoseconds of encoding and writing (the sum of all threads) and of syncing."""
         return {
             "encode": sum(thread.encode_ns for thread in self._threads),
             "write": sum(thread.write_ns for thread in self._threads),
@@ -157,13 +167,12 @@ class DatasetSink:
 
     @property
     def too_many_files(self) -> bool:
-        """Whether the roll should be committed early: half of all files that the process may open are in it."""
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return sum(thread.open_files for thread in self._threads) * 2 > allowed > 0
+        """True if the roll should be committed early: it spans more folders than open files and memory allow."""
+        return any(thread.crowded for thread in self._threads)
 
     @property
     def waiting(self) -> str | None:
-        """Why nothing moves, in words for the status, or None: the disk is full."""
+        """The reason why a write waits (the disk is full), as text for the status; None if none waits."""
         return next(iter(list(self._full.values())), None)
 
     def interrupt(self) -> None:
@@ -173,7 +182,7 @@ class DatasetSink:
     # --- the sink
 
     def open(self) -> Coverage:
-        """Read the log of the dataset; drop what an earlier roll of ours has left."""
+        """Read the log of the dataset, and drop the files of an earlier roll of this sink."""
         self._drop_roll()
         self._stop.clear()
         coverage = self._writer.open()
@@ -183,37 +192,43 @@ class DatasetSink:
         return coverage
 
     def create_dataset(self) -> None:
-        """Create the dataset if there is none, before anything is read for it: see ``sources.base``.
+        """Create the dataset if it does not exist, before its first records are read: see ``systems.source``.
 
-        May raise like ``commit``; Superseded if somebody else was quicker.
+        Raises like ``commit``; Superseded if another process has created it meanwhile.
         """
         with self._rolling():
             if not self._writer.exists:
-                # A file that no commit names is deleted with the roll.
+                # Staging a file creates the dataset; no commit names this file, so it is deleted with the roll.
                 self._writer.stage(self._folder(Log("", "", "-", "-"), 0)).close()
+
+    def identify(self, cluster_id: str) -> None:
+        """Compare the cluster's id with that of the dataset: see ``DatasetWriter.identify``."""
+        with self._rolling():
+            self._writer.identify(cluster_id)
 
     def write(self, chunk: Chunk) -> None:
         """Take the rows, spans and diverted entries of ``chunk``, and release it."""
         try:
             with self._rolling():
                 self._spans.add(chunk)
-                self._diverted.extend(chunk.diverted)
+                if chunk.diverted:
+                    self._writer.divert(chunk.diverted)
                 if chunk.rows:
                     self._write_rows(chunk)
         finally:
             chunk.release()
 
     def refresh(self) -> Coverage:
-        """Read what others have landed; the open roll stays open."""
+        """Read the commits of other writers and return the whole Coverage; the open roll stays open."""
         with self._rolling():
             return self._writer.refresh()
 
     def settle(self, floors: Mapping[Log, Position]) -> None:
-        """Note with the next commit that a broker has confirmed all our acks up to these positions."""
+        """Record with the next commit that a broker has confirmed all acks up to these positions."""
         self._floors.update(floors)
 
     def commit(self) -> Coverage:
-        """Land the roll; with nothing written, read what others have landed."""
+        """Commit the roll and return the whole Coverage; without written chunks this is a refresh."""
         with self._rolling():
             self._deal(self._gatherer.flush())
             results = [thread.finish() for thread in self._threads]
@@ -221,17 +236,17 @@ class DatasetSink:
             if self._failure is not None:
                 raise self._failure
             files = [staged for result in results for staged in result.result()]
-            coverage = self._writer.commit(files, self._spans.take(), diverted=self._diverted, floors=self._floors)
+            coverage = self._writer.commit(files, self._spans.take(), floors=self._floors)
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
-            self._ratio = written / self._raw_bytes
+            self._ratio = min(1.0, written / self._raw_bytes)  # a file of one row says nothing
         self.committed_files += len(files)
         self.committed_bytes += written
         self._forget()
         return coverage
 
     def close(self) -> None:
-        """Drop what is not committed, end the threads, let go of the dataset."""
+        """Drop uncommitted rows, end the threads, and close the dataset."""
         self._drop_roll()
         for thread in self._threads:
             thread.stop()
@@ -248,35 +263,38 @@ class DatasetSink:
             self._writer.stage,
             self._encoder_bytes,
             self._on_failure,
+            self._writer.settle,
+            self._most_open,
+            self._file_bytes,
         )
 
     def _write_rows(self, chunk: Chunk) -> None:
         held_bytes = chunk.nbytes
         runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()] if self._by_log else []
         batch = pa.record_batch(chunk)
-        # From here on Arrow alone holds the memory: it goes back as soon as the encoder is done with it.
+        # From here on Arrow alone holds the memory: it is released as soon as the encoder is done with it.
         chunk.release()
         self._rows += batch.num_rows
         self._raw_bytes += batch.get_total_buffer_size()
         self._deal(self._gatherer.add(batch, held_bytes, runs))
 
-    def _deal(self, pieces: list[Piece]) -> None:
-        """Hand rows to the threads: a lone piece to the next in turn, several by folder, so that each has one file."""
-        shares: list[list[Piece]] = [[] for _ in self._threads]
-        for folder, batch in pieces:
-            if len(pieces) == 1:
-                self._turn = (self._turn + 1) % len(shares)
-                share = self._turn
-            else:
-                share = crc32(folder.encode()) % len(shares)
-            shares[share].append((folder, self._cut(batch)))
-        pieces.clear()
-        for thread, mine in zip(self._threads, shares, strict=True):
-            if mine:
-                thread.put(mine)
+    def _deal(self, pieces: Sequence[Piece]) -> None:
+        """Give rows to the threads: a single piece round-robin, several by folder, so that each folder has one file."""
+        if len(pieces) == 1:
+            self._turn = (self._turn + 1) % len(self._threads)
+        for first in range(0, len(pieces), _DEALT_AT_ONCE):
+            shares: list[list[Piece]] = [[] for _ in self._threads]
+            for folder, batch in pieces[first : first + _DEALT_AT_ONCE]:
+                share = self._turn if len(pieces) == 1 else crc32(folder.encode()) % len(shares)
+                shares[share].append((folder, self._cut(batch)))
+            if len(pieces) <= _DEALT_AT_ONCE:
+                pieces = ()  # the memory of a piece is released as soon as it is encoded
+            for thread, mine in zip(self._threads, shares, strict=True):
+                if mine:
+                    thread.put(mine)
 
     def _cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the columns that only the folders needed."""
+        """Drop the columns that only the choice of the folder needed."""
         columns = self._options.columns
         names = batch.schema.names
         return batch if len(names) == len(columns) else batch.select([name for name in names if name in columns])
@@ -290,6 +308,12 @@ class DatasetSink:
             timestamp_us=_NO_TIME if micros is None else micros,
         )
 
+    def _lies_in(self, folders: tuple[str, ...], log: Log) -> bool:
+        """Return True if the folder of ``log`` contains one of ``folders`` or lies within one."""
+        mine = level_directory(self._options.split, "none", topic=log.topic, partition=log.partition)
+        # "" is the root of the dataset, whose failure concerns no log in particular.
+        return any(folder and (mine.startswith(f"{folder}/") or f"{folder}/".startswith(mine)) for folder in folders)
+
     def _on_full(self, message: str | None) -> None:
         if message is None:
             self._full.pop(threading.get_ident(), None)
@@ -297,7 +321,7 @@ class DatasetSink:
             self._full[threading.get_ident()] = message
 
     def _on_failure(self, exc: BaseException) -> None:
-        """On a thread: the roll is lost, so nobody needs to wait for space any more."""
+        """Record the failure of an encoder thread: the roll is void, so waits for disk space end."""
         with self._failure_guard:
             if self._failure is None:
                 self._failure = exc
@@ -305,13 +329,18 @@ class DatasetSink:
 
     @contextmanager
     def _rolling(self) -> Iterator[None]:
-        """Whatever goes wrong in the block, or has gone wrong on a thread: the roll is void, until open."""
+        """Void the roll until ``open`` if the block raises, or an encoder thread has failed."""
         try:
             if self._void:
                 raise SinkFailedError("the roll is void: open the sink again")
             if self._failure is not None:
                 raise self._failure
             yield
+        except FolderRefusedError as exc:
+            self._drop_roll()
+            if self._by_log:
+                raise LogRefusedError(str(exc), partial(self._lies_in, tuple(exc.reasons))) from exc
+            raise
         except (FastwireError, UndeclaredGapError, OverlapError):
             self._drop_roll()
             raise
@@ -321,7 +350,7 @@ class DatasetSink:
 
     def _drop_roll(self) -> None:
         self._void = True
-        # A thread may be waiting for space, and nobody else would make it stop.
+        # A thread may be waiting for disk space: this ends the wait.
         self._stop.set()
         for thread in self._threads:
             thread.drop()

@@ -1,4 +1,4 @@
-"""The sink that throws records away, and has them acknowledged: for measuring what comes before a sink."""
+"""A sink that drops records and has them acknowledged, to measure the pipeline without a sink."""
 
 from fastwire.columns.chunk import Chunk
 
@@ -8,14 +8,11 @@ __all__ = ["DiscardSink"]
 
 
 class DiscardSink(UnloggedSink):
-    """Counts and drops. What was written counts as landed at the next commit, so the broker forgets it: data is lost.
-
-    Nothing is remembered beyond ``close``.
-    """
+    """Counts and drops records. They are acknowledged at the next commit, so the broker deletes them: data is lost."""
 
     quick = True
 
     def write(self, chunk: Chunk) -> None:
-        """Count ``chunk`` and let go of its memory."""
+        """Count ``chunk`` and release its memory."""
         self.written(chunk)
         chunk.release()

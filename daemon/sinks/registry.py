@@ -1,32 +1,33 @@
-"""From a configuration to a sink: built in, a dataset with somebody else's encoder, or a whole sink of theirs."""
+"""Makes the sink of a configuration: a built-in one, a dataset with a plug-in encoder, or a plug-in sink."""
 
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastwire.columns.schema import column_names
+from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
-from ..pages import keep_heap_pages
+from ..runtime.pages import keep_heap_pages
 from .base import Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
 
 if TYPE_CHECKING:
+    from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
 
-__all__ = ["build_sink", "load_encoder"]
+__all__ = ["build_sink", "dataset_options", "load_encoder"]
 
-# What all encoders of a pipeline together may gather, as a share of its memory.
+# All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
 
 
 def build_sink(config: PipelineConfig, *, memory: int) -> Sink:
-    """Make the sink of a pipeline that may use ``memory`` bytes; nothing is opened yet.
+    """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
 
-    A plug-in is an entry point of the group ``fastwire.sinks``: something callable that gives a ``Sink``. It is called
-    with the keys of its table in the configuration, our own (``type``, ``columns``, ``roll``, ``writers``) left out,
-    but for ``writers`` if it has a parameter of that name. Raises ConfigError if that does not work.
+    A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
+    the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
+    it gets ``writers`` if it has a parameter of that name. Raises ConfigError if the sink cannot be made.
     """
     sink = config.sink
     if sink.type == "stdout":
@@ -39,7 +40,7 @@ def build_sink(config: PipelineConfig, *, memory: int) -> Sink:
 
 
 def load_encoder(name: str) -> "type[Encoder]":
-    """The encoder behind a sink type. Raises ConfigError if a plug-in cannot be loaded or is none."""
+    """Return the encoder class of a sink type. Raises ConfigError if it cannot be loaded or is not an encoder."""
     if name == "parquet":
         from ..encoders.parquet import ParquetEncoder
 
@@ -55,48 +56,55 @@ def load_encoder(name: str) -> "type[Encoder]":
     encoder = _load("fastwire.encoders", name)
     missing = [word for word in ("extension", "compressions", "write", "flush", "finish") if not hasattr(encoder, word)]
     if missing:
-        raise _error("type", f"the encoder {name} is none: it has no {', no '.join(missing)}")
+        raise _error("type", f'"{name}" is not an encoder: it lacks {", ".join(missing)}')
     return encoder  # type: ignore[no-any-return]
 
 
 def _take_memory_from_system() -> None:
-    """Let Arrow take its memory from the system's allocator, in the whole process, unless the environment says else.
+    """Let Arrow allocate from the system's allocator in the whole process, unless the environment selects another.
 
-    Its own ones keep 25 to 40 MiB that nobody uses, beyond any budget. It asks when it is loaded and never again, and
-    writers of Parquet listen to nothing else (not to ``pyarrow.set_memory_pool``).
+    Arrow's own allocators keep 25 to 40 MiB of unused memory beyond any budget. Arrow reads the variable once, when it
+    is loaded, and Parquet writers ignore ``pyarrow.set_memory_pool``.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     keep_heap_pages()
 
 
-def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
-    _take_memory_from_system()
-    # These bring pyarrow with them, which a daemon that only prints can do without.
+def dataset_options(config: PipelineConfig) -> "DatasetOptions":
+    """Return the dataset options of a pipeline's configuration. Raises ConfigError."""
+    # These load pyarrow, which a daemon that only prints does not need.
     from ..dataset.description import DatasetOptions
-    from .dataset import DatasetSink, file_extension
+    from .dataset import file_extension
 
     source, sink = config.source, config.sink
-    system = source.system
-    encoder = load_encoder(sink.type)
-    known = column_names(system)
+    known = row_of(source.system).names
     wanted = known if sink.columns is None else sink.columns
     try:
-        extension = file_extension(encoder, sink.compression)
+        extension = file_extension(load_encoder(sink.type), sink.compression)
     except ValueError as exc:
         raise _error("compression", str(exc)) from None
+    return DatasetOptions(
+        system=source.system,
+        cluster=source.cluster_name,
+        columns=tuple(name for name in known if name in wanted),
+        split=sink.split,
+        partition_by=sink.partition_by,
+        extension=extension,
+        shared=source.shared,
+        hosts=tuple(source.url.hosts.split(",")),
+    )
+
+
+def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
+    _take_memory_from_system()
+    from .dataset import DatasetSink
+
+    sink = config.sink
     assert sink.path is not None, "the configuration was checked"
     return DatasetSink(
         sink.path,
-        DatasetOptions(
-            system=system,
-            cluster=source.cluster_name,
-            columns=tuple(name for name in known if name in wanted),
-            split=sink.split,
-            partition_by=sink.partition_by,
-            extension=extension,
-            shared=source.subscription_type in ("shared", "key_shared"),
-        ),
-        encoder,
+        dataset_options(config),
+        load_encoder(sink.type),
         compression=sink.compression,
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,
@@ -114,11 +122,11 @@ def _plugin_sink(config: SinkConfig) -> Sink:
     try:
         signature.bind(**options)
     except TypeError as exc:
-        raise _error("", f"the sink {config.type} cannot be made of what its table holds: {exc}") from None
+        raise _error("", f"the sink {config.type} does not accept the keys of its table: {exc}") from None
     made = factory(**options)
     if not isinstance(made, Sink):
         what = type(made).__name__
-        raise _error("type", f"{config.type} gives {what}, which is not a sink (open, write, commit, close)")
+        raise _error("type", f"{config.type} returns {what}, which is not a sink (open, write, commit, close)")
     return made
 
 
@@ -127,7 +135,7 @@ def _load(group: str, name: str) -> Any:
 
     found = [point for point in entry_points(group=group) if point.name == name]
     if not found:
-        raise _error("type", f'nothing installed is called "{name}" ({group})')
+        raise _error("type", f'no plug-in "{name}" is installed ({group})')
     if len(found) > 1:
         where = ", ".join(sorted({point.value for point in found}))
         raise _error("type", f'"{name}" is the name of several plug-ins: {where}')

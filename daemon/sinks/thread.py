@@ -1,4 +1,4 @@
-"""The thread that a pipeline's sink lives on."""
+"""The thread that runs the calls of a pipeline's sink."""
 
 import asyncio
 import threading
@@ -18,26 +18,26 @@ _Job = tuple[Callable[..., Any], tuple[object, ...], "asyncio.Future[Any]"]
 
 
 class SinkThread:
-    """Runs the blocking calls of one sink, one at a time, on a thread of its own. Made on the loop's thread."""
+    """Runs the blocking calls of one sink, one at a time, on its own thread. Created on the loop's thread."""
 
     def __init__(self, sink: Sink, name: str) -> None:
         self.sink = sink
         self.busy_since: float | None = None
-        """Loop time since when a call runs; None while none does."""
+        """The loop's time at which the running call began; None while no call runs."""
         self.busy_ns = 0
-        """All calls together."""
-        # Two switches of threads a chunk cost more than a sink that only counts.
+        """Nanoseconds of all calls so far."""
+        # Two thread switches per chunk cost more than a sink that only counts.
         self._quick = bool(getattr(sink, "quick", False))
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        # An executor of the standard library does the same, and costs as much as the decoding of a thousand records.
+        # A standard library executor does the same, but costs as much as the decoding of a thousand records.
         self._thread = threading.Thread(
             target=self._work, args=(self._jobs, self._loop.call_soon_threadsafe), name=f"sink-{name}", daemon=True
         )
         self._thread.start()
 
     async def write(self, chunk: Chunk) -> None:
-        """Have the sink take ``chunk``: on its thread, or here and now if it is quick."""
+        """Write ``chunk`` to the sink: on its thread, or at once on this thread if the sink is quick."""
         if not self._quick:
             await self.run(self.sink.write, chunk)
             return
@@ -46,7 +46,7 @@ class SinkThread:
         self.busy_ns += perf_counter_ns() - began
 
     async def run(self, call: Callable[..., _T], *args: object) -> _T:
-        """Return what ``call`` returns; it runs after all calls that were made before."""
+        """Run ``call`` on the thread, after all earlier calls, and return its result. Raises its exception."""
         done: asyncio.Future[_T] = self._loop.create_future()
         self.busy_since = self._loop.time()
         self._jobs.put((call, args, done))
@@ -57,7 +57,7 @@ class SinkThread:
             del done  # an exception in it holds this frame, and with it the arguments
 
     def shutdown(self) -> None:
-        """No call may follow; one that is running goes on."""
+        """End the thread after the calls already made; no call may follow."""
         self._jobs.put(None)
 
     def _work(self, jobs: "SimpleQueue[_Job | None]", tell: Callable[..., object]) -> None:
@@ -69,12 +69,12 @@ class SinkThread:
             except BaseException as exc:
                 told = (_fail, done, exc)
             self.busy_ns += perf_counter_ns() - began
-            # Nothing of a call may be held until the next one comes: its argument keeps a chunk in memory.
+            # No reference may last until the next call: the argument keeps a chunk in memory.
             del job, call, args, done
             try:
                 tell(*told)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: no coroutine waits any more
             del told
 
 

@@ -1,17 +1,17 @@
-"""The base of sinks that keep no log: what was written counts as landed, for as long as the process lives."""
+"""The base of sinks without a log: written records count as durable for the lifetime of the process."""
 
 from fastwire.columns.chunk import Chunk, SpanAccumulator
 from fastwire.position import Coverage, Log, Span
 
 __all__ = ["UnloggedSink"]
 
-# A log that several consumers share has holes in our coverage of it, and nothing ever fills them. The oldest intervals
-# are forgotten: should the broker send one of them again, it is written again, which "at least once" allows.
+# The coverage of a log that several consumers share has holes that are never filled. The oldest intervals are
+# forgotten: if the broker sends one of them again, it is written again, which "at least once" allows.
 _INTERVALS = 64
 
 
 class UnloggedSink:
-    """``open``, ``commit`` and ``close`` of such a sink; its own ``write`` ends with ``written``."""
+    """``open``, ``commit`` and ``close`` of such a sink. The ``write`` of a subclass ends with ``written``."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -20,19 +20,19 @@ class UnloggedSink:
         self._coverage = Coverage()
 
     def open(self) -> Coverage:
-        """Start from nothing: there is no telling what an earlier process has written."""
+        """Return an empty Coverage: the sink cannot know what an earlier process has written."""
         self.rows = 0
         self._spans = SpanAccumulator()
         self._coverage = Coverage()
         return Coverage()
 
     def written(self, chunk: Chunk) -> None:
-        """Note that ``chunk`` was written."""
+        """Record that ``chunk`` was written."""
         self._spans.add(chunk)
         self.rows += chunk.rows
 
     def commit(self) -> Coverage:
-        """Say that everything written has landed."""
+        """Return the Coverage with all written chunks."""
         spans = self._spans.take()
         for span in spans:
             self._coverage.add(span)
@@ -41,7 +41,7 @@ class UnloggedSink:
         return self._coverage.copy()
 
     def close(self) -> None:
-        """Nothing is held that would be ours to release."""
+        """Do nothing: the sink holds no resources."""
 
 
 def _shortened(coverage: Coverage) -> Coverage:

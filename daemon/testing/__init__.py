@@ -1,4 +1,4 @@
-"""Tests that a plug-in runs with one line of pytest, and what they are made of.
+"""Conformance tests for plug-ins, run by pytest from a short subclass.
 
 A sink::
 
@@ -8,8 +8,8 @@ A sink::
         def make_sink(self, path):
             return MySink(path)
 
-An encoder: :class:`EncoderConformance`, with ``encoder = MyEncoder``. Both check the promises of the contract; those
-that a plug-in does not make are switched off by class attributes.
+An encoder: :class:`EncoderConformance`, with ``encoder = MyEncoder``. Both check the guarantees of the contract; class
+attributes switch off those that a plug-in does not make.
 """
 
 from .encoder import EncoderConformance

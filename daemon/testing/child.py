@@ -1,7 +1,7 @@
-"""A process that writes into a sink until somebody kills it: what the crash test of ``SinkConformance`` starts.
+"""The child process of the crash test of ``SinkConformance``: it writes into a sink until it is killed.
 
 Run as ``python -m fastwire_daemon.testing.child FILE CLASS FOLDER``, where CLASS in FILE is the test class that makes
-the sink. It says on standard error what it is about to do, one word a line; standard output may be the sink's.
+the sink. It prints its next step on standard error, one word per line; standard output may be the sink's.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ __all__ = ["acked", "main"]
 
 
 def acked(path: Path) -> Coverage:
-    """What the broker of the feed has been told is safe; it outlives the process."""
+    """Return the Coverage that was acknowledged to the feed's broker; it outlives the process."""
     file = path.with_name(path.name + ".acked")
     return Coverage.from_json(json.loads(file.read_text())) if file.exists() else Coverage()
 
@@ -32,7 +32,7 @@ def _ack(path: Path, coverage: Coverage) -> None:
 
 
 def _load(file: str, name: str) -> Any:
-    """The class ``name`` of the module in ``file``, which need not be importable otherwise."""
+    """Return the class ``name`` of the module in ``file``, which need not be on the import path."""
     spec = importlib.util.spec_from_file_location("fastwire_conformance_module", file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a Python module")
@@ -46,7 +46,7 @@ def _load(file: str, name: str) -> Any:
 
 
 def _say(word: str) -> None:
-    """Tell the parent, which may kill this process as soon as it has read the line."""
+    """Print a step for the parent, which may kill this process as soon as it has read the line."""
     print(word, file=sys.stderr, flush=True)
 
 
@@ -54,7 +54,7 @@ def _run(test: Any, path: Path) -> NoReturn:
     _say("opening")
     sink = test.make_sink(path)
     coverage = sink.open()
-    # A sink that remembers nothing is fed from where the broker was told to forget.
+    # A sink without a log is fed from the acknowledged position.
     feed: Feed = test.make_feed(coverage if len(coverage) else acked(path))
     while True:
         for _ in range(3):
@@ -66,7 +66,7 @@ def _run(test: Any, path: Path) -> NoReturn:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the child process with the arguments of the command line."""
     file, name, path = sys.argv[1:]
     _run(_load(file, name)(), Path(path))
 

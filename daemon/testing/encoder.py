@@ -1,4 +1,4 @@
-"""The promises of an encoder as tests."""
+"""Conformance tests of an encoder."""
 
 import functools
 import gc
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from fastwire.columns.schema import COLUMNS
+from fastwire.pulsar.columns import ROW
 
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from .feed import Feed
@@ -21,7 +21,7 @@ _ENTRIES, _ROWS = 8, 100
 
 
 class _FailingFile(io.RawIOBase):
-    """Raises at the first write beyond ``good`` bytes, and counts how often it is written to after that."""
+    """A file that raises at the first write beyond ``good`` bytes, and counts the failed writes."""
 
     def __init__(self, good: int) -> None:
         super().__init__()
@@ -43,18 +43,20 @@ class EncoderConformance:
     encoder: ClassVar[type[Encoder]]
 
     def read_values(self, data: bytes, compression: str) -> list[bytes]:
-        """The column ``value`` of a file with the content ``data``, in order. Optional; tests of rows need it."""
+        """Return the column ``value`` of a file with the content ``data``, in order. Optional; row tests need it."""
         pytest.skip("read_values is not defined")
 
     # --- the contract
 
     def test_names_what_it_writes(self) -> None:
+        """The encoder has an extension and a list of compressions."""
         assert self.encoder.extension
         assert not set(self.encoder.extension) & set("/.")
         assert self.encoder.compressions
         assert all(not more or more.startswith(".") for more in self.encoder.compressions.values())
 
     def test_every_row_comes_out_in_order(self) -> None:
+        """A file has the rows of all batches in order, under every compression."""
         feed = Feed(rows=_ROWS)
         batches = [pa.record_batch(feed.chunk(_ENTRIES)) for _ in range(3)]
         # Dictionaries of other topics and producers, a slice, and a batch of nothing.
@@ -66,11 +68,13 @@ class EncoderConformance:
             assert self.read_values(data, compression) == expected, compression
 
     def test_a_file_of_few_columns(self) -> None:
+        """A file may have a single column."""
         batch = pa.record_batch(Feed(rows=_ROWS).chunk(_ENTRIES)).select(["value"])
         default = next(iter(self.encoder.compressions))
         assert self.read_values(self._encoded([batch], default), default) == batch.column("value").to_pylist()
 
     def test_row_groups_of_any_size(self) -> None:
+        """The limits of row groups do not change the rows."""
         batch = pa.record_batch(Feed(rows=_ROWS).chunk(_ENTRIES))
         default = next(iter(self.encoder.compressions))
         for rows, size in ((1, 1 << 20), (250, 1 << 20), (1 << 20, 1)):
@@ -78,6 +82,7 @@ class EncoderConformance:
             assert self.read_values(data, default) == batch.column("value").to_pylist() * 3
 
     def test_what_it_gathers_is_bounded_and_said(self) -> None:
+        """Buffered bytes stay below the limit and ``pending_bytes`` reports them."""
         feed = Feed(rows=_ROWS)
         batch = pa.record_batch(feed.chunk(_ENTRIES))
         limit = 3 * batch.nbytes
@@ -91,6 +96,7 @@ class EncoderConformance:
         encoder.finish()
 
     def test_memory_goes_back_with_flush(self) -> None:
+        """After ``flush`` the encoder holds no memory of chunks."""
         feed = Feed(rows=_ROWS)
         batch = pa.record_batch(feed.chunk(_ENTRIES))
         encoder = self._made(io.BytesIO(), batch.schema)
@@ -103,6 +109,7 @@ class EncoderConformance:
         encoder.finish()
 
     def test_the_file_is_left_open(self) -> None:
+        """The encoder neither closes the file nor writes to it after ``finish``."""
         file = io.BytesIO()
         batch = pa.record_batch(Feed(rows=_ROWS).chunk(_ENTRIES))
         encoder = self._made(file, batch.schema)
@@ -116,6 +123,7 @@ class EncoderConformance:
 
     @pytest.mark.parametrize("good", [0, 100, 2_000])
     def test_a_failed_write_is_raised_and_the_file_left_alone(self, good: int) -> None:
+        """A failed write raises, and no write follows it, not even in a finalizer."""
         file = _FailingFile(good)
         with pytest.raises(OSError, match="fails on purpose"):
             self._write_until_it_fails(file)
@@ -124,7 +132,7 @@ class EncoderConformance:
         assert not file.closed
 
     def test_calls_do_not_hold_the_interpreter_lock(self) -> None:
-        """Warns only: what else the machine does is in the figure."""
+        """No call holds the interpreter lock for long; warns only, because other load disturbs the measurement."""
         batch = pa.record_batch(Feed(partitions=1, rows=16_000, value_bytes=100).chunk(1))
 
         def prepare() -> Callable[[], object]:
@@ -133,11 +141,11 @@ class EncoderConformance:
 
         warn_if_long("write and flush", prepare)
 
-    # --- what they are made of
+    # --- parts of the tests
 
     def _options(self, compression: str | None, changes: dict[str, int]) -> EncoderOptions:
         chosen = parse_compression(compression, self.encoder.compressions)
-        return EncoderOptions(compression=chosen, columns=COLUMNS["pulsar"], **changes)
+        return EncoderOptions(compression=chosen, columns=ROW.columns, **changes)
 
     def _made(self, file: Any, schema: pa.Schema, **changes: int) -> Encoder:
         return self.encoder(file, schema, self._options(None, changes))

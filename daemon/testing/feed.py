@@ -1,11 +1,12 @@
-"""Chunks for tests of sinks: made by the same compiled code that makes them of a broker's bytes."""
+"""Chunks for tests of sinks, made by the same compiled code that parses a broker's bytes."""
 
 from collections.abc import Iterable
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import PULSAR_EARLIEST, Coverage, Log
+from fastwire.position import Coverage, Log
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import encode_block_entry, encode_values
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -19,11 +20,12 @@ _FIRST_PUBLISH_MS = 1_700_000_000_000
 
 
 class Feed:
-    """A topic of numbered records, read in order: what a pipeline would hand to a sink.
+    """A topic of numbered records, read in order, as the chunks that a pipeline passes to a sink.
 
     Entry ``e`` of partition ``p`` holds ``rows`` records; the value of record ``i`` is ``p:e:i`` padded with dots to
-    ``value_bytes``, its key ``p``. Entries are ``entry_ms`` apart in publish time. So what must be in a sink follows
-    from its Coverage alone: :meth:`values_of`. ``start`` goes on behind what has landed, as a source after a crash.
+    ``value_bytes``, its key ``p``. Entries are ``entry_ms`` apart in publish time. So the expected content of a sink
+    follows from its Coverage alone: :meth:`values_of`. With ``start`` the feed continues after these positions, like a
+    source after a crash.
     """
 
     def __init__(
@@ -57,11 +59,14 @@ class Feed:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of chunks that somebody still holds."""
+        """Bytes of memory of chunks that are not released."""
         return self.pool.used - self._idle_bytes
 
     def chunk(self, entries: int = 4, *, damaged: Iterable[int] = ()) -> Chunk:
-        """The next ``entries`` entries, dealt out to the partitions in turn; the ``damaged`` ones cannot be decoded."""
+        """Return the next ``entries`` entries, round-robin over the partitions; ``damaged`` ones cannot be decoded.
+
+        Raises ValueError for more than 16,384 rows.
+        """
         if entries * self._rows > _CHUNK_ROWS:
             raise ValueError(f"a chunk has at most {_CHUNK_ROWS} rows")
         damaged = set(damaged)
@@ -78,7 +83,7 @@ class Feed:
         return chunk
 
     def values_of(self, coverage: Coverage) -> list[bytes]:
-        """The values of all records that ``coverage`` holds, in order within a partition."""
+        """Return the values of all records that ``coverage`` contains, in order within a partition."""
         return [
             value
             for partition, log in enumerate(self.logs)

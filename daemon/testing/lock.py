@@ -1,4 +1,4 @@
-"""How long a call keeps all other threads from running Python."""
+"""Measures the time for which a call keeps all other threads from running Python."""
 
 import sys
 import threading
@@ -16,14 +16,14 @@ _TRIES = 5
 
 
 class LongLockWarning(UserWarning):
-    """A call holds the interpreter lock for more than 5 ms: no other thread of the daemon moves meanwhile."""
+    """A call holds the interpreter lock for more than 5 ms, in which no other thread of the daemon can run."""
 
 
 def longest_hold(call: Callable[[], object]) -> float:
-    """Seconds of the longest time in ``call`` in which another thread that wanted to run could not.
+    """Return the longest time in seconds for which ``call`` keeps another thread from running.
 
-    What other processes do disturbs it: a time in which this process has not worked is left out, but only the smallest
-    of several values says something.
+    Other processes disturb the measurement: time in which this process did not run is left out, but only the smallest
+    of several results is meaningful.
     """
     done = threading.Event()
     longest = 0.0

@@ -1,4 +1,4 @@
-"""The promises of a sink as tests."""
+"""Conformance tests of a sink."""
 
 import functools
 import inspect
@@ -13,7 +13,8 @@ from typing import ClassVar
 import pytest
 
 from fastwire.columns.chunk import Chunk, marker_chunk
-from fastwire.position import PULSAR_EARLIEST, Coverage, Span
+from fastwire.position import Coverage, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
 
 from ..sinks.base import Sink, Superseded
 from .child import acked
@@ -22,7 +23,7 @@ from .lock import warn_if_long
 
 __all__ = ["SinkConformance"]
 
-# Where the child is killed: at the n-th time it says a word, so many seconds later.
+# When the child is killed: the step, the count of that step, and a delay in seconds after it.
 _KILLS = [
     ("committing", 1, 0.002),
     ("writing", 5, 0.001),
@@ -39,40 +40,44 @@ class SinkConformance:
     """Inherit, define :meth:`make_sink`, and run pytest."""
 
     exactly_once: ClassVar[bool] = True
-    """Whether the sink remembers, beyond its process, what is durable."""
+    """True if the sink knows its durable Coverage after a restart."""
 
     several_writers: ClassVar[bool] = True
-    """Whether two sinks may write to the same place at the same time (only asked of those that are exactly once)."""
+    """True if two sinks may write to the same path at the same time (used with ``exactly_once`` only)."""
 
     kills: ClassVar[int] = len(_KILLS)
-    """How many processes are killed; each takes a second or two."""
+    """Number of child processes that are killed; each takes a second or two."""
 
     def make_sink(self, path: Path) -> Sink:
-        """A new sink that writes to ``path``, which may not exist, or hold what an earlier one has written."""
+        """Return a new sink for ``path``, which may not exist, or hold the output of an earlier sink."""
         raise NotImplementedError
 
     def read_values(self, path: Path) -> list[bytes]:
-        """The values of all rows that a reader finds at ``path``, in any order. Optional; tests of rows need it."""
+        """Return the values of all rows that a reader finds at ``path``, in any order. Optional; row tests need it."""
         pytest.skip("read_values is not defined")
 
     def make_feed(self, start: Coverage | None = None) -> Feed:
-        """The topic that the sink is fed from."""
+        """Return the topic that feeds the sink."""
         return Feed(partitions=2, rows=50, value_bytes=100, start=start)
 
     # --- the contract, in the order of its sentences
 
     def test_has_the_four_methods(self, tmp_path: Path) -> None:
+        """The sink has the methods of the contract."""
         assert isinstance(self.make_sink(tmp_path / "sink"), Sink)
 
     def test_can_be_closed_without_having_been_opened(self, tmp_path: Path) -> None:
+        """``close`` works without ``open``."""
         self.make_sink(tmp_path / "sink").close()
 
     def test_knows_nothing_at_first(self, tmp_path: Path) -> None:
+        """A new sink has an empty Coverage."""
         with self._opened(tmp_path / "sink") as (sink, coverage):
             assert coverage == Coverage()
             assert sink.commit() == Coverage()
 
     def test_commit_returns_all_that_was_written(self, tmp_path: Path) -> None:
+        """``commit`` returns the Coverage of all written chunks."""
         feed, expected = self.make_feed(), Coverage()
         with self._opened(tmp_path / "sink") as (sink, _):
             for _ in range(3):
@@ -85,6 +90,7 @@ class SinkConformance:
         self._check_rows(tmp_path / "sink", feed, expected)
 
     def test_commit_of_nothing_changes_nothing(self, tmp_path: Path) -> None:
+        """``commit`` without new chunks returns the same Coverage."""
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
             sink.write(feed.chunk())
@@ -94,6 +100,7 @@ class SinkConformance:
         self._check_rows(tmp_path / "sink", feed, coverage)
 
     def test_a_returned_coverage_does_not_change_later(self, tmp_path: Path) -> None:
+        """A returned Coverage is a copy."""
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
             sink.write(feed.chunk())
@@ -104,6 +111,7 @@ class SinkConformance:
             assert first.to_json() == value
 
     def test_progress_without_rows_is_progress(self, tmp_path: Path) -> None:
+        """A chunk without rows moves the Coverage."""
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
             sink.write(marker_chunk([Span(log, PULSAR_EARLIEST, PULSAR_EARLIEST, 0) for log in feed.logs]))
@@ -114,6 +122,7 @@ class SinkConformance:
         self._check_rows(tmp_path / "sink", feed, coverage)
 
     def test_entries_that_cannot_be_decoded_are_taken(self, tmp_path: Path) -> None:
+        """Dead letters are taken and count in the Coverage."""
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
             chunk = feed.chunk(6, damaged=(1, 4))
@@ -126,6 +135,7 @@ class SinkConformance:
         self._check_rows(tmp_path / "sink", feed, coverage)
 
     def test_memory_goes_back(self, tmp_path: Path) -> None:
+        """The sink holds no memory of chunks after ``commit`` or ``close``."""
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
             for _ in range(3):
@@ -137,6 +147,7 @@ class SinkConformance:
         assert feed.held_bytes == 0
 
     def test_what_is_durable_is_known_after_a_restart(self, tmp_path: Path) -> None:
+        """``open`` returns the committed Coverage, without the chunks that were not committed."""
         self._needs_memory()
         feed = self.make_feed()
         with self._opened(tmp_path / "sink") as (sink, _):
@@ -153,6 +164,7 @@ class SinkConformance:
         self._check_rows(tmp_path / "sink", feed, coverage)
 
     def test_what_another_writer_landed_is_not_landed_twice(self, tmp_path: Path) -> None:
+        """A commit of records that another writer has committed raises Superseded."""
         self._needs_memory()
         if not self.several_writers:
             pytest.skip("not made for several writers")
@@ -175,13 +187,14 @@ class SinkConformance:
             self._check_rows(path, feed, coverage)
 
     def test_a_kill_at_any_time_loses_nothing(self, tmp_path: Path) -> None:
+        """A killed process loses no acknowledged record, and duplicates none if the sink is exactly-once."""
         path = tmp_path / "sink"
         for word, times, delay in _KILLS[: self.kills]:
             self._run_and_kill(path, word, times, delay)
             self._check_after_a_crash(path)
 
     def test_calls_do_not_hold_the_interpreter_lock(self, tmp_path: Path) -> None:
-        """Warns only: what else the machine does is in the figure."""
+        """No call holds the interpreter lock for long; warns only, because other load disturbs the measurement."""
         with self._opened(tmp_path / "sink") as (sink, _):
             feed = Feed(partitions=2, rows=1_000, value_bytes=100)
 
@@ -190,7 +203,7 @@ class SinkConformance:
 
             warn_if_long("write and commit", prepare)
 
-    # --- what they are made of
+    # --- parts of the tests
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[tuple[Sink, Coverage]]:
@@ -210,7 +223,7 @@ class SinkConformance:
             pytest.skip("the sink does not remember what is durable")
 
     def _check_rows(self, path: Path, feed: Feed, coverage: Coverage) -> None:
-        """Each row that ``coverage`` holds is there once, and no other; at least once where that is all it promises."""
+        """Check that the rows are those of ``coverage``, each once, or at least once without ``exactly_once``."""
         if type(self).read_values is SinkConformance.read_values:
             return
         found, expected = sorted(self.read_values(path)), sorted(feed.values_of(coverage))

@@ -1,40 +1,32 @@
-"""The Arrow C data interface: columns handed out without a copy and without any Arrow library.
+"""Export of columns by the Arrow C data interface, without a copy and without an Arrow library.
 
-Every exported array holds one reference on the chunk's memory. Releases are plain C: they run on whatever thread the
-consumer lets go, without the interpreter lock.
+Every exported array holds one reference on the chunk's memory. Its release is plain C: it runs on the consumer's
+thread, without the interpreter lock.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport strdup
 
 from fastwire.columns.builder cimport (
     BLOCK_TOPICS,
-    HAS_BATCH_INDEX,
-    HAS_BROKER,
-    HAS_EVENT_TIME,
-    HAS_HEADERS,
-    HAS_KEY,
-    HAS_LEDGER,
-    HAS_OFFSET,
-    HAS_ORDERING_KEY,
-    HAS_PARTITION,
-    HAS_PRODUCER,
-    HAS_REDELIVERY_COUNT,
-    HAS_SCHEMA_VERSION,
-    HAS_SEQUENCE_ID,
-    HAS_TIMESTAMP,
-    HAS_TIMESTAMP_TYPE,
-    HAS_TOPIC,
-    HAS_VALUE,
+    COL_HEADERS,
+    MOST_COLUMNS,
+    STORE_BYTES,
+    STORE_HEADERS,
+    STORE_INT32,
+    STORE_INT64,
+    STORE_RARE_TIME,
+    STORE_STRINGS,
+    STORE_TIME,
+    STORE_TOPIC,
     VAR_HEADER_KEY,
     VAR_HEADER_VALUE,
-    VAR_KEY,
-    VAR_ORDERING_KEY,
-    VAR_SCHEMA_VERSION,
-    VAR_VALUE,
     Cells,
     Columns,
+    Dictionary,
+    Storage,
 )
 from fastwire.wire.pool cimport fw_memory, fw_memory_ref, fw_memory_unref
 
@@ -63,9 +55,8 @@ cdef struct ArrowArray:
 
 cdef enum:
     NULLABLE = 2
-    MOST_COLUMNS = 20
 
-# What an empty column points at: offsets [0] and no data.
+# The buffer of an empty column: offsets [0] and no data.
 cdef int64_t[8] _ZEROS
 _ZEROS[:] = [0, 0, 0, 0, 0, 0, 0, 0]
 
@@ -82,11 +73,12 @@ cdef void release_schema(ArrowSchema* s) noexcept nogil:
         if s.dictionary.release is not NULL:
             s.dictionary.release(s.dictionary)
         free(s.dictionary)
+    free(s.private_data)         # the name
     s.release = NULL
 
 
 cdef void release_array(ArrowArray* a) noexcept nogil:
-    # Children may have been moved out: then their release is NULL and their memory reference is the new owner's.
+    # A moved child has release NULL, and its memory reference belongs to the new owner.
     cdef int64_t i
     for i in range(a.n_children):
         if a.children[i] is not NULL:
@@ -105,20 +97,38 @@ cdef void release_array(ArrowArray* a) noexcept nogil:
 
 
 cdef ArrowSchema* new_schema(const char* format, const char* name, int64_t flags, int64_t children) except NULL:
+    """Return a new schema. ``format`` is a constant; the name is copied, because a schema may outlive the row."""
     cdef ArrowSchema* s = <ArrowSchema*>calloc(1, sizeof(ArrowSchema))
-    if s is NULL:
+    cdef bint short = s is NULL
+    if not short:
+        s.release = release_schema
+        s.format = format
+        s.flags = flags
+        s.private_data = strdup(name)
+        s.name = <const char*>s.private_data
+        short = s.private_data is NULL
+        if children:
+            s.children = <ArrowSchema**>calloc(<size_t>children, sizeof(ArrowSchema*))
+            s.n_children = children if s.children is not NULL else 0
+            short = short or s.children is NULL
+    if short:
+        drop_schema(s)
         raise MemoryError()
-    s.format = format
-    s.name = name
-    s.flags = flags
-    s.release = release_schema
-    if children:
-        s.children = <ArrowSchema**>calloc(<size_t>children, sizeof(ArrowSchema*))
-        if s.children is NULL:
-            free(s)
-            raise MemoryError()
-        s.n_children = children
     return s
+
+
+cdef void drop_schema(ArrowSchema* s) noexcept:
+    if s is not NULL:
+        if s.release is not NULL:
+            s.release(s)
+        free(s)
+
+
+cdef void drop_array(ArrowArray* a) noexcept:
+    if a is not NULL:
+        if a.release is not NULL:
+            a.release(a)
+        free(a)
 
 
 cdef ArrowArray* new_array(fw_memory* memory, int64_t length, int64_t buffers, int64_t children) except NULL:
@@ -133,8 +143,7 @@ cdef ArrowArray* new_array(fw_memory* memory, int64_t length, int64_t buffers, i
         a.children = <ArrowArray**>calloc(<size_t>children, sizeof(ArrowArray*))
     a.n_children = children if a.children is not NULL else 0
     if a.buffers is NULL or a.n_children != children:
-        a.release(a)
-        free(a)
+        drop_array(a)
         raise MemoryError()
     if memory is not NULL:
         fw_memory_ref(memory)
@@ -171,29 +180,27 @@ cdef ArrowArray* headers_array(Columns* c) except NULL:
     cdef ArrowArray* a = new_array(c.memory, c.rows, 2, 1)
     cdef ArrowArray* pair
     a.null_count = c.rows - c.header_present
-    a.buffers[0] = c.header_validity if a.null_count else NULL
-    a.buffers[1] = c.header_offsets
+    a.buffers[0] = c.validity[COL_HEADERS] if a.null_count else NULL
+    a.buffers[1] = c.fixed[COL_HEADERS]
     try:
         pair = new_array(NULL, c.headers, 1, 2)
         a.children[0] = pair
         pair.children[0] = cells_array(c, VAR_HEADER_KEY, c.headers)
         pair.children[1] = cells_array(c, VAR_HEADER_VALUE, c.headers)
     except MemoryError:
-        a.release(a)
-        free(a)
+        drop_array(a)
         raise
     return a
 
 
-cdef ArrowSchema* headers_schema() except NULL:
-    cdef ArrowSchema* s = new_schema("+l", "headers", NULLABLE, 1)
+cdef ArrowSchema* headers_schema(const char* name) except NULL:
+    cdef ArrowSchema* s = new_schema("+l", name, NULLABLE, 1)
     try:
         s.children[0] = new_schema("+s", "item", 0, 2)
         s.children[0].children[0] = new_schema("u", "key", 0, 0)
         s.children[0].children[1] = new_schema("z", "value", NULLABLE, 0)
     except MemoryError:
-        s.release(s)
-        free(s)
+        drop_schema(s)
         raise
     return s
 
@@ -203,171 +210,104 @@ cdef ArrowSchema* dictionary_schema(const char* name) except NULL:
     try:
         s.dictionary = new_schema("u", "", 0, 0)
     except MemoryError:
-        s.release(s)
-        free(s)
+        drop_schema(s)
         raise
     return s
 
 
 cdef void free_schema_capsule(object capsule) noexcept:
-    cdef ArrowSchema* s = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
-    if s.release is not NULL:
-        s.release(s)
-    free(s)
+    drop_schema(<ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema"))
 
 
 cdef void free_array_capsule(object capsule) noexcept:
-    cdef ArrowArray* a = <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
-    if a.release is not NULL:
-        a.release(a)
-    free(a)
+    drop_array(<ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array"))
 
 
-cdef int bit_count(unsigned int mask):
-    cdef int n = 0
-    while mask:
-        n += mask & 1
-        mask >>= 1
-    return n
+cdef ArrowSchema* column_schema(Storage storage, const char* name) except NULL:
+    if storage == STORE_INT32:
+        return new_schema("i", name, 0, 0)
+    if storage == STORE_INT64:
+        return new_schema("l", name, 0, 0)
+    if storage in (STORE_TIME, STORE_RARE_TIME):
+        return new_schema("tsu:UTC", name, NULLABLE, 0)
+    if storage == STORE_BYTES:
+        return new_schema("z", name, NULLABLE, 0)
+    return headers_schema(name) if storage == STORE_HEADERS else dictionary_schema(name)
 
 
-cdef ArrowSchema* rows_schema(unsigned int mask) except NULL:
-    cdef ArrowSchema* s = new_schema("+s", "", 0, bit_count(mask))
-    cdef int i = 0
+cdef ArrowArray* column_array(Columns* c, int column, int64_t topics) except NULL:
+    cdef Storage storage = c.layout.storage[column]
+    cdef int32_t* topic_offsets
+    cdef Dictionary* strings
+    cdef ArrowArray* a
+    if storage == STORE_BYTES:
+        return cells_array(c, c.layout.place[column], c.rows)
+    if storage == STORE_HEADERS:
+        return headers_array(c)
+    a = fixed_array(c, c.fixed[column])
     try:
-        if mask & HAS_KEY:
-            s.children[i] = new_schema("z", "key", NULLABLE, 0)
-            i += 1
-        if mask & HAS_VALUE:
-            s.children[i] = new_schema("z", "value", NULLABLE, 0)
-            i += 1
-        if mask & HAS_TOPIC:
-            s.children[i] = dictionary_schema("topic")
-            i += 1
-        if mask & HAS_PARTITION:
-            s.children[i] = new_schema("i", "partition", 0, 0)
-            i += 1
-        if mask & HAS_OFFSET:
-            s.children[i] = new_schema("l", "offset", 0, 0)
-            i += 1
-        if mask & HAS_TIMESTAMP:
-            s.children[i] = new_schema("tsu:UTC", "timestamp", 0, 0)
-            i += 1
-        if mask & HAS_TIMESTAMP_TYPE:
-            s.children[i] = new_schema("i", "timestampType", 0, 0)
-            i += 1
-        if mask & HAS_HEADERS:
-            s.children[i] = headers_schema()
-            i += 1
-        if mask & HAS_LEDGER:
-            s.children[i] = new_schema("l", "ledger", 0, 0)
-            i += 1
-        if mask & HAS_BATCH_INDEX:
-            s.children[i] = new_schema("i", "batchIndex", 0, 0)
-            i += 1
-        if mask & HAS_EVENT_TIME:
-            s.children[i] = new_schema("tsu:UTC", "eventTime", NULLABLE, 0)
-            i += 1
-        if mask & HAS_PRODUCER:
-            s.children[i] = dictionary_schema("producer")
-            i += 1
-        if mask & HAS_SEQUENCE_ID:
-            s.children[i] = new_schema("l", "sequenceId", 0, 0)
-            i += 1
-        if mask & HAS_ORDERING_KEY:
-            s.children[i] = new_schema("z", "orderingKey", NULLABLE, 0)
-            i += 1
-        if mask & HAS_SCHEMA_VERSION:
-            s.children[i] = new_schema("z", "schemaVersion", NULLABLE, 0)
-            i += 1
-        if mask & HAS_REDELIVERY_COUNT:
-            s.children[i] = new_schema("i", "redeliveryCount", 0, 0)
-            i += 1
-        if mask & HAS_BROKER:
-            s.children[i] = new_schema("i", "broker", 0, 0)
-            i += 1
+        if storage in (STORE_TIME, STORE_RARE_TIME):
+            a.null_count = c.rows - c.present[column]
+            a.buffers[0] = c.validity[column] if a.null_count else NULL
+        elif storage == STORE_STRINGS:
+            strings = &c.strings[c.layout.place[column]]
+            a.dictionary = strings_array(c, strings.count, strings.offsets, strings.data)
+        elif storage == STORE_TOPIC:
+            topic_offsets = <int32_t*>c.memory.block[BLOCK_TOPICS]
+            a.dictionary = strings_array(c, topics, topic_offsets, <uint8_t*>(topic_offsets + topics + 1))
     except MemoryError:
-        s.release(s)
-        free(s)
+        drop_array(a)
+        raise
+    return a
+
+
+cdef int built(const Columns* c, int* numbers) noexcept:
+    """Put the numbers of the columns that are built into ``numbers``, in the order of the row; return how many."""
+    cdef int i, count = 0
+    if c.layout is NULL:         # a chunk without rows
+        return 0
+    for i in range(c.layout.count):
+        if (c.mask >> c.layout.number[i]) & 1:
+            numbers[count] = c.layout.number[i]
+            count += 1
+    return count
+
+
+cdef ArrowSchema* rows_schema(const Columns* c) except NULL:
+    cdef int[MOST_COLUMNS] numbers
+    cdef int count = built(c, numbers)
+    cdef ArrowSchema* s = new_schema("+s", "", 0, count)
+    cdef int i
+    try:
+        for i in range(count):
+            s.children[i] = column_schema(c.layout.storage[numbers[i]], c.layout.name[numbers[i]])
+    except MemoryError:
+        drop_schema(s)
         raise
     return s
 
 
 cdef ArrowArray* rows_array(Columns* c, int64_t topics) except NULL:
-    cdef unsigned int mask = c.mask
-    cdef ArrowArray* a = new_array(NULL, c.rows, 1, bit_count(mask))
-    cdef int32_t* topic_offsets = <int32_t*>c.memory.block[BLOCK_TOPICS]
-    cdef int i = 0
+    cdef int[MOST_COLUMNS] numbers
+    cdef int count = built(c, numbers)
+    cdef ArrowArray* a = new_array(NULL, c.rows, 1, count)
+    cdef int i
     try:
-        if mask & HAS_KEY:
-            a.children[i] = cells_array(c, VAR_KEY, c.rows)
-            i += 1
-        if mask & HAS_VALUE:
-            a.children[i] = cells_array(c, VAR_VALUE, c.rows)
-            i += 1
-        if mask & HAS_TOPIC:
-            a.children[i] = fixed_array(c, c.topic)
-            a.children[i].dictionary = strings_array(
-                c, topics, topic_offsets, <uint8_t*>(topic_offsets + topics + 1)
-            )
-            i += 1
-        if mask & HAS_PARTITION:
-            a.children[i] = fixed_array(c, c.partition)
-            i += 1
-        if mask & HAS_OFFSET:
-            a.children[i] = fixed_array(c, c.offset)
-            i += 1
-        if mask & HAS_TIMESTAMP:
-            a.children[i] = fixed_array(c, c.timestamp)
-            i += 1
-        if mask & HAS_TIMESTAMP_TYPE:
-            a.children[i] = fixed_array(c, c.timestamp_type)
-            i += 1
-        if mask & HAS_HEADERS:
-            a.children[i] = headers_array(c)
-            i += 1
-        if mask & HAS_LEDGER:
-            a.children[i] = fixed_array(c, c.ledger)
-            i += 1
-        if mask & HAS_BATCH_INDEX:
-            a.children[i] = fixed_array(c, c.batch_index)
-            i += 1
-        if mask & HAS_EVENT_TIME:
-            a.children[i] = fixed_array(c, c.event_time)
-            a.children[i].null_count = c.rows - c.event_time_present
-            a.children[i].buffers[0] = c.event_time_validity if c.rows != c.event_time_present else NULL
-            i += 1
-        if mask & HAS_PRODUCER:
-            a.children[i] = fixed_array(c, c.producer)
-            a.children[i].dictionary = strings_array(c, c.producers.count, c.producers.offsets, c.producers.data)
-            i += 1
-        if mask & HAS_SEQUENCE_ID:
-            a.children[i] = fixed_array(c, c.sequence_id)
-            i += 1
-        if mask & HAS_ORDERING_KEY:
-            a.children[i] = cells_array(c, VAR_ORDERING_KEY, c.rows)
-            i += 1
-        if mask & HAS_SCHEMA_VERSION:
-            a.children[i] = cells_array(c, VAR_SCHEMA_VERSION, c.rows)
-            i += 1
-        if mask & HAS_REDELIVERY_COUNT:
-            a.children[i] = fixed_array(c, c.redelivery_count)
-            i += 1
-        if mask & HAS_BROKER:
-            a.children[i] = fixed_array(c, c.broker)
-            i += 1
+        for i in range(count):
+            a.children[i] = column_array(c, numbers[i], topics)
     except MemoryError:
-        a.release(a)
-        free(a)
+        drop_array(a)
         raise
     return a
 
 
-cdef object export_schema(unsigned int mask):
-    """An ``arrow_schema`` capsule of the rows."""
-    return PyCapsule_New(rows_schema(mask), "arrow_schema", free_schema_capsule)
+cdef object export_schema(const Columns* c):
+    """Return an ``arrow_schema`` capsule of the rows."""
+    return PyCapsule_New(rows_schema(c), "arrow_schema", free_schema_capsule)
 
 
 cdef object export_array(Columns* c, int64_t topics):
-    """An ``arrow_array`` capsule of the rows of a finished chunk whose topic dictionary has ``topics`` entries."""
+    """Return an ``arrow_array`` capsule of the rows of a finished chunk with ``topics`` entries in its topic
+    dictionary.
+    """
     return PyCapsule_New(rows_array(c, topics), "arrow_array", free_array_capsule)

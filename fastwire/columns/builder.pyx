@@ -1,4 +1,7 @@
-"""The slow parts of column building: opening, growing, rewinding. The fast parts are inline in ``builder.pxd``."""
+"""The slow parts of column building: open, grow, rewind. The fast parts are inline in ``builder.pxd``.
+
+They follow the layout of the system's row: only its requested columns take memory.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -10,14 +13,19 @@ cdef enum:
     FIRST_ROWS = 16_384
     FIRST_CELL_BYTES = 16_384
     FIRST_HEADERS = 4_096
-    LARGEST_HINT = 8 << 20       # what one giant record needed is no guide for the next chunk
+    LARGEST_HINT = 8 << 20       # one giant record does not predict the next chunk
 
 
 cdef void* block_take(Columns* c, int index, int64_t size) noexcept nogil:
     cdef int klass = 0
-    cdef void* at = fw_take(c.pool, <size_t>size, &klass)
+    cdef void* at
+    if size > c.room:
+        c.over = True
+        return NULL
+    at = fw_take(c.pool, <size_t>size, &klass)
     if at is NULL:
         return NULL
+    c.room -= <int64_t>1 << klass
     c.memory.block[index] = at
     c.memory.klass[index] = klass
     if c.memory.count <= index:
@@ -25,16 +33,25 @@ cdef void* block_take(Columns* c, int index, int64_t size) noexcept nogil:
     return at
 
 
+cdef void block_give(Columns* c, void* at, int klass) noexcept nogil:
+    fw_give(c.pool, at, klass)
+    c.room += <int64_t>1 << klass
+
+
 cdef void* block_swap(Columns* c, int index, int64_t size, int64_t used) noexcept nogil:
-    """A larger block with the first ``used`` bytes of the old one; the old one goes back."""
+    """Replace a block by a larger one with the first ``used`` bytes of the old one; the old one is released."""
     cdef void* old = c.memory.block[index]
     cdef int klass = c.memory.klass[index]
-    cdef void* at = block_take(c, index, size)
+    cdef int64_t unused = <int64_t>1 << klass if old is not NULL and used == 0 else 0
+    cdef void* at
+    c.room += unused             # the size of an earlier chunk does not count against this entry
+    at = block_take(c, index, size)
+    c.room -= unused
     if at is NULL:
         return NULL
     if old is not NULL:
         memcpy(at, old, <size_t>used)
-        fw_give(c.pool, old, klass)
+        block_give(c, old, klass)
     return at
 
 
@@ -48,71 +65,87 @@ cdef inline int64_t line(int64_t size) noexcept nogil:
     return (size + 63) & ~<int64_t>63
 
 
-cdef int64_t arena_layout(Columns* c, uint8_t* base, int64_t capacity) noexcept nogil:
-    """Set the column pointers for an arena at ``base`` (NULL: only return its size)."""
+cdef inline bint is_built(const Columns* c, int column) noexcept nogil:
+    return (c.mask >> column) & 1
+
+
+cdef inline bint is_header(int which) noexcept nogil:
+    return which in (VAR_HEADER_KEY, VAR_HEADER_VALUE)
+
+
+cdef inline bint has_bitmap(Storage storage) noexcept nogil:
+    return storage in (STORE_TIME, STORE_RARE_TIME, STORE_BYTES, STORE_HEADERS)
+
+
+cdef inline int64_t width(Storage storage) noexcept nogil:
+    """Return the bytes of a row."""
+    return 8 if storage in (STORE_INT64, STORE_TIME, STORE_RARE_TIME) else 4
+
+
+cdef int64_t arena_bitmaps(Columns* c, uint8_t* base, int64_t capacity) noexcept nogil:
+    """Place the bitmaps of an arena at ``base`` (NULL: only return their size). They come first, and start as zeros."""
     cdef int64_t at = 0
-    cdef int64_t bits = line((capacity + 7) // 8)
-    cdef int64_t four = line((capacity + 1) * 4)
-    cdef int64_t eight = line(capacity * 8)
-    cdef int which
-    # Bitmaps first: they must start as zeros, in one memset.
+    cdef int i, column
+    for i in range(c.layout.count):
+        column = c.layout.number[i]
+        if is_built(c, column) and has_bitmap(c.layout.storage[column]):
+            if base is not NULL:
+                c.validity[column] = base + at
+            at += line((capacity + 7) // 8)
     if base is not NULL:
-        for which in range(1, VAR_HEADER_KEY):
-            c.cells[which].validity = base + at + (which - 1) * bits
-        c.header_validity = base + at + (VAR_HEADER_KEY - 1) * bits
-        c.event_time_validity = base + at + VAR_HEADER_KEY * bits
-    at += bits * (VAR_HEADER_KEY + 1)
-    for which in range(1, VAR_HEADER_KEY):
-        if base is not NULL:
-            c.cells[which].offsets = <int32_t*>(base + at)
-        at += four
-    if base is not NULL:
-        c.header_offsets = <int32_t*>(base + at)
-        c.topic = <int32_t*>(base + at + four)
-        c.partition = <int32_t*>(base + at + 2 * four)
-        c.timestamp_type = <int32_t*>(base + at + 3 * four)
-        c.batch_index = <int32_t*>(base + at + 4 * four)
-        c.producer = <int32_t*>(base + at + 5 * four)
-        c.redelivery_count = <int32_t*>(base + at + 6 * four)
-        c.broker = <int32_t*>(base + at + 7 * four)
-    at += 8 * four
-    if base is not NULL:
-        c.offset = <int64_t*>(base + at)
-        c.timestamp = <int64_t*>(base + at + eight)
-        c.ledger = <int64_t*>(base + at + 2 * eight)
-        c.event_time = <int64_t*>(base + at + 3 * eight)
-        c.sequence_id = <int64_t*>(base + at + 4 * eight)
-    at += 5 * eight
+        memset(base, 0, <size_t>at)
     return at
 
 
-cdef int64_t bitmap_bytes(int64_t capacity) noexcept nogil:
-    return line((capacity + 7) // 8) * (VAR_HEADER_KEY + 1)
+cdef int64_t arena_layout(Columns* c, uint8_t* base, int64_t capacity) noexcept nogil:
+    """Set the pointers of all columns that are built for an arena at ``base`` (NULL: only return its size)."""
+    cdef int64_t at = arena_bitmaps(c, base, capacity)
+    cdef int i, column
+    for i in range(c.layout.count):
+        column = c.layout.number[i]
+        if not is_built(c, column):
+            continue
+        if base is not NULL:
+            c.fixed[column] = base + at
+            if c.layout.storage[column] == STORE_BYTES:
+                c.cells[c.layout.place[column]].offsets = <int32_t*>(base + at)
+                c.cells[c.layout.place[column]].validity = c.validity[column]
+        at += line((capacity + 1) * width(c.layout.storage[column]))      # offsets are one more than rows
+    return at
+
+
+cdef int64_t written(const Columns* c, int column) noexcept nogil:
+    """Return the number of rows of a column that the arena has values of."""
+    if c.layout.storage[column] == STORE_BYTES:
+        return c.cells[c.layout.place[column]].filled
+    return c.header_filled if column == COL_HEADERS else c.rows
 
 
 cdef int columns_open(Columns* c) noexcept nogil:
-    """Start a new chunk. ``pool``, ``mask`` and ``hint`` are the caller's; what was open is not touched."""
-    cdef int which
+    """Start a new chunk. The caller has set ``pool``, ``layout``, ``mask``, ``hint`` and ``room``.
+
+    The layout outlives the columns. An open chunk is not released.
+    """
+    cdef int k
     cdef uint8_t* base
-    cdef int64_t size
     c.memory = fw_memory_new(c.pool)
     if c.memory is NULL:
         return -1
-    c.rows = c.payload = c.headers = c.header_filled = c.header_present = c.event_time_present = 0
-    c.header_capacity = 0
+    c.rows = c.payload = c.headers = c.header_filled = c.header_present = c.header_capacity = 0
+    c.timeless = False
     c.capacity = FIRST_ROWS
     memset(c.cells, 0, sizeof(c.cells))
-    memset(&c.producers, 0, sizeof(Dictionary))
-    c.producers.last = -1
-    size = arena_layout(c, NULL, FIRST_ROWS)
-    base = <uint8_t*>block_take(c, BLOCK_ARENA, size)
+    memset(c.rare, 0, sizeof(c.rare))
+    memset(c.strings, 0, sizeof(c.strings))
+    for k in range(MOST_STRINGS):
+        c.strings[k].last = -1
+    base = <uint8_t*>block_take(c, BLOCK_ARENA, arena_layout(c, NULL, FIRST_ROWS))
     if base is NULL:
         columns_drop(c)
         return -1
     arena_layout(c, base, FIRST_ROWS)
-    memset(base, 0, <size_t>bitmap_bytes(FIRST_ROWS))
-    for which in range(1, VAR_HEADER_KEY):
-        if c.hint[which] > 0 and cells_grow(c, which, c.hint[which]):
+    for k in range(MOST_CELLS):
+        if c.cells[k].offsets is not NULL and c.hint[k] > 0 and cells_grow(c, k, c.hint[k]):
             columns_drop(c)
             return -1
     return 0
@@ -122,13 +155,12 @@ cdef int columns_reserve(Columns* c, int64_t rows) noexcept nogil:
     """Make room for ``rows`` more rows."""
     cdef Columns old
     cdef int64_t capacity = c.capacity
-    cdef int64_t n = c.rows
-    cdef int which, klass
+    cdef int i, column, klass
     cdef uint8_t* base
     cdef void* block
-    if capacity - n >= rows:
+    if capacity - c.rows >= rows:
         return 0
-    while capacity - n < rows:
+    while capacity - c.rows < rows:
         capacity *= 2
     old = c[0]
     block = c.memory.block[BLOCK_ARENA]
@@ -137,45 +169,34 @@ cdef int columns_reserve(Columns* c, int64_t rows) noexcept nogil:
     if base is NULL:
         return -1
     arena_layout(c, base, capacity)
-    memset(base, 0, <size_t>bitmap_bytes(capacity))
-    for which in range(1, VAR_HEADER_KEY):
-        memcpy(c.cells[which].validity, old.cells[which].validity, <size_t>((n + 7) // 8))
-        memcpy(c.cells[which].offsets, old.cells[which].offsets, <size_t>(c.cells[which].filled * 4))
-    memcpy(c.header_validity, old.header_validity, <size_t>((n + 7) // 8))
-    memcpy(c.event_time_validity, old.event_time_validity, <size_t>((n + 7) // 8))
-    memcpy(c.header_offsets, old.header_offsets, <size_t>(c.header_filled * 4))
-    memcpy(c.topic, old.topic, <size_t>(n * 4))
-    memcpy(c.partition, old.partition, <size_t>(n * 4))
-    memcpy(c.timestamp_type, old.timestamp_type, <size_t>(n * 4))
-    memcpy(c.batch_index, old.batch_index, <size_t>(n * 4))
-    memcpy(c.producer, old.producer, <size_t>(n * 4))
-    memcpy(c.redelivery_count, old.redelivery_count, <size_t>(n * 4))
-    memcpy(c.broker, old.broker, <size_t>(n * 4))
-    memcpy(c.offset, old.offset, <size_t>(n * 8))
-    memcpy(c.timestamp, old.timestamp, <size_t>(n * 8))
-    memcpy(c.ledger, old.ledger, <size_t>(n * 8))
-    memcpy(c.event_time, old.event_time, <size_t>(n * 8))
-    memcpy(c.sequence_id, old.sequence_id, <size_t>(n * 8))
+    for i in range(c.layout.count):
+        column = c.layout.number[i]
+        if is_built(c, column):
+            memcpy(c.fixed[column], old.fixed[column], <size_t>(written(c, column) * width(c.layout.storage[column])))
+            if has_bitmap(c.layout.storage[column]):
+                memcpy(c.validity[column], old.validity[column], <size_t>((c.rows + 7) // 8))
     c.capacity = capacity
-    fw_give(c.pool, block, klass)
+    block_give(c, block, klass)
     return 0
 
 
 cdef int cells_grow(Columns* c, int which, int64_t extra) noexcept nogil:
     """Make room for ``extra`` more bytes of data."""
     cdef Cells* v = &c.cells[which]
+    cdef int block = BLOCK_CELLS + which
     cdef int64_t capacity = v.capacity if v.capacity else FIRST_CELL_BYTES
     cdef void* at
-    # Offsets are 32 bits wide; a chunk is closed long before, this is the last line.
+    # Offsets are 32 bits wide. A chunk is closed long before this limit.
     if extra > 0x7FFFFFFF - v.size:
+        c.over = True
         return -1
     while capacity - v.size < extra:
         capacity *= 2
-    at = block_swap(c, which, capacity, v.size)
+    at = block_swap(c, block, capacity, v.size)
     if at is NULL:
         return -1
     v.data = <uint8_t*>at
-    v.capacity = block_bytes(c, which)
+    v.capacity = block_bytes(c, block)
     return 0
 
 
@@ -207,7 +228,7 @@ cdef int headers_grow(Columns* c, int64_t extra) noexcept nogil:
         memcpy(value.validity, old_value.validity, <size_t>((c.headers + 7) // 8))
         memcpy(key.offsets, old_key.offsets, <size_t>(key.filled * 4))
         memcpy(value.offsets, old_value.offsets, <size_t>(value.filled * 4))
-        fw_give(c.pool, old, klass)
+        block_give(c, old, klass)
     c.header_capacity = capacity
     return 0
 
@@ -242,8 +263,11 @@ cdef int dictionary_rehash(Dictionary* d, int32_t slots) noexcept nogil:
     return 0
 
 
-cdef int dictionary_add(Columns* c, Dictionary* d, const uint8_t* text, int64_t size) noexcept nogil:
-    """The number of ``text`` in the dictionary of this chunk, or -1 without memory, or -2 if it is no UTF-8."""
+cdef int dictionary_add(Columns* c, int column, const uint8_t* text, int64_t size) noexcept nogil:
+    """Return the number of ``text`` among the strings of a column, or -1 without memory, or -2 if it is not UTF-8."""
+    cdef Dictionary* d = &c.strings[c.layout.place[column]]
+    cdef int texts = BLOCK_STRINGS + 2 * c.layout.place[column]
+    cdef int offsets = texts + 1
     cdef uint32_t at
     cdef int32_t entry
     cdef void* block
@@ -262,8 +286,8 @@ cdef int dictionary_add(Columns* c, Dictionary* d, const uint8_t* text, int64_t 
         at += 1
     if not is_utf8(text, size):
         return -2
-    if c.memory.block[BLOCK_PRODUCER_OFFSETS] is NULL or (d.count + 2) * 4 > block_bytes(c, BLOCK_PRODUCER_OFFSETS):
-        block = block_swap(c, BLOCK_PRODUCER_OFFSETS, (d.count + 2) * 8, (d.count + 1) * 4 if d.count else 0)
+    if c.memory.block[offsets] is NULL or (d.count + 2) * 4 > block_bytes(c, offsets):
+        block = block_swap(c, offsets, (d.count + 2) * 8, (d.count + 1) * 4 if d.count else 0)
         if block is NULL:
             return -1
         d.offsets = <int32_t*>block
@@ -271,11 +295,11 @@ cdef int dictionary_add(Columns* c, Dictionary* d, const uint8_t* text, int64_t 
     if room < size or d.capacity == 0:
         if d.size + size > 0x3FFFFFFF:
             return -1
-        block = block_swap(c, BLOCK_PRODUCERS, (d.size + size) * 2, d.size)
+        block = block_swap(c, texts, (d.size + size) * 2, d.size)
         if block is NULL:
             return -1
         d.data = <uint8_t*>block
-        d.capacity = block_bytes(c, BLOCK_PRODUCERS)
+        d.capacity = block_bytes(c, texts)
     entry = d.count
     if entry == 0:
         d.offsets[0] = 0
@@ -289,7 +313,7 @@ cdef int dictionary_add(Columns* c, Dictionary* d, const uint8_t* text, int64_t 
 
 
 cdef void cells_hole(Cells* v) noexcept nogil:
-    """The first null of the column is near: what is there so far is valid, and that is written now."""
+    """Write the validity of all earlier rows, which are not null, before the first null of the column."""
     v.holes = True
     memset(v.validity, 0xFF, <size_t>(v.filled >> 3))
     if v.filled & 7:
@@ -297,15 +321,16 @@ cdef void cells_hole(Cells* v) noexcept nogil:
 
 
 cdef void columns_mark(Columns* c, Mark* mark) noexcept nogil:
-    cdef int which
+    cdef int k
     mark.rows = c.rows
     mark.payload = c.payload
     mark.headers = c.headers
     mark.header_present = c.header_present
-    mark.event_time_present = c.event_time_present
-    for which in range(1, VAR_COUNT):
-        mark.size[which] = c.cells[which].size
-        mark.present[which] = c.cells[which].present
+    for k in range(MOST_CELLS):
+        mark.size[k] = c.cells[k].size
+        mark.present[k] = c.cells[k].present
+    for k in range(MOST_RARE):
+        mark.rare[k] = c.rare[k]
 
 
 cdef void clear_bits(uint8_t* bits, int64_t first, int64_t last) noexcept nogil:
@@ -315,68 +340,96 @@ cdef void clear_bits(uint8_t* bits, int64_t first, int64_t last) noexcept nogil:
 
 
 cdef void columns_rewind(Columns* c, const Mark* mark) noexcept nogil:
-    """Forget the rows after ``mark``: also half of a row that was being written."""
-    cdef int which
+    """Forget the rows after ``mark``, a partly written row included."""
+    cdef int k
     cdef Cells* v
     cdef int64_t rows
-    for which in range(1, VAR_COUNT):
-        v = &c.cells[which]
-        rows = mark.headers if which >= VAR_HEADER_KEY else mark.rows
+    for k in range(MOST_CELLS):
+        v = &c.cells[k]
+        rows = mark.headers if is_header(k) else mark.rows
         if v.filled > rows:
             if v.holes:
                 clear_bits(v.validity, rows, v.filled)
             v.filled = rows
-        v.size = mark.size[which]
-        v.present = mark.present[which]
+        v.size = mark.size[k]
+        v.present = mark.present[k]
     if c.header_filled > mark.rows:
-        clear_bits(c.header_validity, mark.rows, c.header_filled)
+        clear_bits(c.validity[COL_HEADERS], mark.rows, c.header_filled)
         c.header_filled = mark.rows
-    clear_bits(c.event_time_validity, mark.rows, c.rows + 1 if c.rows < c.capacity else c.rows)
+    for k in range(c.layout.rare_count):
+        if is_built(c, c.layout.rare[k]):
+            clear_bits(c.validity[c.layout.rare[k]], mark.rows, c.rows + 1 if c.rows < c.capacity else c.rows)
+        c.rare[k] = mark.rare[k]
     c.rows = mark.rows
     c.payload = mark.payload
     c.headers = mark.headers
     c.header_present = mark.header_present
-    c.event_time_present = mark.event_time_present
 
 
 cdef void columns_finish(Columns* c) noexcept nogil:
     """Write the offsets that are still open; remember sizes for the next chunk."""
-    cdef int which
-    cdef int64_t i
+    cdef int i, column
+    cdef int64_t row, rows
     cdef Cells* v
-    for which in range(1, VAR_COUNT):
-        v = &c.cells[which]
-        if which >= VAR_HEADER_KEY:
-            if c.header_capacity == 0:
-                continue
-            if v.filled < c.headers:
-                cells_fill(v, c.headers)
-        elif v.filled < c.rows:
-            cells_fill(v, c.rows)
+    for i in range(MOST_CELLS):
+        v = &c.cells[i]
+        if v.offsets is NULL:    # not built, or no headers
+            continue
+        rows = c.headers if is_header(i) else c.rows
+        if v.filled < rows:
+            cells_fill(v, rows)
         v.offsets[v.filled] = <int32_t>v.size
-        c.hint[which] = v.size if v.size < LARGEST_HINT else LARGEST_HINT
-    for i in range(c.header_filled, c.rows + 1):
-        c.header_offsets[i] = <int32_t>c.headers
-    c.header_filled = c.rows + 1
-    free(c.producers.table)
-    c.producers.table = NULL
+        c.hint[i] = v.size if v.size < LARGEST_HINT else LARGEST_HINT
+    if c.mask & HAS_HEADERS:
+        for row in range(c.header_filled, c.rows + 1):
+            int32s(c, COL_HEADERS)[row] = <int32_t>c.headers
+        c.header_filled = c.rows + 1
+    for i in range(c.layout.count):
+        column = c.layout.number[i]
+        if not is_built(c, column):
+            continue
+        if c.layout.storage[column] == STORE_TIME:
+            times_finish(c, column)
+        elif c.layout.storage[column] == STORE_RARE_TIME:
+            c.present[column] = c.rare[c.layout.place[column]]
+    strings_close(c)
+
+
+cdef void times_finish(Columns* c, int column) noexcept nogil:
+    """Make NO_TIME values null."""
+    cdef int64_t* times = int64s(c, column)
+    cdef int64_t row
+    c.present[column] = c.rows
+    if c.timeless:
+        for row in range(c.rows):
+            if times[row] == NO_TIME:
+                times[row] = 0
+                c.present[column] -= 1
+            else:
+                set_bit(c.validity[column], row)
+
+
+cdef void strings_close(Columns* c) noexcept nogil:
+    """Free the hash tables, which are needed only to add strings."""
+    cdef int k
+    for k in range(MOST_STRINGS):
+        free(c.strings[k].table)
+        c.strings[k].table = NULL
 
 
 cdef void columns_drop(Columns* c) noexcept nogil:
-    """Give everything back; nothing is open afterwards."""
+    """Release all memory; nothing is open afterwards."""
     if c.memory is not NULL:
         fw_memory_unref(c.memory)
         c.memory = NULL
-    free(c.producers.table)
-    c.producers.table = NULL
+    strings_close(c)
     c.rows = 0
 
 
 cdef bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil:
-    """Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
+    """Check strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
     cdef int64_t i = 0
-    cdef int64_t k, extra
-    cdef uint32_t point
+    cdef int step
     cdef uint64_t word
     while i < size:
         if size - i >= 8:
@@ -384,29 +437,66 @@ cdef bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil:
             if not (word & 0x8080808080808080u):
                 i += 8
                 continue
-        if text[i] < 0x80:
-            i += 1
-            continue
-        if text[i] & 0xE0 == 0xC0:
-            extra = 1
-            point = text[i] & 0x1F
-        elif text[i] & 0xF0 == 0xE0:
-            extra = 2
-            point = text[i] & 0x0F
-        elif text[i] & 0xF8 == 0xF0:
-            extra = 3
-            point = text[i] & 0x07
-        else:
+        step = utf8_step(text + i, size - i)
+        if step < 0:
             return False
-        if size - i <= extra:
-            return False
-        for k in range(1, extra + 1):
-            if text[i + k] & 0xC0 != 0x80:
-                return False
-            point = point << 6 | (text[i + k] & 0x3F)
-        if (extra == 1 and point < 0x80) or (extra == 2 and point < 0x800) or (extra == 3 and point < 0x10000):
-            return False
-        if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-            return False
-        i += extra + 1
+        i += step
     return True
+
+
+cdef int utf8_step(const uint8_t* text, int64_t size) noexcept nogil:
+    """Return the size of the code point at ``text``; a negative number: size of a malformed or incomplete sequence."""
+    cdef uint8_t first = text[0]
+    cdef uint8_t low = 0x80
+    cdef uint8_t high = 0xBF
+    cdef int extra, k
+    if first < 0x80:
+        return 1
+    if 0xC2 <= first <= 0xDF:
+        extra = 1
+    elif 0xE0 <= first <= 0xEF:
+        extra = 2
+        low = 0xA0 if first == 0xE0 else 0x80        # overlong
+        high = 0x9F if first == 0xED else 0xBF       # surrogates
+    elif 0xF0 <= first <= 0xF4:
+        extra = 3
+        low = 0x90 if first == 0xF0 else 0x80        # overlong
+        high = 0x8F if first == 0xF4 else 0xBF       # above U+10FFFF
+    else:
+        return -1
+    for k in range(1, extra + 1):
+        if k >= size or text[k] < low or text[k] > high:
+            return -k
+        low, high = 0x80, 0xBF
+    return extra + 1
+
+
+cdef int header_key_mended(Columns* c, const uint8_t* key, int64_t size) noexcept nogil:
+    """Write the key of the next header, with U+FFFD for each malformed piece of UTF-8."""
+    cdef Cells* v
+    cdef uint8_t* at
+    cdef int64_t i = 0
+    cdef int64_t mended = 0
+    cdef int step
+    while i < size:
+        step = utf8_step(key + i, size - i)
+        mended += step if step > 0 else 3
+        i += step if step > 0 else -step
+    v = &c.cells[VAR_HEADER_KEY]
+    if v.capacity - v.size < mended and cells_grow(c, VAR_HEADER_KEY, mended):
+        return -1
+    if cells_put(c, VAR_HEADER_KEY, c.headers, key, 0, key):
+        return -1
+    i = 0
+    while i < size:
+        at = v.data + v.size
+        step = utf8_step(key + i, size - i)
+        if step > 0:
+            memcpy(at, key + i, <size_t>step)
+            v.size += step
+            i += step
+        else:
+            at[0], at[1], at[2] = 0xEF, 0xBF, 0xBD
+            v.size += 3
+            i -= step
+    return 0

@@ -1,6 +1,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from fastwire.columns.builder cimport Columns
+from fastwire.columns.layout cimport RowLayout
+from fastwire.wire.pool cimport Charge
 
 
 cdef struct SpanRow:             # one log's part of a chunk: (start, end], positions as pairs
@@ -36,14 +38,18 @@ cdef void places_drop(Places* p) noexcept nogil
 
 cdef class Chunk:
     cdef Columns columns
+    cdef RowLayout _row          # whose layout the columns have; None without rows
     cdef Places places
     cdef list _logs
     cdef list _topics
     cdef list _marked            # spans given as objects
     cdef readonly list diverted
+    cdef Charge _diverted_charge  # of their payloads; None without any
     cdef readonly int64_t rows
     cdef readonly int64_t payload_bytes
     cdef readonly int64_t nbytes
 
 # Takes over columns and places: the caller's copies are empty afterwards.
-cdef Chunk chunk_close(Columns* columns, Places* places, list logs, list topics, list diverted)
+cdef Chunk chunk_close(
+    RowLayout row, Columns* columns, Places* places, list logs, list topics, list diverted, Charge charge
+)

@@ -1,7 +1,7 @@
-"""A chunk: records of all partitions of one connection as Arrow columns, with the spans they are.
+"""A chunk: records of all partitions of one connection as Arrow columns, with their spans.
 
-The memory is exported by the Arrow C data interface and given back by plain C on whatever thread the last holder lets
-go; nothing of Arrow needs to be installed for that.
+The Arrow C data interface exports the memory; plain C code releases it on the thread of the last holder. No Arrow
+library is needed for that.
 """
 
 cimport cython
@@ -12,33 +12,31 @@ from libc.string cimport memcpy, memset
 from fastwire.columns.arrow cimport export_array, export_schema
 from fastwire.columns.builder cimport (
     BLOCK_TOPICS,
-    HAS_BATCH_INDEX,
-    HAS_LEDGER,
-    HAS_OFFSET,
-    HAS_REDELIVERY_COUNT,
     HAS_TOPIC,
     Columns,
     columns_drop,
     columns_finish,
 )
+from fastwire.columns.layout cimport RowLayout
 from fastwire.wire.array cimport array_grown
-from fastwire.wire.pool cimport fw_memory_bytes, fw_take
+from fastwire.wire.pool cimport Charge, fw_memory_bytes, fw_take
 
 from dataclasses import dataclass
 
+from fastwire.errors import Damage
 from fastwire.position import Log, Position, Span
-
-cdef enum:
-    PLACE_COLUMNS = HAS_LEDGER | HAS_OFFSET | HAS_BATCH_INDEX
 
 __all__ = ["Chunk", "DeadLetter", "SpanAccumulator", "marker_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An entry that could not be decoded: ``payload`` is all that stood behind the command, ``rows`` its claim.
+    """An entry that could not be decoded: ``payload`` is everything after the command, ``rows`` its announced row
+    count.
 
-    ``wanted`` says which elements of a batch it is about: bits of words with 8 bytes each, low first; empty for all.
+    ``reason`` is text for people, ``damage`` a code for programs. ``wanted`` selects elements of a batch: bits of words
+    with 8 bytes each, low first; empty for all. ``start`` is the position before the entry, if ``position`` does not
+    determine it.
     """
 
     log: Log
@@ -47,12 +45,14 @@ class DeadLetter:
     payload: bytes
     rows: int
     wanted: bytes = b""
+    damage: Damage | None = None
+    start: Position | None = None
 
 
 # --- spans and runs of an open chunk
 
 cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noexcept nogil:
-    """Start a span of no rows behind position (a, b)."""
+    """Start a span without rows after position (a, b)."""
     cdef SpanRow* row
     cdef SpanRow* grown = <SpanRow*>array_grown(p.spans, &p.span_capacity, p.span_count + 1, sizeof(SpanRow))
     if grown is NULL:
@@ -69,7 +69,7 @@ cdef int64_t places_open_span(Places* p, int32_t log, int64_t a, int64_t b) noex
 
 
 cdef int places_run(Places* p, int32_t log, int64_t first, int64_t rows) noexcept nogil:
-    """Rows ``first`` … of ``log`` have come; they join the last run if it is the same log's."""
+    """Add the rows from ``first`` on to the runs; they extend the last run if it has the same log."""
     cdef RunRow* grown
     if p.run_count and p.runs[p.run_count - 1].log == log:
         p.runs[p.run_count - 1].rows += rows
@@ -91,6 +91,10 @@ cdef void places_drop(Places* p) noexcept nogil:
     memset(p, 0, sizeof(Places))
 
 
+cdef inline bint before(int64_t a, int64_t b, int64_t other_a, int64_t other_b) noexcept nogil:
+    return a < other_a or (a == other_a and b < other_b)
+
+
 cdef object span_object(SpanRow* row, list logs):
     held_from = Position(row.held_a, row.held_b) if row.holds else None
     return Span(
@@ -100,10 +104,10 @@ cdef object span_object(SpanRow* row, list logs):
 
 @cython.final
 cdef class Chunk:
-    """Records as Arrow columns (a struct array by the C data interface) and the spans that they are.
+    """Records as Arrow columns (a struct array by the C data interface) and their spans.
 
-    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``diverted`` are the entries that
-    could not be decoded. A chunk may have spans and no rows.
+    ``rows`` records with ``payload_bytes`` of values in ``nbytes`` of pooled memory; ``diverted`` are the dead letters,
+    ``diverted_bytes`` their share of the budget. A chunk may have spans and no rows.
     """
 
     def __dealloc__(self):
@@ -111,105 +115,49 @@ cdef class Chunk:
         places_drop(&self.places)
 
     def __arrow_c_schema__(self):
-        """An ``arrow_schema`` capsule."""
-        return export_schema(self.columns.mask)
+        """Return an ``arrow_schema`` capsule."""
+        return export_schema(&self.columns)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """The pair of capsules of the Arrow PyCapsule interface; the memory is shared, not copied.
+        """Return the pair of capsules of the Arrow PyCapsule interface; the memory is shared, not copied.
 
         ``requested_schema`` is ignored, as the interface allows: consumers cast. Raises ValueError after ``release``.
         """
         if self.columns.memory is NULL:
             raise ValueError("the chunk was released, or has no rows")
-        return export_schema(self.columns.mask), export_array(&self.columns, len(self._topics))
+        return export_schema(&self.columns), export_array(&self.columns, len(self._topics))
+
+    @property
+    def diverted_bytes(self):
+        """Bytes of the budget that the dead letters occupy for the life of the chunk."""
+        return 0 if self._diverted_charge is None else self._diverted_charge.size
 
     def spans(self):
         """The spans as objects; a commit uses SpanAccumulator instead."""
         return [*self._marked, *(span_object(&self.places.spans[i], self._logs) for i in range(self.places.span_count))]
 
     def runs(self):
-        """(log index, first row, rows) of consecutive rows of one log, in row order."""
+        """Return runs of consecutive rows of one log in row order: (log index, first row, rows)."""
         cdef RunRow* r = self.places.runs
         return [(r[i].log, r[i].first, r[i].rows) for i in range(self.places.run_count)]
 
     def entries(self):
-        """(log index, a, first b, last b) of each span, for systems whose spans lie within one ``a`` (Pulsar)."""
+        """Return (log index, a, first b, last b) of each span, for systems whose spans lie within one ``a``."""
         cdef SpanRow* r = self.places.spans
         return [(r[i].log, r[i].end_a, r[i].start_b + 1, r[i].end_b) for i in range(self.places.span_count)]
 
-    def elements(self, int64_t first, int64_t end):
-        """What rows ``first`` … ``end`` are, one tuple an entry.
-
-        (log index, ledger, entry, its first row, bits of all its rows, bits of these rows): bit i is the element with
-        batchIndex i, bit 0 a message outside a batch. Raises ValueError after ``release``, or where the columns for it
-        were not built, and IndexError beyond the rows.
-        """
-        cdef Columns* c = &self.columns
-        cdef int64_t at = first, start, stop, run = 0
-        if not 0 <= first <= end <= self.rows:
-            raise IndexError(f"rows {first} to {end} of {self.rows}")
-        if first == end:
-            return []
-        if c.memory is NULL:
-            raise ValueError("the chunk was released")
-        if c.mask & PLACE_COLUMNS != PLACE_COLUMNS:
-            raise ValueError("single rows are known by the columns ledger, offset and batchIndex: build them")
-        found = []
-        while at < end:
-            while self.places.runs[run].first + self.places.runs[run].rows <= at:
-                run += 1
-            start = at
-            while start > self.places.runs[run].first and same_entry(c, start - 1, at):
-                start -= 1
-            stop = at + 1
-            while stop < self.places.runs[run].first + self.places.runs[run].rows and same_entry(c, stop, at):
-                stop += 1
-            found.append((
-                self.places.runs[run].log, c.ledger[at], c.offset[at], start,
-                element_bits(c, start, stop), element_bits(c, at, min(stop, end)),
-            ))
-            at = stop
-        return found
-
-    def batch_index(self, int64_t row):
-        """The place of a row in its batch, -1 outside of one. Raises as ``elements`` does."""
-        self.elements(row, row + 1)
-        return self.columns.batch_index[row]
-
-    def redeliveries(self, int64_t row):
-        """How often the entry of a row was delivered again; 0 where that column was not built."""
-        self.elements(row, row + 1)
-        return self.columns.redelivery_count[row] if self.columns.mask & HAS_REDELIVERY_COUNT else 0
-
     def log(self, int index):
-        """The Log behind a log index of ``runs``."""
+        """Return the Log of a log index in ``runs``."""
         return self._logs[index]
 
     def release(self):
-        """Let go of the columns; Arrow consumers keep what they hold. Spans stay. May be called again."""
+        """Release the columns; Arrow consumers keep their references. The spans stay. Repeated calls are allowed."""
         columns_drop(&self.columns)
         self.nbytes = 0
 
 
-cdef inline bint same_entry(Columns* c, int64_t row, int64_t other) noexcept:
-    return c.offset[row] == c.offset[other] and c.ledger[row] == c.ledger[other]
-
-
-cdef object element_bits(Columns* c, int64_t first, int64_t end):
-    """The batch indexes of rows of one entry, as the bits of a number."""
-    cdef int64_t row
-    cdef int32_t i, most = 0
-    for row in range(first, end):
-        most = max(most, c.batch_index[row])
-    cdef bytearray bits = bytearray(most // 8 + 1)
-    for row in range(first, end):
-        i = max(c.batch_index[row], 0)
-        bits[i >> 3] |= <uint8_t>(1 << (i & 7))
-    return int.from_bytes(bits, "little")
-
-
 cdef int build_topics(Chunk chunk) except -1:
-    """The dictionary of the topic column: offsets and text in one block of the chunk's memory."""
+    """Build the dictionary of the topic column: offsets and text in one block of the chunk's memory."""
     cdef Columns* c = &chunk.columns
     cdef int64_t count = len(chunk._topics)
     cdef int64_t size = (count + 1) * 4
@@ -237,14 +185,17 @@ cdef int build_topics(Chunk chunk) except -1:
     return 0
 
 
-cdef Chunk chunk_close(Columns* columns, Places* places, list logs, list topics, list diverted):
-    """Make a Chunk of what was built; ``columns`` and ``places`` are empty afterwards, hints stay."""
+cdef Chunk chunk_close(
+    RowLayout row, Columns* columns, Places* places, list logs, list topics, list diverted, Charge charge
+):
+    """Make a Chunk of the open columns; ``columns`` and ``places`` are empty afterwards, hints stay."""
     cdef Chunk chunk = Chunk.__new__(Chunk)
     cdef int64_t rows = columns.rows
     chunk._logs = logs
     chunk._topics = topics
     chunk._marked = []
     chunk.diverted = diverted
+    chunk._diverted_charge = charge
     chunk.rows = rows
     chunk.payload_bytes = columns.payload
     chunk.places = places[0]
@@ -255,6 +206,7 @@ cdef Chunk chunk_close(Columns* columns, Places* places, list logs, list topics,
         columns_drop(columns)
         return chunk
     columns_finish(columns)
+    chunk._row = row
     chunk.columns = columns[0]
     columns.memory = NULL
     columns.rows = 0
@@ -265,7 +217,7 @@ cdef Chunk chunk_close(Columns* columns, Places* places, list logs, list topics,
 
 
 def marker_chunk(spans):
-    """A chunk without rows that carries ``spans``: first positions, declared gaps."""
+    """Return a chunk without rows that carries ``spans``: first positions, declared gaps."""
     cdef Chunk chunk = Chunk.__new__(Chunk)
     chunk._logs = []
     chunk._topics = []
@@ -274,8 +226,18 @@ def marker_chunk(spans):
     return chunk
 
 
+cdef void extend_hold(SpanRow* known, SpanRow* row) noexcept nogil:
+    """Merge ``row`` into ``known``, which it follows; the earlier of their held positions counts for both."""
+    if not row.holds or not before(row.held_a, row.held_b, known.start_a, known.start_b):
+        return
+    if not known.holds or before(row.held_a, row.held_b, known.held_a, known.held_b):
+        known.holds = True
+        known.held_a = row.held_a
+        known.held_b = row.held_b
+
+
 def in_order(spans):
-    """Spans of each log by their start, adjacent ones merged: what was held closes the holes that it had left."""
+    """Sort the spans of each log by their start and merge adjacent ones: late spans fill the holes of held entries."""
     by_log = {}
     for span in spans:
         by_log.setdefault(span.log, []).append(span)
@@ -286,7 +248,9 @@ def in_order(spans):
         for span in parts:
             if whole and whole[-1].end == span.start:
                 before = whole[-1]
-                whole[-1] = Span(log, before.start, span.end, before.rows + span.rows, None, before.held_from)
+                held = [each.held_from for each in (before, span) if each.held_from is not None]
+                held_from = min((each for each in held if each < before.start), default=None)
+                whole[-1] = Span(log, before.start, span.end, before.rows + span.rows, None, held_from)
             else:
                 whole.append(span)
         merged += whole
@@ -295,13 +259,13 @@ def in_order(spans):
 
 @cython.final
 cdef class SpanAccumulator:
-    """Merges the spans of many chunks in C; objects are made once a commit."""
+    """Merges the spans of many chunks in C; Python objects are created once per commit."""
     cdef Places places
-    cdef list logs               # the list object that log indexes of the C rows refer to
+    cdef list logs               # the list that log indexes of the C rows refer to
     cdef list marked             # spans of markers, and of chunks with another list
     cdef int32_t* last           # log index -> its newest span + 1
     cdef int64_t last_size
-    cdef bint late               # some span of a log begins before one that came earlier: parts that were held
+    cdef bint late               # some span begins before an earlier one of its log: chunks of a message were held
     cdef readonly int64_t rows
 
     def __cinit__(self):
@@ -324,8 +288,9 @@ cdef class SpanAccumulator:
                 known.end_a = row.end_a
                 known.end_b = row.end_b
                 known.rows += row.rows
+                extend_hold(known, row)
                 return 0
-            if row.start_a < known.end_a or (row.start_a == known.end_a and row.start_b < known.end_b):
+            if before(row.start_a, row.start_b, known.end_a, known.end_b):
                 self.late = True
         at = places_open_span(&self.places, row.log, row.start_a, row.start_b)
         if at < 0:
@@ -335,7 +300,7 @@ cdef class SpanAccumulator:
         return 0
 
     def add(self, Chunk chunk not None):
-        """Take the spans of ``chunk``; chunks of one log must come in order."""
+        """Add the spans of ``chunk``; chunks of one log must come in order."""
         cdef int64_t i
         self.rows += chunk.rows
         if self.logs is None and chunk.places.span_count:
@@ -348,7 +313,7 @@ cdef class SpanAccumulator:
             self.merge(&chunk.places.spans[i])
 
     def take(self):
-        """All spans since the last call, adjacent ones merged; the accumulator is empty afterwards."""
+        """Return all spans since the last call, adjacent ones merged; the accumulator is empty afterwards."""
         cdef int64_t i
         spans = []
         for i in range(self.places.span_count):

@@ -1,10 +1,10 @@
-"""The logs of one pipeline, numbered: what all of its connections and their chunks refer to by index."""
+"""The numbered logs of one pipeline; its connections and their chunks refer to logs by index."""
 
 __all__ = ["LogTable"]
 
 
 cdef class LogTable:
-    """Logs and topics by number. Each system's table of slots stands on it."""
+    """Logs and topics by number. The slot table of each system derives from it."""
 
     def __cinit__(self, logs=()):
         self.logs = list(logs)
@@ -13,7 +13,10 @@ cdef class LogTable:
         self.room = -1
 
     def limit_rows(self, int64_t rows):
-        """Take ``rows`` more rows from all connections together, to the end of the atom, and drop what follows."""
+        """Limit all connections together to ``rows`` more rows, to the end of the atom, and drop later ones.
+
+        Raises ValueError for a negative number.
+        """
         if rows < 0:
             raise ValueError("rows is negative")
         self.room = rows
@@ -24,14 +27,14 @@ cdef class LogTable:
         return len(self.logs) - 1
 
     def log(self, int index):
-        """The log of an index."""
+        """Return the log of an index. Raises IndexError."""
         return self.logs[index]
 
     cdef int32_t topic_of(self, log) except -1:
-        """The number of the topic of ``log``, a new one if it has none."""
+        """Return the number of the topic of ``log``; a new topic gets the next number."""
         name = log.topic.encode()
         if name not in self.topic_index:
             self.topic_index[name] = len(self.topics)
-            # A new list: chunks that are out keep the one that their rows index.
+            # A new list, because existing chunks keep the list that their rows index.
             self.topics = [*self.topics, name]
         return self.topic_index[name]

@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from fastwire.columns.chunk cimport places_run
+from fastwire.columns.layout cimport RowLayout
 from fastwire.columns.logs cimport LogTable
 from fastwire.columns.open cimport OpenChunk
 from fastwire.wire.codecs cimport Decompressor
@@ -26,23 +27,28 @@ cdef class ChunkScanner:
     cdef bint divert_corrupt
     cdef int64_t produced        # bytes decoded since the last read
     cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
+    cdef readonly int64_t memory
+    cdef int64_t most_frame      # bytes that a frame, or a batch of one, may take in the receive buffer
     cdef readonly int64_t frames
     cdef readonly int64_t rows
     cdef readonly int64_t received_bytes
     cdef int prepare(
-        self, LogTable table, Pool pool, str system, columns, str on_corrupt, int64_t buffer_bytes, clock
+        self, LogTable table, Pool pool, RowLayout row, columns, str on_corrupt, int64_t buffer_bytes, clock
     ) except -1
     cdef int run(self) except -1
+    cdef str frame_too_large(self, int64_t size)
 
     @cython.final
     cdef inline int need(self, int64_t size) noexcept:
-        """``size`` bytes from the next one on are wanted together."""
+        """Request that the next ``size`` bytes are buffered as a whole."""
         self.buffer.wanted = size
         return STOP_NEED_BYTES
 
     @cython.final
     cdef inline int took(self, int32_t log, int64_t size, int64_t first, int64_t* largest) except -1:
-        """An atom of ``size`` bytes has become the rows from ``first`` on; ``largest`` is that of late."""
+        """Count an atom of ``size`` bytes whose rows begin at ``first``; update ``largest``, a slowly decaying
+        maximum.
+        """
         cdef int64_t rows = self.open.columns.rows - first
         self.produced += size
         self.rows += rows

@@ -1,6 +1,6 @@
-"""What every system's scanner is: a receive buffer on one side, the open chunk on the other, and why it stopped."""
+"""Base of the scanners of all systems: a receive buffer, the open chunk, and the reason of each stop."""
 
-from fastwire.columns.schema import column_mask
+from fastwire.wire.pool cimport fw_most_frame, fw_pool_limit
 
 __all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner"]
 
@@ -10,13 +10,13 @@ OUTPUT_CAP = STOP_OUTPUT_CAP
 
 
 cdef class ChunkScanner:
-    """Bytes of one connection to chunks.
+    """Decodes the bytes of one connection into chunks.
 
     ``get_buffer`` and ``received`` take the bytes, ``scan`` decodes until it stops for a reason, and ``take_chunk`` and
-    what else a system's scanner has to take give what it stopped for.
+    the take methods of a system's scanner return what it stopped for.
 
-    With a ``clock`` (a capsule "fastwire.clock" of a C function that returns nanoseconds) ``times`` tells what took how
-    long.
+    With a ``clock`` (a capsule "fastwire.clock" of a C function that returns nanoseconds) ``times`` returns durations.
+    ``memory`` is the budget of the pool, in bytes.
     """
 
     def __cinit__(self):
@@ -24,18 +24,27 @@ cdef class ChunkScanner:
             raise TypeError("every system has a scanner of its own")
 
     cdef int prepare(
-        self, LogTable table, Pool pool, str system, columns, str on_corrupt, int64_t buffer_bytes, clock
+        self, LogTable table, Pool pool, RowLayout row, columns, str on_corrupt, int64_t buffer_bytes, clock
     ) except -1:
-        """What a system's ``__cinit__`` begins with: nothing here works without."""
+        """Initialise the members; a system's ``__cinit__`` begins with this call."""
         if on_corrupt not in ("divert", "stop"):
             raise ValueError(f"on_corrupt is {on_corrupt!r}")
         self.watch = Stopwatch(clock)
         self.table = table
         self.buffer = ReceiveBuffer(pool, buffer_bytes)
         self.codecs = Decompressor(pool)
-        self.open = OpenChunk(pool, table, column_mask(system, columns))
+        self.open = OpenChunk(pool, table, row, columns)
         self.divert_corrupt = on_corrupt == "divert"
+        self.memory = fw_pool_limit(pool.pool)
+        self.most_frame = fw_most_frame(pool.pool)
         return 0
+
+    cdef str frame_too_large(self, int64_t size):
+        """Return the error text for ``size`` bytes that must be received in one piece."""
+        return (
+            f"{size} bytes in one piece are more than {self.most_frame}, a quarter of the memory budget: "
+            "more memory (daemon.memory) lets it pass"
+        )
 
     @property
     def open_rows(self):
@@ -44,7 +53,7 @@ cdef class ChunkScanner:
 
     @property
     def has_open(self):
-        """Whether ``take_chunk`` would give something."""
+        """True if ``take_chunk`` would return a chunk."""
         return not self.open.empty()
 
     @property
@@ -53,37 +62,38 @@ cdef class ChunkScanner:
         return self.buffer.end - self.buffer.start
 
     def get_buffer(self, int sizehint=-1):
-        """Where the next bytes go; never empty."""
+        """Return a writable buffer for the next bytes, never empty."""
         view = self.buffer.writable()
         self.watch.asked()
         return view
 
     def received(self, int64_t nbytes):
-        """``nbytes`` were put into the last ``get_buffer``."""
+        """Accept ``nbytes`` bytes that were written to the last ``get_buffer``."""
         self.watch.received()
         self.buffer.commit(nbytes)
         self.received_bytes += nbytes
         self.produced = 0
 
     def rest(self):
-        """Called now and then: where nothing has come since the last call, an empty receive buffer goes back."""
+        """Release an empty receive buffer that was unused since the last call."""
         if self.received_bytes == self.rested_at:
             self.buffer.rest()
         self.rested_at = self.received_bytes
 
     def resume(self):
-        """After OUTPUT_CAP: the caller has let others run."""
+        """Start a new turn after OUTPUT_CAP."""
         self.produced = 0
 
     def times(self):
-        """Nanoseconds spent on receiving, on frames and checksums, on decompression, on decoding (these two by sample).
+        """Return nanoseconds of receive, framing and checksums, decompression, decoding (the last two are
+        extrapolated).
 
-        Receiving is what lies between ``get_buffer`` and ``received``. All 0 without a clock.
+        A receive lasts from ``get_buffer`` to ``received``. All are 0 without a clock.
         """
         return self.watch.times()
 
     def scan(self):
-        """Decode what is buffered; returns a Stop of the system's as int."""
+        """Decode buffered bytes; return a Stop of the system as int."""
         cdef int64_t began = self.watch.begin()
         try:
             return self.run()
@@ -98,5 +108,5 @@ cdef class ChunkScanner:
         return self.open.take()
 
     def drop_chunk(self):
-        """Forget what the open chunk holds; the slots still count it as staged."""
+        """Discard the open chunk; the slots still count its records as staged."""
         self.open.drop()

@@ -1,77 +1,44 @@
-"""The row: which columns each system's records have, in which order, and how a file format should treat them.
+"""Columns of a row: name, storage, and hints for file formats."""
 
-Names are those of Spark's Kafka source where it has them. ``role`` is what an encoder may rely on: ``constant`` cells
-repeat within a batch, ``counter`` cells grow by small steps, ``plain`` cells are anything, ``list`` is nested.
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["COLUMNS", "Column", "column_mask", "column_names"]
+__all__ = ["Column", "Role", "Storage", "StoredColumn"]
+
+Storage = Literal["int32", "int64", "time", "rare time", "bytes", "strings", "topic", "headers"]
+"""Storage of a column, which determines its Arrow type:
+
+* ``int32``, ``int64``: a number in every row.
+* ``time``: microseconds since 1970, written for every row; a marker value stands for null until the chunk is closed.
+* ``rare time``: the same, but a row without a written value is null.
+* ``bytes``: binary of any size; a row without a written value is null.
+* ``strings``: repeated text, as a dictionary of the chunk.
+* ``topic``: the topic of the row's log, as a dictionary over the logs of the connection.
+* ``headers``: a list of pairs of key (text) and value (binary or null); a row without headers is null.
+"""
 
 Role = Literal["constant", "counter", "plain", "list"]
+"""Property of the values for an encoder: ``constant`` cells repeat within a batch, ``counter`` cells grow by small
+steps, ``plain`` cells have no such property, ``list`` is nested.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``bit`` is its place in the builder's mask, ``stats`` asks for minimum and maximum in files."""
+    """A column for an encoder. ``stats`` requests minimum and maximum in files that can hold them."""
 
     name: str
-    bit: int
     role: Role
-    nullable: bool = False
     stats: bool = False
 
 
-_KEY = Column("key", 0, "plain", nullable=True)
-_VALUE = Column("value", 1, "plain", nullable=True)
-_TOPIC = Column("topic", 2, "constant")
-_PARTITION = Column("partition", 3, "constant", stats=True)
-_OFFSET_OF_BATCH = Column("offset", 4, "constant", stats=True)
-_TIMESTAMP = Column("timestamp", 5, "constant", stats=True)
-_TIMESTAMP_TYPE = Column("timestampType", 6, "constant")
-_HEADERS = Column("headers", 7, "list", nullable=True)
+@dataclass(frozen=True, slots=True)
+class StoredColumn(Column):
+    """A column of a system's records, with its storage."""
 
-COLUMNS: dict[str, tuple[Column, ...]] = {
-    "pulsar": (
-        _KEY,
-        _VALUE,
-        _TOPIC,
-        _PARTITION,
-        _OFFSET_OF_BATCH,
-        _TIMESTAMP,
-        _TIMESTAMP_TYPE,
-        _HEADERS,
-        Column("ledger", 8, "constant", stats=True),
-        Column("batchIndex", 9, "counter"),
-        Column("eventTime", 10, "counter", nullable=True),
-        Column("producer", 11, "constant"),
-        Column("sequenceId", 12, "counter"),
-        Column("orderingKey", 13, "plain", nullable=True),
-        Column("schemaVersion", 14, "constant", nullable=True),
-        Column("redeliveryCount", 15, "constant"),
-    ),
-    "kafka": (
-        _KEY,
-        _VALUE,
-        _TOPIC,
-        _PARTITION,
-        Column("offset", 4, "counter", stats=True),
-        Column("timestamp", 5, "counter", stats=True),
-        _TIMESTAMP_TYPE,
-        _HEADERS,
-    ),
-}
+    storage: Storage = field(kw_only=True)
 
-
-def column_names(system: str) -> tuple[str, ...]:
-    """All columns of ``system`` in their order."""
-    return tuple(column.name for column in COLUMNS[system])
-
-
-def column_mask(system: str, columns: "frozenset[str] | None") -> int:
-    """The builder's mask for the named columns (None: all). Raises ValueError for a name the system does not have."""
-    unknown = (columns or frozenset()) - set(column_names(system))
-    if unknown:
-        raise ValueError(f"{system} records have no column {', '.join(sorted(unknown))}")
-    return sum(1 << column.bit for column in COLUMNS[system] if columns is None or column.name in columns)
+    @property
+    def nullable(self) -> bool:
+        """True if a cell can be null."""
+        return self.storage in ("time", "rare time", "bytes", "headers")

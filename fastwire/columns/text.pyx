@@ -10,11 +10,15 @@ neither pyarrow nor a Python object per value is needed. What is written, column
 * timestamps: RFC 3339 in UTC with microseconds, ``"2026-08-01T12:34:56.000123Z"``; a zone other than UTC and no zone
   are written the same way. Years outside 0-9999 have a sign and at least six digits (ISO 8601, expanded).
 * structs: objects. Lists: arrays. Null: ``null``. Every row has every column, in the order of the schema.
+
+Escaped text takes up to six times its bytes, so no line is held whole: when the output buffer is full, its content is
+handed over, in the middle of a value if need be.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, strcmp
@@ -65,8 +69,8 @@ cdef extern from *:
         ArrowArray* dictionary
 
 cdef enum:
-    FIRST_OUT_BYTES = 1 << 16
-    ESCAPE_STEP = 1 << 14        # bytes of text between two checks for room
+    STEP = 3 << 12               # bytes of a value between two checks for room; base64 takes three at a time
+    MOST_STEP = 6 * STEP + 8     # their largest output
     MAX_INTEGER = 21             # characters of the longest integer, with sign
     MAX_TIMESTAMP = 48           # characters of the longest timestamp, with quotes
 
@@ -75,7 +79,7 @@ cdef enum Kind:
     KIND_TIMESTAMP, KIND_BINARY, KIND_LARGE_BINARY, KIND_TEXT, KIND_LARGE_TEXT, KIND_LIST, KIND_LARGE_LIST, KIND_STRUCT
     KIND_NULL
 
-cdef struct Node:                # one column, and in ``children`` what it is made of
+cdef struct Node:                # one column, and its parts in ``children``
     Kind kind
     int64_t offset
     const uint8_t* validity      # NULL: no nulls
@@ -92,28 +96,41 @@ cdef struct Out:
     char* data
     int64_t size
     int64_t capacity
+    int64_t most                 # size at which the content is passed on; 0: it grows instead
+    PyObject* take               # the callable that takes the content
 
 
-# What writes returns 0, or -1 when there is no memory left.
+cdef int hand_over(Out* out) except -1 with gil:
+    (<object>out.take)(PyBytes_FromStringAndSize(out.data, out.size))
+    out.size = 0
+    return 0
 
-cdef int reserve(Out* out, int64_t extra) noexcept nogil:
+
+cdef int make_room(Out* out, int64_t extra) except -1 nogil:
     cdef int64_t capacity
     cdef void* data
+    if out.most and out.size and out.size + extra > out.most:
+        hand_over(out)
     if out.capacity - out.size >= extra:
         return 0
-    capacity = out.capacity if out.capacity else FIRST_OUT_BYTES
-    while capacity - out.size < extra:
-        capacity *= 2
+    # At full size at once: unwritten pages take no memory, but blocks that a growing heap leaves behind do.
+    capacity = max(out.most, out.capacity * 2, out.size + extra)
     data = realloc(out.data, <size_t>capacity)
     if data is NULL:
-        return -1
+        with gil:
+            raise MemoryError()
     out.data = <char*>data
     out.capacity = capacity
     return 0
 
 
+cdef inline int reserve(Out* out, int64_t extra) except -1 nogil:
+    """Make room for ``extra`` bytes. Raises MemoryError, and any error of the callable that takes the content."""
+    return 0 if out.capacity - out.size >= extra else make_room(out, extra)
+
+
 cdef inline void put(Out* out, const char* text, int64_t size) noexcept nogil:
-    """Room must be there."""
+    """Append ``text``; the caller has reserved room."""
     memcpy(out.data + out.size, text, <size_t>size)
     out.size += size
 
@@ -148,13 +165,13 @@ fill_tables()
 
 
 cdef inline void load_eight(uint64_t* eight, const uint8_t* at) noexcept nogil:
-    """Eight bytes with the first one lowest."""
+    """Load eight bytes, the first one lowest."""
     memcpy(eight, at, 8)
     eight[0] = low_first(eight[0])
 
 
 cdef inline int64_t plain_bytes(uint64_t eight) noexcept nogil:
-    """How many of eight bytes, from the lowest, come before one that needs an escape."""
+    """Return how many of eight bytes, from the lowest, precede one that needs an escape."""
     cdef uint64_t ones = <uint64_t>0x0101010101010101
     cdef uint64_t quote = eight ^ (ones * 0x22)
     cdef uint64_t slash = eight ^ (ones * 0x5C)
@@ -176,19 +193,17 @@ cdef inline char* put_escape(char* at, uint8_t byte) noexcept nogil:
     return at + 6
 
 
-cdef int put_text(Out* out, const uint8_t* text, int64_t size) noexcept nogil:
-    """A JSON string."""
+cdef int put_text(Out* out, const uint8_t* text, int64_t size) except -1 nogil:
+    """Write a JSON string."""
     cdef int64_t i = 0
     cdef int64_t stop, plain
     cdef uint64_t eight
     cdef char* at
-    if reserve(out, 1):
-        return -1
+    reserve(out, 1)
     put(out, b'"', 1)
     while i < size:
-        stop = min(size, i + ESCAPE_STEP)
-        if reserve(out, (stop - i) * 6 + 9):             # 6 for \u00XX; 8 for the last store of eight; the quote
-            return -1
+        stop = min(size, i + STEP)
+        reserve(out, (stop - i) * 6 + 8)                 # 6 for \u00XX; 8 for the last store of eight
         at = out.data + out.size
         while stop - i >= 8:
             load_eight(&eight, text + i)
@@ -207,33 +222,36 @@ cdef int put_text(Out* out, const uint8_t* text, int64_t size) noexcept nogil:
                 at += 1
             i += 1
         out.size = at - out.data
-    if reserve(out, 1):
-        return -1
+    reserve(out, 1)
     put(out, b'"', 1)
     return 0
 
 
-cdef int put_base64(Out* out, const uint8_t* data, int64_t size) noexcept nogil:
+cdef int put_base64(Out* out, const uint8_t* data, int64_t size) except -1 nogil:
     cdef int64_t i = 0
+    cdef int64_t stop
     cdef uint32_t three
     cdef char* at
-    if reserve(out, size // 3 * 4 + 32):
-        return -1
+    reserve(out, 11)
     put(out, b'{"base64":"', 11)
-    at = out.data + out.size
     while i < size:
-        three = <uint32_t>data[i] << 16
-        if i + 1 < size:
-            three |= <uint32_t>data[i + 1] << 8
-        if i + 2 < size:
-            three |= data[i + 2]
-        at[0] = BASE64[three >> 18]
-        at[1] = BASE64[(three >> 12) & 63]
-        at[2] = BASE64[(three >> 6) & 63] if i + 1 < size else c'='
-        at[3] = BASE64[three & 63] if i + 2 < size else c'='
-        at += 4
-        i += 3
-    out.size = at - out.data
+        stop = min(size, i + STEP)
+        reserve(out, (stop - i) // 3 * 4 + 4)
+        at = out.data + out.size
+        while i < stop:
+            three = <uint32_t>data[i] << 16
+            if i + 1 < size:
+                three |= <uint32_t>data[i + 1] << 8
+            if i + 2 < size:
+                three |= data[i + 2]
+            at[0] = BASE64[three >> 18]
+            at[1] = BASE64[(three >> 12) & 63]
+            at[2] = BASE64[(three >> 6) & 63] if i + 1 < size else c'='
+            at[3] = BASE64[three & 63] if i + 2 < size else c'='
+            at += 4
+            i += 3
+        out.size = at - out.data
+    reserve(out, 2)
     put(out, b'"}', 2)
     return 0
 
@@ -256,14 +274,13 @@ cdef inline char* digits(char* end, uint64_t value) noexcept nogil:
     return end
 
 
-cdef int put_integer(Out* out, uint64_t magnitude, bint negative) noexcept nogil:
+cdef int put_integer(Out* out, uint64_t magnitude, bint negative) except -1 nogil:
     cdef char[MAX_INTEGER] room
     cdef char* first = digits(room + MAX_INTEGER, magnitude)
     if negative:
         first -= 1
         first[0] = c'-'
-    if reserve(out, MAX_INTEGER):
-        return -1
+    reserve(out, MAX_INTEGER)
     put(out, first, room + MAX_INTEGER - first)
     return 0
 
@@ -273,7 +290,7 @@ cdef inline void two(char* at, int64_t value) noexcept nogil:
 
 
 @cython.cdivision(True)
-cdef int put_timestamp(Out* out, int64_t value, int64_t per_second) noexcept nogil:
+cdef int put_timestamp(Out* out, int64_t value, int64_t per_second) except -1 nogil:
     cdef int64_t second = value / per_second
     cdef int64_t fraction = value % per_second
     cdef int64_t day, of_day, era, day_of_era, year_of_era, day_of_year, shifted, year, month
@@ -300,8 +317,7 @@ cdef int put_timestamp(Out* out, int64_t value, int64_t per_second) noexcept nog
     shifted = (5 * day_of_year + 2) / 153
     month = shifted + 3 if shifted < 10 else shifted - 9
     year = year_of_era + era * 400 + (month <= 2)
-    if reserve(out, MAX_TIMESTAMP):
-        return -1
+    reserve(out, MAX_TIMESTAMP)
     at = out.data + out.size
     at[0] = c'"'
     at += 1
@@ -346,7 +362,7 @@ cdef inline bint is_set(const uint8_t* bits, int64_t i) noexcept nogil:
 
 
 cdef int64_t integer_at(const Node* node, int64_t i) noexcept nogil:
-    """A signed integer, or an unsigned one of up to 32 bits, or the bits of a longer one."""
+    """Return a signed integer, an unsigned one of up to 32 bits, or the bits of a longer one."""
     if node.kind == KIND_INT32:
         return (<const int32_t*>node.data)[i]
     if node.kind in (KIND_INT64, KIND_TIMESTAMP, KIND_UINT64):
@@ -362,50 +378,41 @@ cdef int64_t integer_at(const Node* node, int64_t i) noexcept nogil:
     return (<const uint32_t*>node.data)[i]
 
 
-cdef int put_struct(Out* out, const Node* node, int64_t i) noexcept nogil:
-    """The object of row ``i``, which counts from the start of the children's own windows."""
+cdef int put_struct(Out* out, const Node* node, int64_t i) except -1 nogil:
+    """Write the object of row ``i``, which counts from the start of the children's own windows."""
     cdef int64_t child
-    if reserve(out, 2):
-        return -1
+    reserve(out, 2)
     put(out, b"{", 1)
     for child in range(node.n_children):
-        if reserve(out, node.children[child].label_size + 1):
-            return -1
+        reserve(out, node.children[child].label_size + 1)
         if child:
             put(out, b",", 1)
         put(out, node.children[child].label, node.children[child].label_size)
-        if put_cell(out, &node.children[child], i):
-            return -1
-    if reserve(out, 2):
-        return -1
+        put_cell(out, &node.children[child], i)
+    reserve(out, 2)
     put(out, b"}", 1)
     return 0
 
 
-cdef int put_list(Out* out, const Node* node, int64_t first, int64_t last) noexcept nogil:
+cdef int put_list(Out* out, const Node* node, int64_t first, int64_t last) except -1 nogil:
     cdef int64_t i
-    if reserve(out, 2):
-        return -1
+    reserve(out, 2)
     put(out, b"[", 1)
     for i in range(first, last):
         if i > first:
-            if reserve(out, 1):
-                return -1
+            reserve(out, 1)
             put(out, b",", 1)
-        if put_cell(out, &node.children[0], i):
-            return -1
-    if reserve(out, 2):
-        return -1
+        put_cell(out, &node.children[0], i)
+    reserve(out, 2)
     put(out, b"]", 1)
     return 0
 
 
-cdef int put_cell(Out* out, const Node* node, int64_t row) noexcept nogil:
+cdef int put_cell(Out* out, const Node* node, int64_t row) except -1 nogil:
     cdef int64_t i = node.offset + row
     cdef int64_t first, last, value
     if node.kind == KIND_NULL or (node.validity is not NULL and not is_set(node.validity, i)):
-        if reserve(out, 4):
-            return -1
+        reserve(out, 4)
         put(out, b"null", 4)
         return 0
     if node.dictionary is not NULL:
@@ -416,8 +423,7 @@ cdef int put_cell(Out* out, const Node* node, int64_t row) noexcept nogil:
             return put_integer(out, <uint64_t>0 - <uint64_t>value, True)
         return put_integer(out, <uint64_t>value, False)
     if node.kind == KIND_BOOL:
-        if reserve(out, 5):
-            return -1
+        reserve(out, 5)
         if is_set(<const uint8_t*>node.data, i):
             put(out, b"true", 4)
         else:
@@ -465,7 +471,7 @@ cdef void free_node(Node* node) noexcept:
 
 
 cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* array, str path) except -1:
-    """Describe ``array`` in ``node``, which is all zeros; what is built so far is freed by the owner of the root."""
+    """Describe ``array`` in ``node``, which is all zeros; the owner of the root frees it after an error."""
     cdef int64_t i
     cdef bytes label, name
     cdef bytes form = schema.format
@@ -506,10 +512,9 @@ cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* arra
 
 
 cdef bytes json_string(bytes text):
-    cdef Out out = Out(NULL, 0, 0)
+    cdef Out out = Out(NULL, 0, 0, 0, NULL)
     try:
-        if put_text(&out, <const uint8_t*><const char*>text, len(text)):
-            raise MemoryError
+        put_text(&out, <const uint8_t*><const char*>text, len(text))
         return PyBytes_FromStringAndSize(out.data, out.size)
     finally:
         free(out.data)
@@ -517,18 +522,16 @@ cdef bytes json_string(bytes text):
 
 @cython.final
 cdef class LineFormatter:
-    """The lines of one batch of rows, taken piece by piece with :meth:`read`.
+    """Formats the rows of one batch as lines of JSON.
 
-    ``batch`` is anything with ``__arrow_c_array__`` that gives a struct: a ``Chunk``, a pyarrow ``RecordBatch``. It is
-    kept alive until the formatter goes. A column of a type without a JSON form (the module says which have one) is a
-    TypeError that names it.
+    ``batch`` is any object with ``__arrow_c_array__`` for a struct, such as a ``Chunk`` or a pyarrow ``RecordBatch``.
+    It is kept alive by the formatter. Raises TypeError for a column type without a JSON form (the module lists those
+    with one).
     """
 
     cdef object _schema_capsule
     cdef object _array_capsule
     cdef Node _root
-    cdef Out _out
-    cdef int64_t _next
     cdef readonly int64_t rows
     """Rows of the batch."""
 
@@ -545,24 +548,25 @@ cdef class LineFormatter:
 
     def __dealloc__(self):
         free_node(&self._root)
-        free(self._out.data)
 
-    def read(self, int64_t max_bytes=1 << 20):
-        """Return the next whole lines as bytes, each with its newline; ``b""`` after the last.
+    def write(self, take, int64_t piece_bytes=1 << 20):
+        """Call ``take`` with the text of all lines in pieces, as bytes; each line ends with a newline.
 
-        Stops at the first line that ends at or above ``max_bytes``. The interpreter lock is held only for the copy of
-        the result. Not for two threads at once.
+        A piece ends with the first line that reaches ``piece_bytes``. Only a longer line is split, so that no piece
+        exceeds twice that size (and 72 KiB). The interpreter lock is held only while a piece is copied and taken. An
+        error of ``take`` ends the call.
         """
-        cdef int failed = 0
-        self._out.size = 0
-        with nogil:
-            while self._next < self.rows and self._out.size < max_bytes:
-                failed = put_struct(&self._out, &self._root, self._root.offset + self._next)
-                if failed or reserve(&self._out, 1):
-                    failed = -1
-                    break
-                put(&self._out, b"\n", 1)
-                self._next += 1
-        if failed:
-            raise MemoryError
-        return PyBytes_FromStringAndSize(self._out.data, self._out.size)
+        cdef Out out = Out(NULL, 0, 0, 2 * piece_bytes + MOST_STEP, <PyObject*>take)
+        cdef int64_t row
+        try:
+            with nogil:
+                for row in range(self.rows):
+                    put_struct(&out, &self._root, self._root.offset + row)
+                    reserve(&out, 1)
+                    put(&out, b"\n", 1)
+                    if out.size >= piece_bytes:
+                        hand_over(&out)
+                if out.size:
+                    hand_over(&out)
+        finally:
+            free(out.data)

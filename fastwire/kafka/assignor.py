@@ -1,29 +1,35 @@
-"""Who of a group reads what, as its leader decides it (kafka 11)."""
+"""Partition assignors of a consumer group, computed by its leader (spec: kafka 11)."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Final
 
 from .subscription import Member, Place
 
-__all__ = ["ASSIGNORS", "COOPERATIVE", "assign"]
+__all__ = ["ASSIGNORS", "COOPERATIVE", "Racks", "assign"]
 
 ASSIGNORS = ("cooperative-sticky", "sticky", "range", "roundrobin")
 COOPERATIVE: Final = "cooperative-sticky"
 
 Shares = dict[str, list[Place]]
-"""What each member gets, by its id."""
+"""Partitions by member id."""
+Racks = Mapping[Place, frozenset[str]]
+"""The racks in which a partition has replicas."""
 
 
-def assign(protocol: str, members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
-    """Share out the partitions of all topics that somebody wants; ``partitions`` has their numbers.
+def assign(
+    protocol: str, members: Sequence[Member], partitions: Mapping[str, int], racks: Racks | None = None
+) -> Shares:
+    """Assign the partitions of all subscribed topics to the members; ``partitions`` has the number of each topic.
 
-    The same for whoever computes it. Topics that are not in ``partitions`` are left out. Raises ValueError for an
-    assignor that is none of ours.
+    The result is deterministic. Topics that are not in ``partitions`` are left out. The ``range`` assignor prefers
+    partitions with replicas in the member's rack, if ``racks`` and members name racks (KIP-881). Raises ValueError for
+    an unknown assignor.
     """
     match protocol:
         case "range":
-            shares = _range(members, partitions)
+            shares = _range(members, partitions, racks or {})
         case "roundrobin":
             shares = _round_robin(members, partitions)
         case "sticky":
@@ -36,23 +42,65 @@ def assign(protocol: str, members: Sequence[Member], partitions: Mapping[str, in
 
 
 def _in_order(members: Iterable[Member]) -> list[Member]:
-    """Static members first."""
+    """Return the members in order, static members first."""
     return sorted(members, key=lambda one: (one.instance is None, (one.instance or one.id).encode()))
 
 
-def _range(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
+def _range(members: Sequence[Member], partitions: Mapping[str, int], racks: Racks) -> Shares:
     shares: Shares = {one.id: [] for one in members}
     in_order = _in_order(members)
+    alike: dict[tuple[int, ...], list[str]] = {}  # topics by number of partitions and indexes of the subscribers
     for topic, count in partitions.items():
-        subscribers = [one.id for one in in_order if topic in one.topics]
-        if not subscribers:
-            continue
-        each, more = divmod(count, len(subscribers))
-        first = 0
-        for place, member in enumerate(subscribers):
-            last = first + each + (place < more)
-            shares[member] += [(topic, number) for number in range(first, last)]
-            first = last
+        places = [place for place, one in enumerate(in_order) if topic in one.topics]
+        if places:
+            alike.setdefault((count, *places), []).append(topic)
+    for (count, *places), topics in alike.items():
+        subscribers = [in_order[place] for place in places]
+        for member, numbers in zip(subscribers, _split(subscribers, topics, count, racks), strict=True):
+            shares[member.id] += [(topic, number) for topic in topics for number in numbers]
+    return shares
+
+
+def _split(subscribers: Sequence[Member], topics: Sequence[str], count: int, racks: Racks) -> Sequence[Sequence[int]]:
+    """Choose the partitions of each subscriber: the same numbers in all ``topics``, whose keys may be joined."""
+    unknown = frozenset[str]()
+    plain = _nearest(subscribers, [unknown] * count)
+    near = [
+        frozenset.intersection(*(racks.get((topic, number), unknown) for topic in topics)) for number in range(count)
+    ]
+    if len(set(near)) < 2:
+        return plain  # one partition has no nearer alternative
+    nearest = _nearest(subscribers, near)
+
+    def local(shares: Sequence[Sequence[int]]) -> int:
+        return sum(
+            one.rack in racks.get((topic, number), ())
+            for one, numbers in zip(subscribers, shares, strict=True)
+            for number in numbers
+            for topic in topics
+        )
+
+    # ``near`` ignores a partition that has a rack in some of the topics only, so the plain ranges may be nearer.
+    return nearest if local(nearest) >= local(plain) else plain
+
+
+def _nearest(subscribers: Sequence[Member], near: Sequence[frozenset[str]]) -> Sequence[Sequence[int]]:
+    """Assign partitions that are ``near`` the members' racks, then fill up in order, as evenly as plain ranges."""
+    least, larger = divmod(len(near), len(subscribers))  # as many members may have one more than the least
+    by_rack: dict[str | None, list[int]] = {}
+    for number, racks in enumerate(near):
+        for rack in racks:
+            by_rack.setdefault(rack, []).append(number)
+    in_rack = {rack: iter(numbers) for rack, numbers in by_rack.items()}
+    free = set(range(len(near)))
+    shares: list[list[int]] = [[] for _ in subscribers]
+    for sources in ([in_rack.get(one.rack, iter(())) for one in subscribers], repeat(iter(range(len(near))))):
+        for mine, source in zip(shares, sources, strict=False):
+            room = least + (larger > 0) - len(mine)
+            if room > 0:
+                mine += islice((number for number in source if number in free), room)
+                free.difference_update(mine)
+                larger -= len(mine) > least
     return shares
 
 
@@ -68,7 +116,7 @@ def _round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Sh
 
 
 def _wanted(members: Iterable[Member], partitions: Mapping[str, int]) -> list[Place]:
-    """All partitions that somebody wants, by topic and number."""
+    """Return all partitions of subscribed topics, by topic and number."""
     topics = frozenset[str]().union(*(one.topics for one in members))
     return [(topic, number) for topic in sorted(topics & partitions.keys()) for number in range(partitions[topic])]
 
@@ -84,7 +132,7 @@ def _sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
 
 
 def _claims(members: Sequence[Member], wanted: Iterable[Place]) -> Shares:
-    """What each member may call its own: what two of them claim is that of the higher generation, else nobody's."""
+    """Return the partitions that each member owns; of two claims the higher generation wins, else neither."""
     there = frozenset(wanted)
     best: dict[Place, int] = {}
     owner: dict[Place, str | None] = {}
@@ -104,8 +152,8 @@ def _claims(members: Sequence[Member], wanted: Iterable[Place]) -> Shares:
 
 
 def _level(owned: Shares, wanted: Sequence[Place]) -> Shares:
-    """All want the same topics: sizes differ by one at most, and as few as possible move."""
-    least, larger = divmod(len(wanted), len(owned))  # so many may have one more than the least
+    """Balance members with the same topics: sizes differ by one at most, and as few partitions as possible move."""
+    least, larger = divmod(len(wanted), len(owned))  # as many members may have one more than the least
     shares: Shares = {}
     candidates = []
     for member in sorted(owned):
@@ -130,7 +178,7 @@ def _level(owned: Shares, wanted: Sequence[Place]) -> Shares:
 
 
 def _balance(members: Sequence[Member], owned: Shares, wanted: Sequence[Place]) -> Shares:
-    """Members want different topics: nobody could take one from somebody with two more."""
+    """Balance members with different topics, until no move between two members makes them more even."""
     possible = {topic: sorted(one.id for one in members if topic in one.topics) for topic, _ in wanted}
     shares = {member: list(mine) for member, mine in owned.items()}
     sizes = Counter({member: len(mine) for member, mine in shares.items()})
@@ -140,7 +188,7 @@ def _balance(members: Sequence[Member], owned: Shares, wanted: Sequence[Place]) 
         shares[member].append(place)
         sizes[member] += 1
     moved = True
-    while moved:  # each move makes the sum of the squared sizes smaller
+    while moved:  # each move reduces the sum of the squared sizes
         moved = False
         for member in sorted(shares, key=lambda one: (-sizes[one], one)):
             for place in sorted(shares[member]):
@@ -155,7 +203,7 @@ def _balance(members: Sequence[Member], owned: Shares, wanted: Sequence[Place]) 
 
 
 def _hold_back(members: Sequence[Member], shares: Shares) -> Shares:
-    """What somebody else still has is given out in the next round, when it has been given up."""
+    """Leave out partitions that another member still owns; the next round assigns them, once they are revoked."""
     owners: dict[Place, set[str]] = {}
     for one in members:
         for place in one.owned:

@@ -1,4 +1,4 @@
-"""One connection to a Kafka broker as a state machine (kafka 1-4, 15), driven as ``fastwire.connection`` says."""
+"""State machine of one connection to a Kafka broker (spec: kafka 1-4, 15); its base is ``fastwire.connection``."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from fastwire.connection import CONNECT_TIMEOUT_S, ChunkConnection
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.event import Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply
+from fastwire.kafka.event import Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply, Throttled
 from fastwire.kafka.message import APIS, Body, decode_response, encode_request, read_api_versions_error
 from fastwire.kafka.response import Planned
 from fastwire.kafka.sasl import Mechanism, SaslError
@@ -18,12 +18,12 @@ from fastwire.kafka.scan import Scanner, Stop
 __all__ = ["HIGHEST", "Connection", "Key", "State"]
 
 REQUEST_TIMEOUT_S = 30.0
-RELOGIN_AT = 0.9  # of the time that a login lasts
-LEAST_LOGIN_S = 1.1  # brokers take another one within a second of the last for a mistake
+RELOGIN_AT = 0.9  # of the lifetime of a login
+LEAST_LOGIN_S = 1.1  # brokers reject a new login within one second of the last one
 
 
 class Key:
-    """Keys of the requests that fastwire makes."""
+    """API keys of the requests that fastwire makes."""
 
     PRODUCE = 0
     FETCH = 1
@@ -49,8 +49,8 @@ class Key:
 
 _OF_LOGINS = frozenset({Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
 
-# The highest version that we speak of each, and below which we do not (kafka 4.3): newer ones take topic ids only, or
-# are of no use to a consumer.
+# The lowest and highest version used of each request (spec: kafka 4.3). Newer versions require topic ids, or have
+# nothing that a consumer needs.
 HIGHEST = {
     Key.PRODUCE: (3, 12),
     Key.FETCH: (4, 17),
@@ -81,7 +81,7 @@ _NOTHING: tuple[Event, ...] = ()
 
 
 class State(Enum):
-    """How far a connection is."""
+    """The progress of a connection."""
 
     NEW = "new"
     VERSIONS = "asking for versions"
@@ -99,22 +99,22 @@ class _Pending:
 
 
 class Connection(ChunkConnection[Scanner, Event]):
-    """One connection: versions, login, requests in order with deadlines, and what the scanner hands out."""
+    """One connection: versions, login, requests in order with deadlines, and the scanner's records."""
 
     def __init__(
         self, scanner: Scanner, *, client_id: str, software_version: str, request_timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
         super().__init__(scanner)
         self.state = State.NEW
-        self.versions: dict[int, tuple[int, int]] = {}  # what the broker speaks, by key
+        self.versions: dict[int, tuple[int, int]] = {}  # of the broker, by key
         self.fetches_outstanding = 0
         self._client_id = client_id
         self._software_version = software_version
         self._request_timeout_s = request_timeout_s
         self._mechanism: Mechanism | None = None
-        self._exchanging = False  # a login is under way
-        self._held: list[tuple[bytes, _Pending]] = []  # requests that wait for its end
-        self._login_ends: float | None = None  # when to ask for another login
+        self._exchanging = False  # a login is in progress
+        self._held: list[tuple[bytes, _Pending]] = []  # requests deferred until the login ends
+        self._login_ends: float | None = None  # time of the next login
         self._pending: deque[_Pending] = deque()  # a broker answers in the order of the requests
         self._correlation_id = 0
         self._muted_until = 0.0
@@ -133,27 +133,42 @@ class Connection(ChunkConnection[Scanner, Event]):
     # --- bytes out
 
     def take_outbound(self) -> list[bytes]:
-        """Everything to be written to the socket, in order; nothing while the broker has muted us (kafka 5.1)."""
+        """Return the bytes for the socket, in order; none while the broker throttles this connection (spec:
+        kafka 5.1).
+        """
         return [] if self._muted_until else super().take_outbound()
 
     @property
     def has_outbound(self) -> bool:
+        """True if bytes may be written to the socket now."""
         return super().has_outbound and not self._muted_until
 
     # --- time
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be made."""
+        """True if requests can be made."""
         return self.state is State.READY
 
     @property
+    def unheard(self) -> bool:
+        """True during a login of a broker before 1.0, which refuses it by closing the connection without an answer."""
+        return self.scanner.raw
+
+    @property
     def awaiting(self) -> bool:
-        """Whether an answer other than that to a Fetch is waited for."""
+        """True if a response other than that to a Fetch is pending."""
         return len(self._pending) + len(self._held) > self.fetches_outstanding
 
+    def throttled_s(self, now: float) -> float:
+        """Return the seconds that this connection is still throttled; 0.0 if it is not.
+
+        A throttled connection is silent, although the broker is alive.
+        """
+        return max(self._muted_until - now, 0.0)
+
     def tick(self, now: float) -> Sequence[Event]:
-        """Do what time asks for: the end of a mute, of a login, of our patience."""
+        """Handle deadlines: the end of a throttle, of a login's lifetime, of a request's timeout."""
         self.scanner.rest()
         if self.state in (State.NEW, State.CLOSED):
             return _NOTHING
@@ -175,6 +190,7 @@ class Connection(ChunkConnection[Scanner, Event]):
             pending.deadline += rested
 
     def close(self) -> None:
+        """Close the connection and forget all requests."""
         super().close()
         self.state = State.CLOSED
         self._pending.clear()
@@ -184,7 +200,7 @@ class Connection(ChunkConnection[Scanner, Event]):
     # --- requests
 
     def connect(self, now: float, mechanism: Mechanism | None = None) -> None:
-        """The socket is open: ask for versions, then log in with ``mechanism``, if any. ``Connected`` follows."""
+        """Start on an open socket: request versions, then log in with ``mechanism``, if any. ``Connected`` follows."""
         if self.state is not State.NEW:
             raise ValueError("connect was called before")
         self._mechanism = mechanism
@@ -193,26 +209,28 @@ class Connection(ChunkConnection[Scanner, Event]):
         self._ask_versions(3, now)
 
     def log_in(self, mechanism: Mechanism, now: float) -> None:
-        """Log in again, between other requests, before the broker ends the session."""
+        """Log in again between other requests, before the broker ends the session."""
         self._mechanism = mechanism
         self._handshake(now)
 
     def speaks(self, key: int) -> bool:
-        """Whether broker and we have a version of this request in common."""
+        """Return True if broker and client have a version of this request in common."""
         lowest, highest = HIGHEST[key]
         theirs = self.versions.get(key)
         return theirs is not None and max(lowest, theirs[0]) <= min(highest, theirs[1])
 
     def version_of(self, key: int, most: int | None = None) -> int:
-        """The highest version that both know, not above ``most``. Raises UnsupportedError if there is none."""
+        """Return the highest common version, not above ``most``. Raises UnsupportedError if there is none."""
         lowest, highest = HIGHEST[key]
         if most is not None:
             highest = min(highest, most)
-        first, last = self.versions.get(key, (0, -1))
+        if key not in self.versions:
+            raise UnsupportedError(f"the broker does not offer {APIS[key].name}")
+        first, last = self.versions[key]
         version = min(highest, last)
         if version < max(lowest, first):
             raise UnsupportedError(
-                f"the broker speaks {APIS[key].name} in versions {first} to {last}, we in {lowest} to {highest}"
+                f"the broker speaks {APIS[key].name} in versions {first} to {last}, fastwire in {lowest} to {highest}"
             )
         return version
 
@@ -221,15 +239,15 @@ class Connection(ChunkConnection[Scanner, Event]):
     ) -> int:
         """Queue a request in the highest common version (``most`` at most) and return its correlation id.
 
-        A ``Reply`` follows, or ``Lost`` when ``timeout_s`` is over: a broker that does not answer answers nothing that
-        comes later either.
+        A ``Reply`` follows, or ``Lost`` after ``timeout_s``: a broker answers in order, so it cannot answer later
+        requests either.
         """
         if self.state is not State.READY:
             raise ValueError(f"the connection is {self.state.value}")
         return self._send(key, self.version_of(key, most), body, now, timeout_s)
 
     def fetch(self, body: Body, planned: Planned, now: float) -> int:
-        """Queue a Fetch whose answer the scanner decodes: ``FetchDone`` follows its records."""
+        """Queue a Fetch whose response the scanner decodes; ``FetchDone`` follows its records."""
         correlation_id = self._send(
             Key.FETCH, planned.version, body, now, self._request_timeout_s + body.get("max_wait_ms", 0) / 1000
         )
@@ -241,7 +259,8 @@ class Connection(ChunkConnection[Scanner, Event]):
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         wait = self._request_timeout_s if timeout_s is None else timeout_s
         frame = encode_request(key, version, self._correlation_id, self._client_id, body)
-        pending = _Pending(self._correlation_id, key, version, now + wait)
+        # A request made during a throttle is sent after it.
+        pending = _Pending(self._correlation_id, key, version, max(now, self._muted_until) + wait)
         if self._exchanging and key not in _OF_LOGINS:
             self._held.append((frame, pending))
         else:
@@ -263,16 +282,19 @@ class Connection(ChunkConnection[Scanner, Event]):
             return
         self._next(fetched.correlation_id)
         self.fetches_outstanding -= 1
-        self._mute(fetched.throttle_ms, now)
+        self._mute(fetched.throttle_ms, now, events)
         events.append(FetchDone(fetched))
 
     def _response(self, frame: bytes, now: float, events: list[Event]) -> None:
+        if self.scanner.raw and self._mechanism is not None:
+            self._answered(self._mechanism, frame, 0, now, events)
+            return
         pending = self._next(int.from_bytes(frame[:4], signed=True))
         if pending.key == Key.API_VERSIONS:
             self._versions(pending, frame, now, events)
             return
-        body = decode_response(pending.key, pending.version, frame)
-        self._mute(body.get("throttle_time_ms", 0), now)
+        body = decode_response(pending.key, pending.version, frame, self.scanner.memory)
+        self._mute(body.get("throttle_time_ms", 0), now, events)
         if pending.key == Key.SASL_HANDSHAKE:
             self._shaken(body, now)
         elif pending.key == Key.SASL_AUTHENTICATE:
@@ -280,11 +302,18 @@ class Connection(ChunkConnection[Scanner, Event]):
         else:
             events.append(Reply(pending.correlation_id, body))
 
-    def _mute(self, milli: int, now: float) -> None:
-        if milli > 0:
-            self._muted_until = max(self._muted_until, now + milli / 1000)
-            for pending in (*self._pending, *(held for _, held in self._held)):
-                pending.deadline = max(pending.deadline, self._muted_until + self._request_timeout_s)
+    def _mute(self, milli: int, now: float, events: list[Event]) -> None:
+        """Send nothing for ``milli``: the broker reads no request meanwhile, earlier ones included (spec:
+        kafka 5.1).
+        """
+        before = max(self._muted_until, now)
+        longer = now + milli / 1000 - before
+        if longer <= 0:
+            return
+        self._muted_until = before + longer
+        self._connect_deadline += longer
+        self._postpone(longer, now)
+        events.append(Throttled(longer))
 
     # --- handshake
 
@@ -302,6 +331,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         if error:
             raise UnsupportedError(str(BrokerError(error, "ApiVersions")))
         body = decode_response(Key.API_VERSIONS, pending.version, frame)
+        self._mute(body.get("throttle_time_ms", 0), now, events)
         self.versions = {one["api_key"]: (one["min_version"], one["max_version"]) for one in body["api_keys"]}
         if self._mechanism is None:
             self._ready(events)
@@ -316,41 +346,49 @@ class Connection(ChunkConnection[Scanner, Event]):
     def _handshake(self, now: float) -> None:
         if self._mechanism is None:
             return
-        if not self.speaks(Key.SASL_HANDSHAKE) or not self.speaks(Key.SASL_AUTHENTICATE):
-            raise UnsupportedError("the broker has no login, or one older than version 1.0 of Kafka")
-        # From here on a broker takes any other request for a breach, until the login is done.
+        if not self.speaks(Key.SASL_HANDSHAKE):
+            raise UnsupportedError("the broker has no login")
+        # From here until the end of the login a broker rejects any other request.
         self._exchanging = True
-        self._send(Key.SASL_HANDSHAKE, 1, {"mechanism": self._mechanism.name}, now)
+        version = int(self.speaks(Key.SASL_AUTHENTICATE))
+        self._send(Key.SASL_HANDSHAKE, version, {"mechanism": self._mechanism.name}, now)
 
     def _shaken(self, body: Body, now: float) -> None:
         if self._mechanism is None:
-            raise ProtocolError("SaslHandshake", detail="nobody asked")
+            raise ProtocolError("SaslHandshake", detail="no such request is pending")
         if body["error_code"] not in (Code.NONE, Code.UNSUPPORTED_SASL_MECHANISM):
             raise SaslError(str(BrokerError(body["error_code"], self._mechanism.name)))
         if body["error_code"]:
             offered = ", ".join(body["mechanisms"]) or "none"
             raise SaslError(f"the broker does not take {self._mechanism.name}; it offers {offered}")
+        if not self.speaks(Key.SASL_AUTHENTICATE):
+            self.scanner.raw = True
         self._authenticate(self._mechanism.first(), now)
 
     def _authenticate(self, token: bytes, now: float) -> None:
+        if self.scanner.raw:
+            self._out.append(len(token).to_bytes(4) + token)
+            return
         self._send(Key.SASL_AUTHENTICATE, self.version_of(Key.SASL_AUTHENTICATE), {"auth_bytes": token}, now)
 
     def _authenticated(self, body: Body, now: float, events: list[Event]) -> None:
         if self._mechanism is None:
-            raise ProtocolError("SaslAuthenticate", detail="nobody asked")
+            raise ProtocolError("SaslAuthenticate", detail="no such request is pending")
         if body["error_code"]:
             said = body["error_message"] or BrokerError(body["error_code"], "login")
             raise SaslError(f"{self._mechanism.name}: the broker refuses the login: {said}")
-        token = self._mechanism.next(body["auth_bytes"])
+        self._answered(self._mechanism, body["auth_bytes"], body.get("session_lifetime_ms", 0), now, events)
+
+    def _answered(self, mechanism: Mechanism, said: bytes, lifetime: int, now: float, events: list[Event]) -> None:
+        token = mechanism.next(said)
         if token is not None:
             self._authenticate(token, now)
             return
-        self._exchanging = False
+        self.scanner.raw = self._exchanging = False
         for frame, held in self._held:
             self._out.append(frame)
             self._pending.append(held)
         self._held.clear()
-        lifetime = body.get("session_lifetime_ms", 0)
         self._login_ends = now + max(lifetime / 1000 * RELOGIN_AT, LEAST_LOGIN_S) if lifetime > 0 else None
         if self.state is State.LOGIN:
             self._ready(events)

@@ -1,4 +1,4 @@
-"""Error codes of Kafka, and what they ask for (kafka 16)."""
+"""Error codes of Kafka, and their classes (spec: kafka 16)."""
 
 from enum import IntEnum
 
@@ -8,7 +8,7 @@ __all__ = ["REFRESH", "RETRY", "BrokerError", "Code", "name_of"]
 
 
 class Code(IntEnum):
-    """Codes that something is decided by; others keep their number."""
+    """Codes that affect decisions; others appear as their number only."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -82,7 +82,7 @@ class Code(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
-# Ask again: the metadata may be old.
+# Retriable after a refresh of the metadata.
 REFRESH = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -99,7 +99,7 @@ REFRESH = frozenset(
         Code.INCONSISTENT_TOPIC_ID,
     }
 )
-# Try again, with or without a look at the metadata.
+# Retriable, with or without a refresh of the metadata.
 RETRY = REFRESH | {
     Code.REQUEST_TIMED_OUT,
     Code.BROKER_NOT_AVAILABLE,
@@ -121,7 +121,7 @@ RETRY = REFRESH | {
 
 
 def name_of(code: int) -> str:
-    """The name of a code, or its number."""
+    """Return the name of a code, or its number as text."""
     try:
         return Code(code).name
     except ValueError:
@@ -129,7 +129,7 @@ def name_of(code: int) -> str:
 
 
 class BrokerError(FastwireError):
-    """A broker has refused something; ``code`` says why, ``retriable`` whether asking again may help."""
+    """A broker has refused a request; ``code`` is the error code, ``retriable`` tells whether a retry may succeed."""
 
     def __init__(self, code: int, what: str, said: str | None = None) -> None:
         self.code = code

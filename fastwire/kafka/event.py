@@ -1,4 +1,4 @@
-"""What comes out of a connection."""
+"""Events of a Kafka connection."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,22 +17,23 @@ __all__ = [
     "Lost",
     "More",
     "Reply",
+    "Throttled",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Versions are known and we are logged in; requests may be made."""
+    """The versions are known and the login is complete; requests may be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginWanted:
-    """The login ends soon: begin another one with ``Connection.log_in`` (kafka 15)."""
+    """The login expires soon: start another one with ``Connection.log_in`` (spec: kafka 15)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to ``Connection.request``; ``body`` is a dict by the tables."""
+    """The response to ``Connection.request``; ``body`` is a dict according to the message tables."""
 
     correlation_id: int
     body: dict[str, Any]
@@ -47,9 +48,16 @@ class FetchDone:
 
 @dataclass(frozen=True, slots=True)
 class CorruptFound:
-    """A partition cannot be read on; it is detached."""
+    """A partition whose records cannot be read on; its slot is detached."""
 
     batch: CorruptBatch
 
 
-Event = Connected | LoginWanted | Lost | Reply | FetchDone | ChunkReady | CorruptFound | More
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The broker's quota is exceeded: nothing is sent for ``seconds`` longer than known before (spec: kafka 5.1)."""
+
+    seconds: float
+
+
+Event = Connected | LoginWanted | Lost | Reply | FetchDone | ChunkReady | CorruptFound | Throttled | More

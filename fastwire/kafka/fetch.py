@@ -1,15 +1,15 @@
-"""Which partitions of a broker are asked for when.
+"""Scheduling of Fetch requests to one broker.
 
-A broker works on one request of a connection at a time, and a Fetch that finds nothing waits (kafka 1). So as long as
-some partition is behind its log's end, the partitions that are behind are split over two requests, which are answered
-at once; all others ride along in one of them. Only when nobody is behind does one request wait for news.
+A broker processes one request of a connection at a time, and a Fetch without results waits (spec: kafka 1). As long as
+some partition lags behind its log's end, the lagging partitions are split over two requests, which are answered at
+once; the others are added to one of them. Only if no partition lags does one request wait for new records.
 
-Where many partitions are read and few are behind, most of such a request says what the last one said. There a session
-is opened, with one request in flight that names only what has changed; it is closed when many fall behind.
+With many partitions of which few lag, consecutive requests are nearly equal. Then a fetch session is opened, with one
+request in flight that names changed partitions only. It is closed when many partitions lag.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fastwire.kafka.connection import Connection, Key
@@ -21,25 +21,28 @@ from fastwire.kafka.slot import SlotTable
 
 __all__ = ["FetchLimits", "Fetcher", "Target"]
 
-SESSIONS_FROM = 7  # the version of Fetch
-MEMORY_SHARE = 8  # of the memory: what an answer may take of it
+SESSIONS_FROM = 7  # lowest Fetch version with sessions
+MEMORY_SHARE = 8  # a response may take the memory divided by this
 LEAST_ANSWER = 1 << 20
-MOST_FLIGHTS = 2  # plain requests
-IDLE = 4  # a session begins when at most one partition of so many is behind, and ends at twice the share
+MOST_FLIGHTS = 2  # concurrent requests without a session
+IDLE = 4  # a session begins with at most one lagging partition in this many, and ends at twice the share
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How much an answer may hold, in bytes, how long a broker may wait for news, when a session is worth it."""
+    """Limits of a response in bytes, the broker's longest wait, and the threshold of a session."""
 
     response_bytes: int = 16 << 20
-    partition_bytes: int = 4 << 20  # a request and what is done about an answer cost as much as a thousand records
+    partition_bytes: int = 4 << 20  # a request and its response cost as much as a thousand records
     max_wait_ms: int = 500
     read_committed: bool = True
-    session_above: int = 100  # partitions
+    session_above: int = 100  # number of partitions
+    rack: str = ""  # a leader names the nearest replica for it; "": none (spec: kafka 9.4)
 
     def within(self, memory: int) -> "FetchLimits":
-        """The same for a reader with so many bytes for records: two answers of each of some brokers are under way."""
+        """Return limits for a reader with ``memory`` bytes for records; several brokers have two responses in flight
+        each.
+        """
         answer = min(self.response_bytes, max(memory // MEMORY_SHARE, LEAST_ANSWER))
         return replace(self, response_bytes=answer, partition_bytes=min(self.partition_bytes, answer))
 
@@ -50,36 +53,36 @@ class Fetcher:
     def __init__(self, slots: SlotTable, limits: FetchLimits) -> None:
         self._slots = slots
         self.limits = limits
-        self._targets: OrderedDict[int, Target] = OrderedDict()  # who was served last stands last
+        self._targets: OrderedDict[int, Target] = OrderedDict()  # the least recently served first
         self._behind: set[int] = set()
         self._flights: dict[int, list[int]] = {}
         self._busy: set[int] = set()
         self._session: FetchSession | None = None
         self._asking: int | None = None  # the session's request in flight
-        self._moved: set[int] = set()  # since the session's last request: come, gone, or read on
+        self._moved: set[int] = set()  # added, removed or advanced since the session's last request
 
     def __len__(self) -> int:
         return len(self._targets)
 
     def add(self, target: Target) -> None:
-        """Read ``target`` from here on."""
+        """Read ``target`` from now on."""
         self._targets[target.index] = target
         self._behind.add(target.index)
         self._moved.add(target.index)
 
     def drop(self, index: int) -> None:
-        """Read it no more; what is in flight is for the slot's session to refuse."""
+        """Stop reading a partition; its slot's session rejects responses in flight."""
         self._targets.pop(index, None)
         self._behind.discard(index)
         self._moved.add(index)
 
     @property
     def may_ask(self) -> bool:
-        """Whether there is anything to read and not too much in flight: where not, ``pump`` does nothing."""
+        """True if ``pump`` has a request to make: there is a partition to read, and a free place for a request."""
         return bool(self._targets) and self._asking is None and len(self._flights) < MOST_FLIGHTS
 
     def pump(self, connection: Connection, now: float) -> bool:
-        """Ask for what may be asked for now; false if nothing was."""
+        """Queue all Fetch requests that may be sent now; return False if there are none."""
         if not self.may_ask:
             return False
         if self._wants_session(connection):
@@ -98,14 +101,15 @@ class Fetcher:
             elif self._flights:
                 self._send(connection, behind, 0, now)
             else:
-                # The larger half now; the other half follows at once, and is answered while this one is decoded.
+                # The larger half is requested now. The other half follows at once, and is answered while this one is
+                # decoded.
                 later = {target.index for target in behind[(len(behind) + 1) // 2 :]}
                 self._send(connection, [one for one in ready if one.index not in later], self.limits.max_wait_ms, now)
             asked = True
         return asked
 
     def done(self, fetched: Fetched) -> Collection[int]:
-        """An answer is through; the partitions that it was about, as far as they are read."""
+        """Handle the end of a response; return those of its partitions that are still read."""
         about: Collection[int]
         if fetched.correlation_id == self._asking:
             self._asking = None
@@ -126,11 +130,11 @@ class Fetcher:
             else:
                 self._behind.discard(index)
             if told.received:
-                self._targets.move_to_end(index)  # who got nothing comes first (kafka 9)
+                self._targets.move_to_end(index)  # partitions without records come first (spec: kafka 9)
         return about
 
     def lost(self) -> None:
-        """The connection is gone, and with it every answer."""
+        """Forget all requests, because the connection is gone."""
         self._flights.clear()
         self._busy.clear()
         self._session = self._asking = None
@@ -139,6 +143,8 @@ class Fetcher:
 
     def _wants_session(self, connection: Connection) -> bool:
         open_ = self._session is not None
+        if self._slots.probing:  # an empty answer carries information then, and a session leaves it out
+            return False
         if len(self._targets) * (2 if open_ else 1) <= self.limits.session_above:
             return False
         if len(self._behind) * IDLE > len(self._targets) * (2 if open_ else 1):
@@ -154,10 +160,11 @@ class Fetcher:
             self._session = session
             session.session_id = 0 if before is None else before.session_id
         moved = self._targets.keys() if session.opening else self._moved & self._targets.keys()
-        asked = session.ask(self._wanted(moved), self._moved - self._targets.keys(), self.limits.partition_bytes)
+        asked = session.ask(self._wanted(moved), self._moved - self._targets.keys())
         self._moved.clear()
         planned = Planned(version, self.limits.read_committed, session.planned)
-        self._asking = connection.fetch(self._body(asked, self.limits.max_wait_ms), planned, now)
+        body = self._body(self._targets.values(), asked, self.limits.max_wait_ms)
+        self._asking = connection.fetch(body, planned, now)
 
     # --- plain requests
 
@@ -166,16 +173,16 @@ class Fetcher:
         by_id = version > LAST_WITH_NAMES
         wanted = self._wanted([target.index for target in targets])
         session_id = 0
-        if self._session is not None:  # it ends with this request
+        if self._session is not None:  # the session ends with this request
             session_id, self._session = self._session.session_id, None
-        topics = topics_of(wanted, by_id, self.limits.partition_bytes)
+        topics = topics_of(wanted, by_id)
         asked = {"session_id": session_id, "session_epoch": -1, "topics": topics}
         planned: dict[bytes, dict[int, tuple[int, int]]] = {}
         for one in wanted:
             key, partition = one.place(by_id)
             planned.setdefault(key, {})[partition] = one.target.index, one.target.session
         correlation_id = connection.fetch(
-            self._body(asked, wait_ms), Planned(version, self.limits.read_committed, planned), now
+            self._body(targets, asked, wait_ms), Planned(version, self.limits.read_committed, planned), now
         )
         indexes = [target.index for target in targets]
         self._flights[correlation_id] = indexes
@@ -188,10 +195,12 @@ class Fetcher:
         return version
 
     def _wanted(self, indexes: Collection[int]) -> Sequence[Wanted]:
-        return [Wanted(self._targets[index], self._slots.position(index).a) for index in indexes]
+        slots, most = self._slots, self.limits.partition_bytes
+        return [Wanted(self._targets[one], slots.fetch_offset(one), slots.fetch_bytes(one, most)) for one in indexes]
 
-    def _body(self, asked: Body, wait_ms: int) -> Body:
+    def _body(self, targets: Iterable[Target], asked: Body, wait_ms: int) -> Body:
         return {
+            "rack_id": self.limits.rack if all(target.near for target in targets) else "",
             "max_wait_ms": wait_ms,
             "min_bytes": 1,
             "max_bytes": self.limits.response_bytes,

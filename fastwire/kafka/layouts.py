@@ -1,9 +1,9 @@
-"""Every Kafka message that fastwire speaks, as tables: what ``fastwire.kafka.message`` reads and writes by (kafka 5).
+"""The tables of all Kafka messages that fastwire uses, interpreted by ``fastwire.kafka.message`` (spec: kafka 5).
 
-A line is a field in wire order: name, type, options. ``[`` opens an array of structs and ``{`` a struct, up to the
-line that closes it; ``[i32]`` is an array of numbers. ``v3+`` or ``v2-4``: only in these versions. ``null=1+``: may be
-null in these. ``tag=0``: a tagged field. ``=X``: what is sent, or taken for absent, where nobody says otherwise.
-``flex`` is the first flexible version: compact lengths, and tagged fields behind every struct.
+A line is a field in wire order: name, type, options. ``[`` opens an array of structs and ``{`` a struct, up to the line
+that closes it; ``[i32]`` is an array of numbers. ``v3+`` or ``v2-4``: only in these versions. ``null=1+``: may be null
+in these. ``tag=0``: a tagged field. ``=X``: the default of a field without a value. ``flex`` is the first flexible
+version: compact lengths, and tagged fields after every struct.
 """
 
 __all__ = ["LAYOUTS"]

@@ -7,6 +7,7 @@ from fastwire.wire.codecs cimport Decompressor
 cdef enum:
     LEGACY_HEAD = 26             # the smallest message: magic 0 without key and value
 
+cdef bint is_sound(Decompressor codecs, const uint8_t* p, int64_t size) except -1
 cdef int put_message(
-    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* next_offset
+    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* offsets
 ) except -1

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, as brokers before 0.11 stored them (kafka 7).
+"""Messages of magic 0 and 1, as brokers before 0.11 stored them (spec: kafka 7).
 
 ::
 
@@ -11,7 +11,7 @@ A compressed one is a wrapper: its value is a set of messages, and its offset th
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from fastwire.columns.builder cimport Columns, Mark, columns_mark, columns_rewind
+from fastwire.columns.builder cimport Columns
 from fastwire.kafka.records cimport CODEC_MASK, LOG_APPEND_TIME, NO_MEMORY, RowPlace, put_row
 from fastwire.wire.codecs cimport (
     CODEC_GZIP,
@@ -25,10 +25,10 @@ from fastwire.wire.codecs cimport (
 from fastwire.wire.lz4 cimport lz4_descriptor_sum
 from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
-from fastwire.errors import CorruptEntryError
+from fastwire.errors import CorruptEntryError, Damage
 
 cdef enum:
-    SET_HEAD = 12                # offset and size, before what the sum and the size count
+    SET_HEAD = 12                # offset and size, which checksum and size do not cover
 
 
 cdef struct Message:
@@ -44,7 +44,7 @@ cdef struct Message:
 
 
 cdef bint read_message(const uint8_t* p, int64_t size, Message* m) noexcept nogil:
-    """The message at ``p``; false where it is cut off or says what cannot be."""
+    """Read the message at ``p``; return False if it is truncated or inconsistent."""
     cdef const uint8_t* end
     if size < 26:
         return False
@@ -70,7 +70,7 @@ cdef bint read_message(const uint8_t* p, int64_t size, Message* m) noexcept nogi
 
 
 cdef bytes mended(const uint8_t* p, int64_t size):
-    """A copy of an LZ4 frame whose head has the sum that the format wants: old clients summed the magic, too."""
+    """Return a copy of an LZ4 frame with a correct header checksum: old clients included the magic in it."""
     cdef bytes copy = PyBytes_FromStringAndSize(<const char*>p, size)
     cdef uint8_t* at = <uint8_t*><char*>copy
     cdef int64_t descriptor
@@ -82,9 +82,12 @@ cdef bytes mended(const uint8_t* p, int64_t size):
 
 
 cdef int put_inner(
-    Columns* c, const RowPlace* place, const Message* outer, const uint8_t* p, int64_t size
+    Columns* c, const RowPlace* place, const Message* outer, const uint8_t* p, int64_t size, int64_t* offsets
 ) except -1:
-    """The messages of a wrapper. Their offsets are absolute in magic 0, relative to the first one in magic 1."""
+    """The messages of a wrapper. Their offsets are absolute in magic 0, relative to the first one in magic 1.
+
+    ``offsets`` gets the first one and the one behind the last.
+    """
     cdef Message m
     cdef int64_t at = 0
     cdef int64_t last = -1
@@ -93,14 +96,14 @@ cdef int put_inner(
     cdef int64_t milli
     while at < size:
         if not read_message(p + at, size - at, &m) or m.attributes & CODEC_MASK or m.magic != outer.magic:
-            raise CorruptEntryError("CorruptMessage", "a message inside a compressed one cannot be read")
+            raise CorruptEntryError(Damage.MESSAGE, "a message inside a compressed one cannot be read")
         last = m.offset
         at += m.size
     if at == 0:
-        raise CorruptEntryError("CorruptMessage", "a compressed message holds none")
+        raise CorruptEntryError(Damage.MESSAGE, "a compressed message holds none")
     if outer.magic and outer.offset:
         if last < 0 or last > outer.offset:
-            raise CorruptEntryError("CorruptMessage", f"message {last} of a compressed one at offset {outer.offset}")
+            raise CorruptEntryError(Damage.MESSAGE, f"message {last} of a compressed one at offset {outer.offset}")
         base = outer.offset - last
     last = -1
     at = 0
@@ -108,47 +111,63 @@ cdef int put_inner(
         read_message(p + at, size - at, &m)
         at += m.size
         if m.offset <= last or m.offset > 0x7FFFFFFFFFFFFFFF - base - 1:
-            raise CorruptEntryError("CorruptMessage", "offsets of a compressed message do not ascend")
+            raise CorruptEntryError(Damage.MESSAGE, "offsets of a compressed message do not ascend")
         last = m.offset
         offset = base + m.offset
+        if at == m.size:
+            offsets[0] = offset
+        offsets[1] = offset + 1
         if offset < place.offset:
             continue
         milli = outer.milli if outer.attributes & LOG_APPEND_TIME else m.milli
         if put_row(
             c, place, offset, milli, time_type(outer), m.key, m.key_size, m.value, m.value_size, p + size
         ) == NO_MEMORY:
-            raise MemoryError()
+            raise no_room(c)
     return 0
+
+
+cdef object no_room(const Columns* c):
+    """Return the error of a row without room; the scanner, which knows the limit, replaces its text."""
+    return CorruptEntryError(Damage.TOO_LARGE, "") if c.over else MemoryError()
 
 
 cdef int32_t time_type(const Message* m) noexcept nogil:
     return 1 if m.magic and m.attributes & LOG_APPEND_TIME else 0
 
 
-cdef int put_message(
-    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* next_offset
-) except -1:
-    """The rows of one stored message, which ``size`` bytes at ``p`` hold. All of them, or CorruptEntryError."""
+cdef bint is_sound(Decompressor codecs, const uint8_t* p, int64_t size) except -1:
+    """Return whether the checksum of a stored message of ``size`` bytes is right."""
     cdef Message m
-    cdef Mark mark
+    if not read_message(p, size, &m) or m.offset < 0 or m.offset == 0x7FFFFFFFFFFFFFFF:
+        return False
+    return codecs.crc32(p + 16, m.size - 16) == fw_u32be(p + 12)
+
+
+cdef int put_message(
+    Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* offsets
+) except -1:
+    """The rows of one stored message, which ``is_sound``. CorruptEntryError: the caller rewinds the columns.
+
+    ``offsets`` gets the first one and the one behind the last.
+    """
+    cdef Message m
     cdef int64_t made = 0
     cdef const uint8_t* data
     cdef const uint8_t* held
     cdef Codec codec
     cdef bytes copy
-    if not read_message(p, size, &m) or m.offset < 0 or m.offset == 0x7FFFFFFFFFFFFFFF:
-        raise CorruptEntryError("CorruptMessage", "a message of an older format cannot be read")
-    next_offset[0] = m.offset + 1
-    if codecs.crc32(p + 16, m.size - 16) != fw_u32be(p + 12):
-        raise CorruptEntryError("CorruptMessage", f"CRC-32 is not {fw_u32be(p + 12):#010x}")
+    read_message(p, size, &m)
+    offsets[0] = m.offset
+    offsets[1] = m.offset + 1
     if not m.attributes & CODEC_MASK:
         if m.offset >= place.offset and put_row(
             c, place, m.offset, m.milli, time_type(&m), m.key, m.key_size, m.value, m.value_size, p + m.size
         ) == NO_MEMORY:
-            raise MemoryError()
+            raise no_room(c)
         return 0
     if m.value_size < 0:
-        raise CorruptEntryError("CorruptMessage", "a compressed message without a value")
+        raise CorruptEntryError(Damage.MESSAGE, "a compressed message without a value")
     data = m.value
     copy = None
     if m.attributes & CODEC_MASK == 1:
@@ -161,12 +180,7 @@ cdef int put_message(
             copy = mended(data, m.value_size)
             data = <const uint8_t*><const char*>copy
     else:
-        raise CorruptEntryError("CorruptMessage", f"codec {m.attributes & CODEC_MASK} in an older format")
+        raise CorruptEntryError(Damage.MESSAGE, f"codec {m.attributes & CODEC_MASK} in an older format")
     held = codecs.inflate(codec, data, m.value_size, &made)
-    columns_mark(c, &mark)
-    try:
-        put_inner(c, place, &m, held, made)
-    except CorruptEntryError:
-        columns_rewind(c, &mark)
-        raise
+    put_inner(c, place, &m, held, made, offsets)
     return 0

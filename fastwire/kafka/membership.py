@@ -1,8 +1,9 @@
-"""Being a member of a group: what to ask the coordinator next, and what its answers mean (kafka 12).
+"""Membership in a consumer group: the next request to the coordinator, and the effect of its responses (spec: kafka
+12).
 
-Both protocols are driven alike. ``next`` says what to ask, or until when there is nothing to ask. ``answered`` takes
-the answer and returns what has changed. After ``Revoke`` the driver gives the partitions away, commits their offsets,
-and calls ``released``; heartbeats go on meanwhile. ``owned`` is what is ours, what is being given away included.
+Both protocols have one interface. ``next`` returns the next request, or the time at which it is due. ``answered`` takes
+the response and returns events. After ``Revoke`` the driver stops reading the partitions, commits their offsets, and
+calls ``released``; heartbeats continue meanwhile. ``owned`` are the member's partitions, including those being revoked.
 """
 
 from abc import ABC, abstractmethod
@@ -10,7 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from .assignor import COOPERATIVE, assign
+from fastwire.errors import ProtocolError
+
+from .assignor import COOPERATIVE, Racks, assign
 from .connection import Key
 from .error import BrokerError, Code
 from .message import Body
@@ -46,15 +49,16 @@ IdPlace = tuple[bytes, int]
 
 P = TypeVar("P", Place, IdPlace)
 
-AGAIN_S = 0.2  # before a request that the coordinator could not serve yet is made again
-MARGIN_S = 5.0  # how much longer than the rebalance timeout a JoinGroup may take
-BEATS = 3  # heartbeats within a session timeout, at least
+AGAIN_S = 0.2  # delay before the retry of a request that the coordinator could not serve yet
+MARGIN_S = 5.0  # added to the rebalance timeout as the timeout of a JoinGroup
+BEATS = 3  # least number of heartbeats within a session timeout
 BEAT_S = 3.0
+LEAST_BEAT_S = 0.05  # lower bound of the coordinator's interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Who we are in which group; times in seconds."""
+    """Settings of a group member; times in seconds."""
 
     group: str
     topics: tuple[str, ...]
@@ -62,6 +66,7 @@ class GroupSettings:
     assignor: Protocol = COOPERATIVE
     session_timeout_s: float = 45.0
     rebalance_timeout_s: float = 60.0
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,89 +80,92 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Assign(Generic[P]):
-    """These are ours from now on, beside what is ours already; perhaps none."""
+    """Partitions assigned to this member, in addition to those it owns; possibly none."""
 
     places: Collection[P]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoke(Generic[P]):
-    """Stop reading these, commit, and call ``released``."""
+    """Partitions to give up: stop reading them, commit their offsets, and call ``released``."""
 
     places: Collection[P]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost(Generic[P]):
-    """These have been given to others already: stop reading them; nothing can be committed."""
+    """Partitions that belong to other members already: stop reading them. Their offsets cannot be committed."""
 
     places: Collection[P]
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """We are to share out the partitions of these topics: call ``lead`` with their numbers."""
+    """This member is the group leader: call ``lead`` with the partitions and racks of these topics."""
 
     topics: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The coordinator is another broker: look for it."""
+    """The coordinator has moved to another broker: look it up again."""
 
 
 Event = Assign[P] | Revoke[P] | Lost[P] | Lead | Elsewhere
 
 
 class Membership(ABC, Generic[P]):
-    """What both protocols share."""
+    """The common part of both group protocols."""
 
     kind: str
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.topics: Sequence[str] = settings.topics
-        """Those that we want, as long as ``topics_changed`` names no others."""
+        """Subscribed topics; ``topics_changed`` replaces them."""
         self.member_id = ""
         self.generation = -1
-        """Or member epoch."""
+        """Generation, or member epoch."""
         self.owned: frozenset[P] = frozenset()
         self.releasing: frozenset[P] = frozenset()
-        """What of ``owned`` is being given away."""
+        """The part of ``owned`` that is being revoked."""
         self._not_before = 0.0
         self._beat_at = 0.0
 
     @abstractmethod
     def next(self, now: float) -> Ask | float:
-        """What to ask now, or the time at which to call this again."""
+        """Return the next request, or the time of the next call."""
 
     @abstractmethod
     def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[P]]:
-        """Take an answer. Raises BrokerError for what the coordinator refuses, and ProtocolError."""
+        """Handle a response. Raises BrokerError if the coordinator refuses the member, and ProtocolError."""
+
+    def unanswered(self) -> None:
+        """Handle a lost response: the coordinator may have processed the last request, or not."""
 
     @abstractmethod
     def released(self) -> Sequence[Event[P]]:
-        """What was revoked has been given away."""
+        """Handle the release of the revoked partitions."""
 
     @abstractmethod
     def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[P]]:
-        """Topics of ours have other partitions than before, or they are others: ``topics`` from here on.
+        """Set the subscribed ``topics``, which are new, or whose partitions have changed.
 
-        What is of none of them has been given away already.
+        The driver has released the partitions of dropped topics before.
         """
 
     @abstractmethod
     def leave(self) -> Ask | None:
-        """What tells the group that we are gone, if it is to be told."""
+        """Return the request that removes this member from the group; None if none is to be sent."""
 
     @property
     def may_commit(self) -> bool:
-        """Whether the coordinator takes offsets from us now."""
+        """True if the coordinator accepts offset commits of this member now."""
         return self.generation >= 0
 
     @property
     def committing(self) -> Body:
-        """Our part of an OffsetCommit."""
+        """The member's fields of an OffsetCommit."""
         return {
             "generation_id_or_member_epoch": self.generation,
             "member_id": self.member_id,
@@ -178,7 +186,7 @@ class Membership(ABC, Generic[P]):
         self.releasing = frozenset()
 
     def _common(self, code: int, what: str, now: float, said: str | None = None) -> list[Event[P]]:
-        """What is done about an error that means the same everywhere."""
+        """Handle an error that has the same meaning for all requests."""
         self._not_before = now + AGAIN_S
         match code:
             case Code.COORDINATOR_NOT_AVAILABLE | Code.NOT_COORDINATOR:
@@ -189,7 +197,7 @@ class Membership(ABC, Generic[P]):
 
 
 class Classic(Membership[Place]):
-    """JoinGroup, SyncGroup, Heartbeat; the leader decides who reads what (kafka 12.1)."""
+    """JoinGroup, SyncGroup, Heartbeat; the group leader assigns the partitions (spec: kafka 12.1)."""
 
     kind = "classic"
 
@@ -197,21 +205,23 @@ class Classic(Membership[Place]):
         super().__init__(settings)
         self.cooperative = settings.assignor == COOPERATIVE
         self.leader = False
-        self._joined = False  # of the generation that we know
+        self._joined = False  # in the current generation
         self._synced = False
         self._members: Sequence[Member] = ()
         self._plan: list[Body] = []
         self._planned = False
-        self._before: frozenset[Place] = frozenset()  # the last assignment: what sticky begins with
-        self._before_in = -1  # generation
-        self._said = self.topics  # when we joined
-        self._questioned = False  # whether what a former life had was told from what is ours
+        self._before: frozenset[Place] = frozenset()  # last assignment, the start of a sticky one
+        self._before_in = -1  # its generation
+        self._said = self.topics  # topics at the last JoinGroup
+        self._questioned = False  # whether the first assignment was checked against an earlier subscription
 
     @property
     def may_commit(self) -> bool:
+        """True between a SyncGroup and the next rebalance."""
         return self._joined and self._synced
 
     def next(self, now: float) -> Ask | float:
+        """Return the next JoinGroup, SyncGroup or Heartbeat, or the time of the next call."""
         if now < self._not_before:
             return self._not_before
         settings = self.settings
@@ -244,7 +254,7 @@ class Classic(Membership[Place]):
         if settings.assignor == "sticky" and self._before:
             owned, generation = self._before, self._before_in
         self._said = self.topics
-        metadata = encode_subscription(settings.assignor, self.topics, owned, generation)
+        metadata = encode_subscription(settings.assignor, self.topics, owned, generation, settings.rack)
         body = {
             "group_id": settings.group,
             "session_timeout_ms": round(settings.session_timeout_s * 1000),
@@ -257,6 +267,7 @@ class Classic(Membership[Place]):
         return Ask(Key.JOIN_GROUP, body, settings.rebalance_timeout_s + MARGIN_S)
 
     def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[Place]]:
+        """Handle a response; ``ask`` is its request."""
         code = body["error_code"]
         if ask.key == Key.JOIN_GROUP:
             return self._was_joined(code, body, now)
@@ -274,7 +285,7 @@ class Classic(Membership[Place]):
         self._beat_at = now + min(BEAT_S, self.settings.session_timeout_s / BEATS)
 
     def _expelled(self, code: int, what: str, now: float) -> list[Event[Place]]:
-        """An error that may mean that the group goes on without us."""
+        """Handle an error that may mean that the coordinator has removed this member."""
         if code not in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION):
             return self._common(code, what, now)
         if code == Code.UNKNOWN_MEMBER_ID:
@@ -291,6 +302,8 @@ class Classic(Membership[Place]):
             return []
         if code:
             return self._expelled(code, "JoinGroup", now)
+        if body["generation_id"] < 0:
+            raise ProtocolError("generation_id", detail=f"is {body['generation_id']} in an answer without an error")
         if body["protocol_name"] != self.settings.assignor:
             raise BrokerError(Code.INCONSISTENT_GROUP_PROTOCOL, "JoinGroup", f"{body['protocol_name']} was chosen")
         self.generation = body["generation_id"]
@@ -305,9 +318,9 @@ class Classic(Membership[Place]):
         self._members = [decode_member(self.settings.assignor, one) for one in body["members"]]
         return [Lead(frozenset[str]().union(*(one.topics for one in self._members)))]
 
-    def lead(self, partitions: Mapping[str, int]) -> None:
-        """Share out what there is: the numbers of partitions by topic."""
-        shares = assign(self.settings.assignor, self._members, partitions)
+    def lead(self, partitions: Mapping[str, int], racks: Racks | None = None) -> None:
+        """Assign the partitions: the number of partitions by topic, and the racks of their replicas."""
+        shares = assign(self.settings.assignor, self._members, partitions, racks)
         self._plan = [
             {"member_id": member, "assignment": encode_assignment(places)} for member, places in shares.items()
         ]
@@ -334,10 +347,10 @@ class Classic(Membership[Place]):
         return [*self._revoke(gone), *events] if gone else events
 
     def _is_of_former_life(self, topics: set[str]) -> bool:
-        """Whether the coordinator may have given us what a static member had that read other topics than we do.
+        """Return True if the assignment may stem from an earlier subscription of this static member.
 
-        It gives that to whoever comes back, and asks nobody what there is now. That we join again, with the generation
-        that we know by then, it takes for news.
+        The coordinator returns the old assignment to a static member that comes back, without a rebalance. A second
+        JoinGroup, with the known generation, triggers one.
         """
         wanted = set(self.topics)
         first = self.settings.instance is not None and not self._questioned
@@ -351,20 +364,22 @@ class Classic(Membership[Place]):
         return []
 
     def released(self) -> Sequence[Event[Place]]:
+        """Join again, so that the next round assigns the released partitions to other members."""
         self._let_go()
-        self._joined = False  # the next round gives to others what we have given up
+        self._joined = False
         return ()
 
     def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[Place]]:
+        """Join again if the topics are others, or if this member is the leader, which alone knows of new partitions."""
         others = set(topics) != set(self.topics)
         if others:
             self.topics = topics
             self.owned = frozenset(place for place in self.owned if place[0] in topics)
-        # Whoever follows is called by its leader, who knows of new partitions, and not of what we want.
         news = others or self.leader
         return self._rejoin() if news and self._synced and not self.releasing else ()
 
     def leave(self) -> Ask | None:
+        """Return LeaveGroup; None for a static member or before the first join."""
         if not self.member_id or self.settings.instance is not None:
             return None
         who = {"member_id": self.member_id, "group_instance_id": None}
@@ -372,24 +387,26 @@ class Classic(Membership[Place]):
 
 
 class Consumer(Membership[IdPlace]):
-    """ConsumerGroupHeartbeat; the coordinator decides who reads what (kafka 12.2, KIP-848)."""
+    """ConsumerGroupHeartbeat; the coordinator assigns the partitions (spec: kafka 12.2, KIP-848)."""
 
     kind = "consumer"
 
     def __init__(self, settings: GroupSettings, member_id: str) -> None:
-        """``member_id`` is made by chance, and stays as long as we live."""
+        """``member_id`` is random, and constant for the life of the object."""
         super().__init__(settings)
         self.member_id = member_id
         self.generation = 0
         self._target: frozenset[IdPlace] | None = None
         self._all = True  # send every field
-        self._owned_news = True  # the coordinator is to learn what we own
+        self._owned_news = True  # report owned partitions to the coordinator
 
     @property
     def may_commit(self) -> bool:
+        """True once the coordinator has given a member epoch."""
         return self.generation > 0
 
     def next(self, now: float) -> Ask | float:
+        """Return the next heartbeat, or the time of the next call."""
         if now < self._not_before:
             return self._not_before
         if now < self._beat_at:
@@ -403,6 +420,7 @@ class Consumer(Membership[IdPlace]):
         }
         if self._all:
             body |= {
+                "rack_id": settings.rack,
                 "rebalance_timeout_ms": round(settings.rebalance_timeout_s * 1000),
                 "subscribed_topic_names": sorted(self.topics),
             }
@@ -414,21 +432,23 @@ class Consumer(Membership[IdPlace]):
         return Ask(Key.CONSUMER_GROUP_HEARTBEAT, body)
 
     def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[IdPlace]]:
+        """Handle a heartbeat response."""
         code = body["error_code"]
         if code:
-            self._all = True
-            self._beat_at = 0.0
+            self.unanswered()
             if code in (Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID):
                 lost = self._lose()
                 self.generation = 0
                 self._target = None
                 return lost
             return self._common(code, "ConsumerGroupHeartbeat", now, body["error_message"])
+        if body["member_epoch"] <= 0:
+            raise ProtocolError("member_epoch", detail=f"is {body['member_epoch']} in an answer without an error")
         first = self.generation == 0
         self._all = self._owned_news = False
         self.generation = body["member_epoch"]
         self.member_id = body["member_id"] or self.member_id
-        self._beat_at = now + body["heartbeat_interval_ms"] / 1000
+        self._beat_at = now + max(body["heartbeat_interval_ms"] / 1000, LEAST_BEAT_S)
         if body["assignment"] is not None:
             self._target = frozenset(
                 (one["topic_id"], number)
@@ -439,8 +459,15 @@ class Consumer(Membership[IdPlace]):
             return ()
         return self._reconcile()
 
+    def unanswered(self) -> None:
+        """Send all fields next: the lost response may have had an assignment, which is repeated only then (spec: kafka
+        12.2).
+        """
+        self._all = True
+        self._beat_at = 0.0
+
     def _reconcile(self) -> list[Event[IdPlace]]:
-        """Give up what is not ours any more, and only then take what is."""
+        """Revoke partitions that are not in the target assignment, then take the new ones."""
         target = self._target or frozenset()
         if self.releasing:
             return []
@@ -458,21 +485,24 @@ class Consumer(Membership[IdPlace]):
         self._beat_at = 0.0
 
     def released(self) -> Sequence[Event[IdPlace]]:
+        """Report the release to the coordinator, then take new partitions."""
         self._let_go()
         self._tell()
         return self._reconcile()
 
     def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[IdPlace]]:
+        """Send new topics with the next heartbeat; the coordinator itself notices new partitions."""
         if set(topics) != set(self.topics):
             self.topics = topics
             self._all = True
             self._beat_at = 0.0
-        return ()  # the coordinator sees to new partitions
+        return ()
 
     def leave(self) -> Ask | None:
+        """Return the last heartbeat; None if the coordinator does not know this member."""
         if self.generation <= 0:
             return None
-        epoch = -1 if self.settings.instance is None else -2  # -2: back soon
+        epoch = -1 if self.settings.instance is None else -2  # -2: the static member will come back
         return Ask(
             Key.CONSUMER_GROUP_HEARTBEAT,
             {

@@ -1,8 +1,8 @@
-"""Requests and responses by their tables: dicts to bytes and back, every version (kafka 2, 3, 5).
+"""Encoding and decoding of requests and responses by their tables, in every version (spec: kafka 2, 3, 5).
 
 A struct is a dict from field name to value: numbers are int, ``bool`` is bool, ``string`` is str, ``bytes``,
-``records`` and ``uuid`` (16 bytes) are bytes, arrays are lists; null is None. What is left out of a dict is sent as its
-default. The hot path, records in Fetch responses, does not come through here: see ``fastwire.kafka.scan``.
+``records`` and ``uuid`` (16 bytes) are bytes, arrays are lists; null is None. A missing field is sent as its default.
+The hot path, records in Fetch responses, is ``fastwire.kafka.scan``.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,6 +38,12 @@ _NUMBERS = {
 }
 _SIZES = {"uuid": 16}
 _ALWAYS = 1 << 15
+# Limit of the values in all lists of one response, as a divisor of the memory budget in bytes. A value takes some 60
+# bytes as a Python object, so lists take about a quarter of the budget. A partition of Metadata with three replicas has
+# about 13 values.
+_VALUES_SHARE = 256
+_LEAST_VALUES = 1 << 18
+_MOST_OF_TABLE = 1 << 20  # values of a struct inside a bytes field, such as an assignment
 
 
 @dataclass(slots=True)
@@ -60,7 +66,7 @@ class _Field:
         return self.null_first <= version <= self.null_last
 
     def absent(self, version: int) -> Any:
-        """What stands for a field that is not there."""
+        """Return the default of an absent field."""
         if self.default is not None:
             return self.default
         if self.nullable(version):
@@ -74,7 +80,7 @@ class _Field:
 
 @dataclass(slots=True)
 class Api:
-    """One kind of request with its response, in the versions ``lowest`` to ``highest``."""
+    """One type of request with its response, in the versions ``lowest`` to ``highest``."""
 
     name: str
     key: int
@@ -85,12 +91,14 @@ class Api:
     response: list[_Field] = field(default_factory=list)
 
     def check(self, version: int) -> None:
-        """Raise ValueError for a version that the tables do not have."""
+        """Raise ValueError for a version that the tables lack."""
         if not self.lowest <= version <= self.highest:
             raise ValueError(f"{self.name} version {version} is not within {self.lowest} and {self.highest}")
 
     def tagged_response_header(self, version: int) -> bool:
-        """Whether tagged fields follow the correlation id: never in ApiVersions, whose version is not known yet."""
+        """Return whether tagged fields follow the correlation id; never in ApiVersions, whose version is unknown at
+        first.
+        """
         return version >= self.flexible and self.key != 18
 
 
@@ -161,14 +169,14 @@ APIS: dict[int, Api] = {api.key: api for api in map(_parse_api, LAYOUTS.strip().
 
 @dataclass(slots=True)
 class _Plan:
-    """The fields of a struct in one version, with what stands for those that are left out."""
+    """The fields of a struct in one version, with their defaults."""
 
     names: frozenset[str]  # of all versions
-    plain: list[tuple[_Field, str, Any, Callable[[Any], bytes] | None]]  # with the packing of a number
+    plain: list[tuple[_Field, str, Any, Callable[[Any], bytes] | None]]  # with the packer of a number
     tagged: list[tuple[_Field, str, Any]]  # in the order of their tags
 
 
-_PLANS: dict[tuple[int, int], _Plan] = {}  # by the identity of a table's list, which is never another's, and version
+_PLANS: dict[tuple[int, int], _Plan] = {}  # by version and the identity of a table's list, which is never released
 
 
 def _plan(fields: list[_Field], version: int) -> _Plan:
@@ -216,7 +224,7 @@ class _Writer:
             self.out += (encode_varint(one.tag), encode_varint(len(content)), content)
 
     def length(self, size: int, wide: bool) -> None:
-        """Of a string (wide is false), bytes or an array; -1 is null."""
+        """Write the length of a string (wide is false), bytes or an array; -1 is null."""
         if self._flexible:
             self.out.append(encode_varint(size + 1))
         else:
@@ -269,7 +277,7 @@ def _frame(*parts: bytes) -> bytes:
 
 
 def encode_request(key: int, version: int, correlation_id: int, client_id: str, body: Body) -> bytes:
-    """A whole request frame. Raises ValueError for a version, field or null that the tables do not have."""
+    """Return a complete request frame. Raises ValueError for a version, field or null that the tables lack."""
     api = APIS[key]
     api.check(version)
     flexible = version >= api.flexible
@@ -279,7 +287,7 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str, 
 
 
 def encode_response(key: int, version: int, correlation_id: int, body: Body) -> bytes:
-    """A whole response frame, for brokers that serve tests."""
+    """Return a complete response frame, for test brokers."""
     api = APIS[key]
     api.check(version)
     header = _NUMBERS["i32"].pack(correlation_id) + (b"\0" if api.tagged_response_header(version) else b"")
@@ -290,11 +298,13 @@ def encode_response(key: int, version: int, correlation_id: int, body: Body) -> 
 
 
 class _Reader:
-    def __init__(self, data: bytes, at: int, version: int, flexible: bool) -> None:
+    def __init__(self, data: bytes, at: int, version: int, flexible: bool, most_values: int = 1 << 62) -> None:
         self.data = data
         self.at = at
         self._version = version
         self._flexible = flexible
+        self._most_values = most_values
+        self._values_left = most_values  # left for further lists
 
     def take(self, size: int, name: str) -> bytes:
         present = len(self.data) - self.at
@@ -345,15 +355,17 @@ class _Reader:
             at = self.at
             tag = self.uvarint("tag")
             if tag <= last:
-                raise ProtocolError("tag", at, detail=f"{tag} behind {last}")
+                raise ProtocolError("tag", at, detail=f"{tag} follows {last}")
             last = tag
             size = self.uvarint("size of a tagged field")
             end = self.at + size
             if end > len(self.data):
                 raise ProtocolError("tagged field", self.at, size, len(self.data) - self.at)
             if tag in known:
-                inner = _Reader(self.data[:end], self.at, self._version, True)
+                inner = _Reader(self.data[:end], self.at, self._version, True, self._most_values)
+                inner._values_left = self._values_left
                 body[known[tag].name] = inner.value(known[tag])
+                self._values_left = inner._values_left
             self.at = end
 
     def value(self, one: _Field) -> Any:
@@ -368,6 +380,14 @@ class _Reader:
                 return self.null(one, at)
             if count > len(self.data) - self.at:  # an element has at least a byte
                 raise ProtocolError(one.name, at, count, len(self.data) - self.at)
+            self._values_left -= count * max(1, len(one.fields))
+            if self._values_left < 0:
+                raise ProtocolError(
+                    one.name,
+                    at,
+                    detail=f"a list of {count}: all lists of an answer hold {self._most_values} values at most, "
+                    "as many as the memory budget (daemon.memory) has room for",
+                )
             if one.element:
                 return [self.primitive(one, one.element) for _ in range(count)]
             return [self.struct(one.fields) for _ in range(count)]
@@ -395,23 +415,24 @@ class _Reader:
             raise ProtocolError(one.name, at, detail="is not UTF-8") from None
 
 
-def decode_response(key: int, version: int, frame: bytes) -> Body:
-    """The body of a response; ``frame`` begins with the correlation id. Raises ProtocolError.
+def decode_response(key: int, version: int, frame: bytes, memory: int = 1 << 30) -> Body:
+    """Return the body of a response; ``frame`` begins with the correlation id. Raises ProtocolError.
 
-    Bytes left over are allowed: real peers send them (kafka 18).
+    Lists that would take more than about a quarter of ``memory`` (bytes) as objects are refused before they are read.
+    Surplus bytes are allowed, because real peers send them (spec: kafka 18).
     """
     api = APIS[key]
     api.check(version)
-    reader = _Reader(frame, 4, version, version >= api.flexible)
+    reader = _Reader(frame, 4, version, version >= api.flexible, max(memory // _VALUES_SHARE, _LEAST_VALUES))
     if api.tagged_response_header(version):
         reader.tags({}, {})
     return reader.struct(api.response)
 
 
 def decode_request(frame: bytes) -> tuple[Api, int, int, str | None, Body]:
-    """Api, version, correlation id, client id and body of a request; ``frame`` begins with the api key.
+    """Return Api, version, correlation id, client id and body of a request; ``frame`` begins with the api key.
 
-    Raises ProtocolError, also for what the tables do not have, as a broker would close the connection.
+    Raises ProtocolError, also for an unknown key or version, for which a broker closes the connection.
     """
     plain = _Reader(frame, 0, 0, False)
     key, version = plain.number("i16", "api key"), plain.number("i16", "api version")
@@ -427,21 +448,21 @@ def decode_request(frame: bytes) -> tuple[Api, int, int, str | None, Body]:
 
 
 class Table:
-    """A struct that stands inside of a bytes field, in the plain encoding; ``text`` is written like other tables."""
+    """A struct inside a bytes field, in the plain encoding; ``text`` has the syntax of the message tables."""
 
     def __init__(self, text: str) -> None:
         self._fields = _parse_fields(line.strip() for line in text.strip().splitlines())
 
     def encode(self, body: Body, version: int = 0) -> bytes:
-        """Raises ValueError for a field or null that the table does not have."""
+        """Encode ``body``. Raises ValueError for a field or null that the table lacks."""
         return _encode(self._fields, version, False, body)
 
     def decode(self, data: bytes, version: int = 0, at: int = 0) -> Body:
-        """Read from ``at`` on. Fields that are missing at the end are absent; bytes left over are allowed.
+        """Decode from byte ``at`` on. Missing fields at the end are absent; surplus bytes are allowed.
 
         Raises ProtocolError.
         """
-        reader = _Reader(data, at, version, False)
+        reader = _Reader(data, at, version, False, _MOST_OF_TABLE)
         return {
             one.name: reader.value(one) if reader.at < len(data) else one.absent(version)
             for one in self._fields
@@ -450,8 +471,8 @@ class Table:
 
 
 def read_api_versions_error(frame: bytes) -> int:
-    """The error code of any ApiVersions response: that of a request too new for the broker is in no version's layout.
+    """Return the error code of an ApiVersions response of any version, such as that to an unsupported version.
 
-    The body behind the code must not be relied on (kafka 4.1).
+    The rest of the body is unreliable then (spec: kafka 4.1).
     """
     return int(_Reader(frame, 4, 0, False).number("i16", "error_code"))

@@ -1,4 +1,4 @@
-"""Names and addresses of Kafka: topics, their partitions, bootstrap servers."""
+"""Topic names, partition names and bootstrap URLs of Kafka."""
 
 import re
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ __all__ = [
     "partition_of",
 ]
 
-SCHEMES = {"kafka": 9092, "kafka+ssl": 9093}  # with the port that each has by default
+SCHEMES = {"kafka": 9092, "kafka+ssl": 9093}  # the default port of each
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
@@ -23,7 +23,7 @@ _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 @dataclass(frozen=True, slots=True)
 class BootstrapUrl:
-    """Hosts to begin with, in the order given; all with TLS or all without."""
+    """The bootstrap servers in the given order, all with TLS or all without."""
 
     tls: bool
     addresses: tuple[tuple[str, int], ...]
@@ -33,7 +33,7 @@ class BootstrapUrl:
 
     @property
     def hosts(self) -> str:
-        """The host list without a scheme: what names the cluster when nothing else does."""
+        """The host list without a scheme, the default name of the cluster."""
         return ",".join(format_host(host, port) for host, port in self.addresses)
 
 
@@ -48,14 +48,14 @@ class TopicPattern:
         return self.text
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic of this name is meant."""
+        """Return whether ``topic`` matches as a whole."""
         return self._matcher.fullmatch(topic) is not None
 
 
 def parse_bootstrap_url(text: str) -> BootstrapUrl:
-    """Read ``kafka://host[:port][,host…]`` or ``kafka+ssl://…``.
+    """Parse ``kafka://host[:port][,host…]`` or ``kafka+ssl://…``.
 
-    Raises ValueError with a text for the person who wrote the URL. It never repeats what may be a password.
+    Raises ValueError with a message for the author of the URL, which never repeats a possible password.
     """
     scheme, mark, rest = text.strip().partition("://")
     scheme = scheme.lower()
@@ -74,14 +74,14 @@ def parse_bootstrap_url(text: str) -> BootstrapUrl:
 
 
 def parse_topic(text: str) -> str:
-    """Return a topic's name; ValueError says what is wrong with it."""
+    """Return the topic name of ``text``. Raises ValueError with the reason if it is invalid."""
     if text in (".", "..") or not _TOPIC.fullmatch(text):
         raise ValueError(f"topic {text!r}: a name has up to 249 letters, digits and . _ - only")
     return text
 
 
 def parse_pattern(text: str) -> TopicPattern:
-    """Read a regular expression that is about whole names of topics; ValueError says what is wrong with it."""
+    """Parse a regular expression for whole topic names. Raises ValueError with the reason if it is invalid."""
     if not text:
         raise ValueError('is empty; ".*" means all topics')
     try:
@@ -91,7 +91,7 @@ def parse_pattern(text: str) -> TopicPattern:
 
 
 def partition_of(text: str) -> tuple[str, int]:
-    """Topic and number of ``TOPIC-NUMBER``, as Kafka's tools name a partition."""
+    """Split ``TOPIC-NUMBER``, the form of Kafka's tools, into topic and partition number."""
     match = _PARTITION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} names no partition: TOPIC-NUMBER")

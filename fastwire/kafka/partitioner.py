@@ -1,4 +1,4 @@
-"""Which partition a record goes to, as the Java producer decides it."""
+"""Routing of records to partitions, compatible with the Java producer."""
 
 __all__ = ["Partitioner", "murmur2"]
 
@@ -9,7 +9,7 @@ _MULTIPLIER = 0x5BD1E995
 
 
 def murmur2(data: bytes) -> int:
-    """Murmur2 for 32-bit machines with the seed of the Java producer, as an unsigned number."""
+    """Return the 32-bit Murmur2 hash with the seed of the Java producer, unsigned."""
     found = _SEED ^ len(data)
     whole = len(data) & ~3
     for at in range(0, whole, 4):
@@ -23,10 +23,10 @@ def murmur2(data: bytes) -> int:
 
 
 class Partitioner:
-    """Chooses among ``partitions``: by key, or for records without one the ``current`` partition.
+    """Chooses among ``partitions``: by key, or for records without a key the ``current`` partition.
 
-    Whoever sends calls ``turn`` when a batch of the current one is closed: changing with each record would tear
-    batches apart.
+    The producer calls ``turn`` when a batch of the current partition is closed: a change with each record would split
+    batches.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -34,9 +34,9 @@ class Partitioner:
         self.current = 0
 
     def of_key(self, key: bytes) -> int:
-        """The partition of every record with this key; an empty key is one, too."""
+        """Return the partition of ``key``; an empty key is a key."""
         return (murmur2(key) & _POSITIVE) % self.partitions
 
     def turn(self) -> None:
-        """Go on to the next partition."""
+        """Advance to the next partition."""
         self.current = (self.current + 1) % self.partitions

@@ -1,7 +1,7 @@
-"""Record batches as producers write them, magic 2, and their headers read again (kafka 6, 8).
+"""Encoding of record batches of magic 2, and decoding of their headers (spec: kafka 6, 8).
 
-``encode_batch`` takes records with all that a record can have, ``encode_values`` plain values many times as fast. The
-embedded broker and the producer share this; reading records is ``fastwire.kafka.scan``.
+``encode_batch`` takes records with all fields; ``encode_values`` takes plain values and is many times as fast. The
+embedded broker and the producer use this module; ``fastwire.kafka.scan`` decodes records.
 """
 
 import zlib
@@ -15,7 +15,7 @@ import lz4.frame
 import zstandard
 from crc32c import crc32c
 
-from fastwire.errors import CorruptEntryError
+from fastwire.errors import CorruptEntryError, Damage
 from fastwire.wire.writer import encode_zigzag
 
 __all__ = [
@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 MAX_SEQUENCE = 0x7FFFFFFF
-BATCH_HEADER = 61  # bytes in front of the records
+BATCH_HEADER = 61  # bytes before the records
 
 _HEAD = Struct(">qiibIhiqqqhii")
-_COVERED = Struct(">hiqqqhii")  # what stands behind the checksum, up to the records
+_COVERED = Struct(">hiqqqhii")  # the fields between the checksum and the records
 _COVERED_FROM = 21
 _XERIAL = b"\x82SNAPPY\0" + pack(">ii", 1, 1)
 _XERIAL_CHUNK = 32 << 10
@@ -50,7 +50,7 @@ _CONTROL = 0x20
 
 
 class Compression(IntEnum):
-    """The codecs, by their number on the wire."""
+    """Compression codecs by their wire number."""
 
     NONE = 0
     GZIP = 1
@@ -61,18 +61,18 @@ class Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record as its producer knows it; None is null, which is not the same as empty."""
+    """One record of a producer; None is null, which differs from empty."""
 
     value: bytes | None
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp: int = 0  # milliseconds since 1970
-    offset_delta: int | None = None  # None: the place in the batch; others leave holes, as compaction does
+    offset_delta: int | None = None  # None: the index in the batch; other values leave holes, as compaction does
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHead:
-    """The header of one batch, and where the batch begins and ends in the bytes that it was read from."""
+    """The header of one batch, and its first and last byte in the buffer it was read from."""
 
     start: int
     end: int
@@ -89,20 +89,22 @@ class BatchHead:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def compression(self) -> int:
-        """The codec's number; it may be one that is not known."""
+        """The codec's number, possibly an unknown one."""
         return self.attributes & _CODEC
 
     @property
     def transactional(self) -> bool:
+        """True for a batch of a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
+        """True for a control batch, which has a marker instead of records."""
         return bool(self.attributes & _CONTROL)
 
 
@@ -138,7 +140,7 @@ _CODECS: dict[Compression, Callable[[bytes], bytes]] = {
 
 
 def compress(codec: Compression, data: bytes) -> bytes:
-    """Compress the records of a batch as the Java producer does (kafka 8); snappy in xerial's frames."""
+    """Compress the records of a batch as the Java producer does (spec: kafka 8); snappy in xerial's frames."""
     return _CODECS[codec](data)
 
 
@@ -147,7 +149,7 @@ def _blob(value: bytes | None) -> bytes:
 
 
 def encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
-    """Return the records of a batch as one block, not compressed; times count from ``base_timestamp``."""
+    """Return the records of a batch as one uncompressed block; timestamps are relative to ``base_timestamp``."""
     parts: list[bytes] = []
     for place, record in enumerate(records):
         delta = place if record.offset_delta is None else record.offset_delta
@@ -167,14 +169,15 @@ def encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
 
 
 def encode_values(values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> bytes:
-    """Return the block of plain values, all of the base timestamp, with optional keys.
+    """Return the block of plain values, all with the base timestamp, with optional keys.
 
-    Gives the same bytes as ``encode_records`` for such records, many times as fast. ``keys`` is as long as ``values``.
+    The result equals ``encode_records`` for such records, at a multiple of its speed. ``keys`` is as long as
+    ``values``.
     """
     if keys is not None and len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys for {len(values)} values")
     parts: list[bytes] = []
-    # All but the place and the value is the same wherever key, value's length and length of the place are.
+    # The bytes other than the index and the value depend on key, value's length and length of the index only.
     shapes: dict[tuple[bytes | None, int, int], tuple[bytes, bytes]] = {}
     for place, value in enumerate(values):
         delta = encode_zigzag(place)
@@ -201,7 +204,7 @@ def encode_batch(
     transactional: bool = False,
     append_time: int | None = None,
 ) -> bytes:
-    """Return one batch of at least one record; ``append_time`` is what a topic with log-append time writes."""
+    """Return one batch of at least one record; ``append_time`` (ms) makes it one of a topic with log-append time."""
     base = records[0].timestamp
     return encode_block_batch(
         encode_records(records, base),
@@ -234,7 +237,7 @@ def encode_block_batch(
     base_sequence: int = -1,
     attributes: int = 0,
 ) -> bytes:
-    """Return one batch around a block that is already encoded; ``count`` is believed, also with holes in between."""
+    """Return one batch around an encoded block; ``count`` is not checked, and may include holes."""
     payload = compress(compression, block)
     covered = (
         _COVERED.pack(
@@ -256,7 +259,7 @@ def encode_block_batch(
 def encode_marker(
     *, commit: bool, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0, leader_epoch: int = -1
 ) -> bytes:
-    """Return the control batch that ends a transaction (kafka 6.1)."""
+    """Return the control batch that ends a transaction (spec: kafka 6.1)."""
     record = Record(key=pack(">hh", 0, int(commit)), value=pack(">hi", 0, 0), timestamp=timestamp)
     return encode_block_batch(
         encode_records([record], timestamp),
@@ -271,30 +274,30 @@ def encode_marker(
 
 
 def place_batch(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
-    """Return a batch as a leader stores it: these two stand in front of what the checksum covers."""
+    """Return a batch as a leader stores it: with offset and epoch, which the checksum does not cover."""
     return b"".join((pack(">q", base_offset), batch[8:12], pack(">i", leader_epoch), batch[16:]))
 
 
 def split_batches(data: bytes) -> Iterator[BatchHead]:
-    """Read the headers of whole batches, and check their checksums, not their records.
+    """Read the headers of whole batches and check their checksums, not their records.
 
-    Raises CorruptEntryError at what is no sound batch of magic 2, a cut one included.
+    Raises CorruptEntryError at a batch that is truncated, damaged or not of magic 2.
     """
     at = 0
     while at < len(data):
         if len(data) - at < BATCH_HEADER:
-            raise CorruptEntryError("CorruptMessage", f"a batch of {len(data) - at} bytes")
+            raise CorruptEntryError(Damage.MESSAGE, f"a batch of {len(data) - at} bytes")
         base, size, epoch, magic, crc, attributes, last, first_ms, max_ms, producer, producer_epoch, sequence, count = (
             _HEAD.unpack_from(data, at)
         )
         end = at + 12 + size
         if magic != 2:
-            raise CorruptEntryError("CorruptMessage", f"a batch of magic {magic}")
+            raise CorruptEntryError(Damage.MESSAGE, f"a batch of magic {magic}")
         if size < BATCH_HEADER - 12 or end > len(data):
-            raise CorruptEntryError("CorruptMessage", f"a batch of {12 + size} bytes, {len(data) - at} present")
+            raise CorruptEntryError(Damage.MESSAGE, f"a batch of {12 + size} bytes, {len(data) - at} present")
         found = crc32c(memoryview(data)[at + _COVERED_FROM : end])
         if found != crc:
-            raise CorruptEntryError("CorruptMessage", f"the batch says {crc:08x}, its bytes give {found:08x}")
+            raise CorruptEntryError(Damage.MESSAGE, f"the batch says {crc:08x}, its bytes give {found:08x}")
         yield BatchHead(
             at, end, base, epoch, attributes, last, first_ms, max_ms, producer, producer_epoch, sequence, count
         )

@@ -1,7 +1,7 @@
-"""The idempotent producer of one partition as a state machine: batches, sequences, answers (kafka 14).
+"""State machine of the idempotent producer of one partition: batches, sequences, responses (spec: kafka 14).
 
-What it takes goes out in order, and once, whatever happens to connections and leaders: a batch without an answer is
-sent again under its sequence, by which the broker knows it. Time is an argument, in seconds of any clock.
+Batches are stored in order and once, across reconnects and changes of the leader: a batch without a response is sent
+again under its sequence number, by which the broker recognises it. Time is an argument, in seconds of any clock.
 """
 
 import math
@@ -9,30 +9,30 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fastwire.errors import FastwireError
+from fastwire.errors import FastwireError, ProtocolError
 from fastwire.kafka.error import RETRY, BrokerError, Code
 from fastwire.kafka.message import Body
 from fastwire.kafka.payload import MAX_SEQUENCE, Compression, Record, encode_batch
 
 __all__ = ["BatchLimits", "NotConfirmed", "Outcome", "Producer", "ProducerSettings", "Sending", "weight"]
 
-MOST_IN_FLIGHT = 5  # for so many batches a broker knows what it has seen before
+MOST_IN_FLIGHT = 5  # a broker recognises duplicates of so many batches
 RETRY_S = 0.1
-FORGOTTEN_S = 60.0  # of rest, after which nobody is sure to know us still; a broker's own default is a day
+FORGOTTEN_S = 60.0  # idle time after which the leader may have forgotten the producer id; brokers' default is a day
 
-# The broker knows nothing of what came before this batch, so it has not stored it either.
+# The broker has no state of earlier batches, so it has not stored this one either.
 _LOST_TRACK = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.UNKNOWN_PRODUCER_ID})
 _TOO_LARGE = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
-_AGAIN = RETRY | {Code.CORRUPT_MESSAGE}  # it was sound when it left
+_AGAIN = RETRY | {Code.CORRUPT_MESSAGE}  # the batch was intact when it was sent
 
 
 class NotConfirmed(FastwireError):  # noqa: N818 - what has happened: the records may be stored all the same
-    """No answer came in time; whether the records are stored is not known."""
+    """The broker sent no response before the timeout; whether the records are stored is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """A batch is closed by whichever limit is reached first; bytes are those before compression."""
+    """Limits of a batch. The first limit that is reached closes it; bytes count before compression."""
 
     records: int = 10_000
     bytes: int = 512 << 10
@@ -40,23 +40,23 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         if self.records < 1 or self.bytes < 1 or self.delay_s < 0:
-            raise ValueError("a batch needs room for one record, and no negative time")
+            raise ValueError("a batch needs records and bytes of at least 1, and a delay that is not negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """What a producer has to be told."""
+    """Settings of a producer."""
 
     compression: Compression = Compression.NONE
     batching: BatchLimits = field(default_factory=BatchLimits)
-    send_timeout_s: float | None = 120.0  # from the call of ``send``; None: as long as it takes
+    send_timeout_s: float | None = 120.0  # from the call of ``send``; None: no timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the records behind ``tickets``: stored from ``offset`` on, or not, because of ``error``.
+    """The result of the records of ``tickets``: stored from ``offset`` on, or failed with ``error``.
 
-    The offset is -1 where the broker recognised the batch, and no longer knew where it is.
+    The offset is -1 if the broker recognised a duplicate whose offset it no longer knows.
     """
 
     tickets: Sequence[object]
@@ -72,18 +72,18 @@ class _Batch:
     tickets: list[object] = field(default_factory=list)
     weight: int = 0
     sequence: int = -1
-    data: bytes = b""  # empty: to be encoded
+    data: bytes = b""  # empty until it is encoded
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A batch on its way; hand it back with its answer."""
+    """A batch in flight; pass it back with its response."""
 
     data: bytes
     batch: _Batch
 
     def request(self, topic: str, partition: int, timeout_ms: int) -> Body:
-        """The body of a Produce request that every replica in sync has to confirm."""
+        """Return the body of a Produce request with acks of all in-sync replicas."""
         partitions = [{"index": partition, "records": self.data}]
         return {
             "acks": -1,
@@ -91,9 +91,20 @@ class Sending:
             "topic_data": [{"name": topic, "partition_data": partitions}],
         }
 
+    @staticmethod
+    def answer(body: Body, topic: str, partition: int) -> Body:
+        """Return the batch's part of a Produce response. Raises ProtocolError if it is missing."""
+        for about in body["responses"]:
+            if about["name"] == topic:
+                for one in about["partition_responses"]:
+                    if one["index"] == partition:
+                        found: Body = one
+                        return found
+        raise ProtocolError("Produce", detail=f"the answer says nothing of {topic} partition {partition}")
+
 
 def weight(record: Record) -> int:
-    """About how many bytes a record takes before compression."""
+    """Return the approximate size of a record before compression, in bytes."""
     size = 24 + len(record.value or b"") + len(record.key or b"")
     for name, value in record.headers:
         size += len(name) + len(value or b"") + 8
@@ -101,39 +112,39 @@ def weight(record: Record) -> int:
 
 
 class Producer:
-    """Numbers batches and keeps them until they are confirmed. ``take_outcomes`` says what became of them.
+    """Numbers batches and keeps them until they are confirmed. ``take_outcomes`` returns the results.
 
-    ``take`` gives what may be sent now; every ``Sending`` comes back by ``answered`` or ``unanswered``. While
-    ``needs_identity`` nothing is sent: ask the cluster for a producer id and call ``identify``. One that starts over
-    gets an id of its own, so that the other partitions go on undisturbed.
+    ``take`` returns the next batch to send; every ``Sending`` comes back by ``answered`` or ``unanswered``. While
+    ``needs_identity`` is true nothing is sent: request a producer id and call ``identify``. A producer that starts over
+    gets an id of its own, so that other partitions are not affected.
     """
 
     def __init__(self, settings: ProducerSettings) -> None:
-        self.weight = 0  # bytes, before compression, of all that has no outcome yet
+        self.weight = 0  # bytes, before compression, of all records without an outcome
         self.batches = 0  # closed so far
         self.failure: FastwireError | None = None
         self._settings = settings
         self._open: _Batch | None = None
-        self._pending: deque[_Batch] = deque()  # those in flight stand first
+        self._pending: deque[_Batch] = deque()  # those in flight come first
         self._outcomes: list[Outcome] = []
         self._producer_id = -1
         self._epoch = -1
         self._next_sequence = 0
         self._in_flight = 0
-        self._holding = False  # nothing is sent until all that is in flight has come back
-        self._known_at = -math.inf  # when the leader has last shown that it knows our sequences
-        self._start_over = True  # under another id, with sequences from 0
+        self._holding = False  # nothing is sent until all batches in flight have come back
+        self._known_at = -math.inf  # time when the leader last confirmed a sequence
+        self._start_over = True  # with a new id, and sequences from 0
         self._again_at = 0.0
 
     # --- records in
 
     @property
     def idle(self) -> bool:
-        """Whether everything has its outcome."""
+        """True if every record has its outcome."""
         return self._open is None and not self._pending
 
     def send(self, record: Record, ticket: object, now: float) -> None:
-        """Take a record; ``ticket`` comes back with its outcome. Raises what the producer has failed of."""
+        """Queue a record; its outcome carries ``ticket``. Raises the error that has ended the producer."""
         if self.failure is not None:
             raise self.failure
         limits = self._settings.batching
@@ -160,11 +171,11 @@ class Producer:
 
     @property
     def needs_identity(self) -> bool:
-        """Whether a producer id is to be asked for, now."""
+        """True if a producer id is needed now."""
         return self._start_over and not self._in_flight and bool(self._pending)
 
     def identify(self, producer_id: int, epoch: int) -> None:
-        """Number what waits from 0 on, under this id."""
+        """Set the producer id; the unsent batches are numbered from 0."""
         self._producer_id, self._epoch = producer_id, epoch
         self._start_over = False
         self._next_sequence = 0
@@ -173,7 +184,7 @@ class Producer:
             batch.data = b""
 
     def take(self, now: float) -> Sending | None:
-        """The next batch that may be sent, if any."""
+        """Return the next batch that may be sent now, if any."""
         if self._holding and not self._in_flight:
             self._holding = False
         if self._holding or self._start_over or now < self._again_at or self._in_flight >= self._most_in_flight(now):
@@ -187,8 +198,10 @@ class Producer:
         return Sending(batch.data, batch)
 
     def _most_in_flight(self, now: float) -> int:
-        """A leader that knows nothing of an id takes any sequence for its first one (seen with 4.1), so a second batch
-        would be stored before a first that was refused. One goes alone until the leader knows us.
+        """Return how many batches may be in flight: one, until the leader has confirmed a sequence of this id.
+
+        A leader that does not know an id accepts any sequence as its first (seen with 4.1). A second batch would be
+        stored before a refused first one.
         """
         return MOST_IN_FLIGHT if now < self._known_at + FORGOTTEN_S else 1
 
@@ -207,7 +220,7 @@ class Producer:
     # --- answers in
 
     def answered(self, sending: Sending, code: int, offset: int, now: float, said: str | None = None) -> None:
-        """The broker has answered for a batch: an error code, and where it is stored."""
+        """Handle a response: an error code, and the offset of the batch."""
         if self.failure is not None:
             return
         batch = sending.batch
@@ -220,7 +233,7 @@ class Producer:
         elif code in _LOST_TRACK:
             if first:
                 self._start_over = True
-            self._hold(now)  # else what comes before has not arrived either
+            self._hold(now)  # an earlier batch has not arrived either
         elif code in _AGAIN:
             self._hold(now, RETRY_S)
         elif code in _TOO_LARGE and len(batch.records) > 1:
@@ -231,7 +244,7 @@ class Producer:
             self._leave_gap(now)
 
     def unanswered(self, now: float) -> None:
-        """The connection is gone, and with it the answer: the batch may be stored, and is sent again."""
+        """Handle a lost connection: the batch may be stored, and is sent again."""
         if self.failure is None:
             self._in_flight -= 1
             self._hold(now)
@@ -242,12 +255,12 @@ class Producer:
         self._again_at = max(self._again_at, now + wait_s)
 
     def _leave_gap(self, now: float) -> None:
-        """A sequence will never come, so what follows needs other ones."""
+        """Start over after a batch that will never be stored, because later sequences depend on it."""
         self._start_over = True
         self._hold(now)
 
     def _halve(self, batch: _Batch) -> None:
-        """The halves share the sequences that the whole one had."""
+        """Split a batch; the halves share its range of sequences."""
         middle = len(batch.records) // 2
         halves = []
         for part in (slice(middle), slice(middle, None)):
@@ -263,7 +276,7 @@ class Producer:
     # --- outcomes
 
     def take_outcomes(self) -> list[Outcome]:
-        """What has been decided since the last call, in that order."""
+        """Return the outcomes since the last call, in order."""
         found, self._outcomes = self._outcomes, []
         return found
 
@@ -273,7 +286,7 @@ class Producer:
         self._outcomes.append(Outcome(batch.tickets, len(batch.data), offset, error))
 
     def fail(self, error: FastwireError) -> None:
-        """Nothing more will be sent: everything that is not confirmed has ``error`` for its outcome."""
+        """End the producer: all unconfirmed records fail with ``error``."""
         self.failure = self.failure or error
         self.flush()
         for batch in tuple(self._pending):
@@ -284,7 +297,7 @@ class Producer:
 
     @property
     def deadline(self) -> float | None:
-        """When ``tick`` or ``take`` has something to do, if nothing happens before."""
+        """Time at which ``tick`` or ``take`` is due, if nothing else happens before; None if there is no such time."""
         times = [self._open.since + self._settings.batching.delay_s] if self._open is not None else []
         if self._pending:
             if self._again_at:
@@ -294,7 +307,7 @@ class Producer:
         return min(times) if times else None
 
     def tick(self, now: float) -> None:
-        """Close the batch that has waited long enough, and give up what has waited too long."""
+        """Close the batch that is due, and fail batches whose send timeout has passed."""
         if self._open is not None and now >= self._open.since + self._settings.batching.delay_s:
             self.flush()
         if now >= self._again_at:
@@ -307,7 +320,7 @@ class Producer:
             self._end(self._pending[0], error=error)
             if self._start_over or self._next_sequence == 0:
                 continue
-            # What was sent behind it may be stored, too, and the broker would not know it under other sequences.
+            # Later batches may be stored, too, and the broker would not recognise them under other sequences.
             for batch in [one for one in self._pending if one.sequence >= 0]:
                 self._end(batch, error=error)
             self._leave_gap(now)

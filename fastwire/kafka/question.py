@@ -1,11 +1,13 @@
-"""What is asked of a cluster about places in its logs and about groups, and how the answers read (kafka 5.1, 13).
+"""Requests about offsets and groups, and readers of their responses (spec: kafka 5.1, 13).
 
-A request is a body by the tables. A reader of an answer raises BrokerError for the first error that stands in it.
+A request is a body according to the message tables. A reader raises BrokerError for the first error in a response,
+unless it says otherwise, and ProtocolError if the response does not match the request.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from fastwire.errors import ProtocolError
+from fastwire.errors import FastwireError, ProtocolError
 from fastwire.kafka.error import BrokerError
 from fastwire.kafka.message import Body
 
@@ -13,6 +15,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "NO_MEMBER",
+    "Offsets",
     "Partition",
     "ask_committed",
     "ask_coordinator",
@@ -30,14 +33,31 @@ EARLIEST = -2
 LATEST = -1
 
 Partition = tuple[str, int]
-"""Topic and number."""
+"""Topic and partition number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Offset and leader epoch by partition; -1: no record is as recent as the time. ``failed``: error by partition."""
+
+    found: dict[Partition, tuple[int, int]] = field(default_factory=dict)
+    failed: dict[Partition, FastwireError] = field(default_factory=dict)
+
+    def of(self, partition: Partition) -> tuple[int, int]:
+        """Return offset and leader epoch of one partition. Raises its error."""
+        if partition in self.failed:
+            raise self.failed[partition]
+        if partition not in self.found:
+            raise ProtocolError("ListOffsets", detail="says nothing of the partition")
+        return self.found[partition]
+
 
 NO_MEMBER: Body = {"generation_id_or_member_epoch": -1, "member_id": ""}
-"""Who commits for a group without being in it; brokers take that only while nobody else is."""
+"""Member fields of an offset commit by a non-member; brokers accept it only while the group has no members."""
 
 
 def ask_offsets(wanted: Mapping[Partition, int], *, read_committed: bool) -> Body:
-    """ListOffsets, to the leader of all of them: for each EARLIEST, LATEST or a time in milliseconds."""
+    """Build ListOffsets for the common leader: by partition EARLIEST, LATEST or a time in milliseconds."""
     topics: dict[str, list[Body]] = {}
     for (topic, number), timestamp in wanted.items():
         topics.setdefault(topic, []).append({"partition_index": number, "timestamp": timestamp})
@@ -47,26 +67,28 @@ def ask_offsets(wanted: Mapping[Partition, int], *, read_committed: bool) -> Bod
     }
 
 
-def read_offsets(answer: Body) -> dict[Partition, tuple[int, int]]:
-    """Offset and leader epoch by partition; -1 is no offset: no record is as young as that time."""
-    found = {}
+def read_offsets(answer: Body) -> Offsets:
+    """Read ListOffsets; an error of one partition does not hide the others."""
+    offsets = Offsets()
     for topic in answer["topics"]:
         for one in topic["partitions"]:
+            place = topic["name"], one["partition_index"]
             if one["error_code"]:
-                raise BrokerError(one["error_code"], f"{topic['name']} partition {one['partition_index']}")
-            found[topic["name"], one["partition_index"]] = one["offset"], one.get("leader_epoch", -1)
-    return found
+                offsets.failed[place] = BrokerError(one["error_code"], f"{place[0]} partition {place[1]}")
+            else:
+                offsets.found[place] = one["offset"], one.get("leader_epoch", -1)
+    return offsets
 
 
 def ask_epoch_end(partition: Partition, epoch: int, current: int) -> Body:
-    """OffsetForLeaderEpoch: where ``epoch`` ends in the log of the leader, whose own epoch is ``current``."""
+    """Build OffsetForLeaderEpoch: the end of ``epoch`` in the log of the leader, whose own epoch is ``current``."""
     topic, number = partition
     asked = {"partition": number, "current_leader_epoch": current, "leader_epoch": epoch}
     return {"replica_id": -1, "topics": [{"topic": topic, "partitions": [asked]}]}
 
 
 def read_epoch_end(answer: Body) -> tuple[int, int]:
-    """The largest epoch up to the one asked for that the leader knows, and where it ends; -1 and -1: none it knows."""
+    """Return the largest epoch up to the requested one that the leader knows, and its end; -1 and -1 for none."""
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             if one["error_code"]:
@@ -75,21 +97,32 @@ def read_epoch_end(answer: Body) -> tuple[int, int]:
     raise ProtocolError("OffsetForLeaderEpoch", detail="says nothing of the partition")
 
 
+def _of_group(answer: Body, table: str, key: str, group: str) -> Body:
+    """Return the part of a response for ``group``: older versions have one, newer ones a table by ``key``."""
+    if table not in answer:
+        return answer
+    for one in answer[table]:
+        if one[key] == group:
+            found: Body = one
+            return found
+    raise ProtocolError(table, detail=f"says nothing of group {group}")
+
+
 def ask_coordinator(group: str) -> Body:
-    """FindCoordinator, to any broker."""
-    return {"key_type": 0, "key": group, "coordinator_keys": [group]}  # each version takes what it knows
+    """Build FindCoordinator, for any broker."""
+    return {"key_type": 0, "key": group, "coordinator_keys": [group]}  # each version has some of these fields
 
 
 def read_coordinator(answer: Body, group: str) -> tuple[str, int]:
-    """Host and port of who looks after ``group``."""
-    found = answer["coordinators"][0] if "coordinators" in answer else answer
+    """Return host and port of the coordinator of ``group``."""
+    found = _of_group(answer, "coordinators", "key", group)
     if found["error_code"]:
         raise BrokerError(found["error_code"], f"group {group}", found.get("error_message"))
     return found["host"], found["port"]
 
 
 def ask_committed(group: str, partitions: Iterable[Partition]) -> Body:
-    """OffsetFetch, to the coordinator: what ``group`` has committed."""
+    """Build OffsetFetch, for the coordinator: the committed offsets of ``group``."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
@@ -101,8 +134,8 @@ def ask_committed(group: str, partitions: Iterable[Partition]) -> Body:
 
 
 def read_committed_offsets(answer: Body, group: str) -> dict[Partition, tuple[int, int]]:
-    """Offset and epoch by partition; those without are left out."""
-    said = answer["groups"][0] if "groups" in answer else answer
+    """Return offset and epoch by partition; partitions without a committed offset are left out."""
+    said = _of_group(answer, "groups", "group_id", group)
     if said.get("error_code", 0):
         raise BrokerError(said["error_code"], f"group {group}")
     found = {}
@@ -117,7 +150,7 @@ def read_committed_offsets(answer: Body, group: str) -> dict[Partition, tuple[in
 
 
 def commit_offsets(group: str, offsets: Mapping[Partition, tuple[int, int]], member: Body) -> Body:
-    """OffsetCommit, to the coordinator: offsets with their epochs; ``member`` says who we are in the group."""
+    """Build OffsetCommit, for the coordinator: offsets with their epochs; ``member`` has the member's fields."""
     topics: dict[str, list[Body]] = {}
     for (topic, number), (offset, epoch) in offsets.items():
         topics.setdefault(topic, []).append(
@@ -136,7 +169,7 @@ def commit_offsets(group: str, offsets: Mapping[Partition, tuple[int, int]], mem
 
 
 def read_commit_errors(answer: Body) -> dict[Partition, int]:
-    """The codes of what was not committed."""
+    """Return error codes by partition, for partitions whose offset was not committed."""
     return {
         (topic["name"], one["partition_index"]): one["error_code"]
         for topic in answer["topics"]

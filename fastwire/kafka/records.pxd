@@ -18,7 +18,6 @@ cdef enum:                       # what a decoder says of a batch
     DECODED = 0
     DAMAGED = 1
     NO_MEMORY = 2
-    NOT_UTF8 = 3
 
 cdef struct BatchHead:
     int64_t base_offset

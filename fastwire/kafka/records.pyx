@@ -1,4 +1,4 @@
-"""Records of a batch to rows (kafka 6).
+"""Decoding of the records of a batch into rows (spec: kafka 6).
 
 A batch of magic 2 is a head of 61 bytes and its records, which may be compressed as one block. A record::
 
@@ -10,6 +10,11 @@ A batch of magic 2 is a head of 61 bytes and its records, which may be compresse
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from fastwire.columns.builder cimport (
+    COL_OFFSET,
+    COL_PARTITION,
+    COL_TIMESTAMP,
+    COL_TIMESTAMP_TYPE,
+    COL_TOPIC,
     HAS_HEADERS,
     HAS_KEY,
     HAS_OFFSET,
@@ -18,6 +23,7 @@ from fastwire.columns.builder cimport (
     HAS_TIMESTAMP_TYPE,
     HAS_TOPIC,
     HAS_VALUE,
+    NO_TIME,
     VAR_KEY,
     VAR_VALUE,
     Columns,
@@ -30,7 +36,8 @@ from fastwire.columns.builder cimport (
     fill32,
     header_put,
     headers_close,
-    is_utf8,
+    int32s,
+    int64s,
     lane_close,
     lane_open,
     lane_put,
@@ -39,14 +46,17 @@ from fastwire.wire.reader cimport FAULT_LENGTH, FAULT_TRUNCATED, Reader, reader_
 from fastwire.wire.varint cimport FW_STEP, fw_i64be, fw_u32be, fw_varint, fw_varint_near
 
 cdef enum:
-    PLAIN_TRIES = 8              # in a batch: where every other record is odd, looking for plain ones is no use
-    PLAIN_HEAD = 8               # with FW_STEP more, what may be read of a record up to the size of its key
+    PLAIN_TRIES = 8              # per batch: where every other record differs, a search for plain ones does not pay
+    PLAIN_HEAD = 8               # with FW_STEP more, the bytes that may be read of a record up to the size of its key
     SMALLEST_RECORD = 7          # a length and six fields of one byte: bounds what a count may claim
-    LAST_MILLI = 253402300799999      # the end of the year 9999, and the beginning of year 1: no reader shows more
+    LAST_MILLI = 253402300799999      # the end of the year 9999, and the beginning of year 1: the limits of readers
     FIRST_MILLI = -62135596800000
 
 
-cdef inline int64_t micros(int64_t milli) noexcept nogil:
+cdef inline int64_t micros(Columns* c, int64_t milli) noexcept nogil:
+    if milli == -1:              # no timestamp (spec: kafka 6, 7)
+        c.timeless = True
+        return NO_TIME
     return (LAST_MILLI if milli > LAST_MILLI else FIRST_MILLI if milli < FIRST_MILLI else milli) * 1000
 
 
@@ -55,7 +65,7 @@ cdef inline int64_t zigzag(uint64_t raw) noexcept nogil:
 
 
 cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:
-    """The head at ``p``, where BATCH_HEAD bytes are."""
+    """Read the head at ``p``, which has BATCH_HEAD bytes."""
     head.base_offset = fw_i64be(p)
     head.size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
     head.leader_epoch = <int32_t>fw_u32be(p + 12)
@@ -71,7 +81,7 @@ cdef void read_batch_head(const uint8_t* p, BatchHead* head) noexcept nogil:
 cdef const uint8_t* put_headers(
     Columns* c, int64_t row, int64_t count, const uint8_t* p, const uint8_t* end, int* status
 ) noexcept nogil:
-    """The headers at ``p``; returns the byte behind them, or NULL and why."""
+    """Write the headers at ``p``; return the byte after them, or NULL and a reason."""
     cdef int64_t first = c.headers
     cdef int64_t key_size, value_size
     cdef uint64_t raw = 0
@@ -89,9 +99,6 @@ cdef const uint8_t* put_headers(
         if p is NULL or value_size < -1 or value_size > end - p:
             return NULL
         if wanted:
-            if not is_utf8(key, key_size):
-                status[0] = NOT_UTF8
-                return NULL
             if header_put(c, key, key_size, p if value_size >= 0 else NULL, value_size if value_size > 0 else 0):
                 status[0] = NO_MEMORY
                 return NULL
@@ -104,7 +111,7 @@ cdef const uint8_t* put_headers(
 
 cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, const uint8_t* p, const uint8_t* end,
                     const uint8_t* edge, int64_t* last_delta) noexcept nogil:
-    """One record, whose length was read; ``edge`` is the end of the block."""
+    """Write one record, whose length was read; ``edge`` is the end of the block."""
     cdef uint64_t raw = 0
     cdef int64_t milli, delta, key_size, value_size, headers
     cdef int64_t row = c.rows
@@ -116,11 +123,11 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
     p = fw_varint(p + 1, end, &raw)
     if p is NULL:
         return DAMAGED
-    milli = <int64_t>(<uint64_t>head.base_timestamp + <uint64_t>zigzag(raw))      # anything may stand there: it wraps
+    milli = <int64_t>(<uint64_t>head.base_timestamp + <uint64_t>zigzag(raw))      # untrusted, so it may wrap
     p = fw_varint(p, end, &raw)
     if p is NULL:
         return DAMAGED
-    # Offsets ascend, and stay within what the head says: else a row would have the identity of another.
+    # Offsets ascend, and stay within the range of the head: otherwise a row would have another row's identity.
     delta = zigzag(raw)
     if delta <= last_delta[0] or delta >= head.offsets:
         return DAMAGED
@@ -154,9 +161,9 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
     if p != end:
         return DAMAGED
     if c.mask & HAS_OFFSET:
-        c.offset[row] = head.base_offset + delta
+        int64s(c, COL_OFFSET)[row] = head.base_offset + delta
     if c.mask & HAS_TIMESTAMP:
-        c.timestamp[row] = micros(head.max_timestamp if head.attributes & LOG_APPEND_TIME else milli)
+        int64s(c, COL_TIMESTAMP)[row] = micros(c, head.max_timestamp if head.attributes & LOG_APPEND_TIME else milli)
     c.payload += value_size if value_size > 0 else 0
     c.rows = row + 1
     return DECODED
@@ -165,17 +172,18 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
 cdef int32_t put_plain(
     Columns* c, const BatchHead* head, const RowPlace* place, int32_t i, Reader* r, int64_t* last_delta
 ) noexcept nogil:
-    """Records from the ``i``-th on that are like most: perhaps a short key, a value, no headers.
+    """Decode records from ``i`` on while they are plain: an optional short key, a value, no headers.
 
-    Returns how many are through; ``r.pos`` is then at the next one, which is odd or near the end of block or column.
+    Returns the index of the next record; ``r.pos`` is at its start. It is not plain, or near the end of block or
+    column.
     """
     cdef Lane values, keys
     cdef int64_t first = c.rows
     cdef int64_t row = first
     cdef int64_t capacity = c.capacity
     cdef int32_t count = head.count
-    cdef int64_t* offsets = c.offset if c.mask & HAS_OFFSET else NULL
-    cdef int64_t* timestamps = c.timestamp if c.mask & HAS_TIMESTAMP else NULL
+    cdef int64_t* offsets = int64s(c, COL_OFFSET) if c.mask & HAS_OFFSET else NULL
+    cdef int64_t* timestamps = int64s(c, COL_TIMESTAMP) if c.mask & HAS_TIMESTAMP else NULL
     cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
     cdef bint with_keys = c.mask & HAS_KEY != 0
     cdef bint appended = head.attributes & LOG_APPEND_TIME
@@ -184,7 +192,7 @@ cdef int32_t put_plain(
     cdef int64_t most = head.offsets
     cdef int64_t last = last_delta[0]
     cdef const uint8_t* at = r.pos
-    cdef const uint8_t* edge = r.end - FW_STEP   # up to there whole steps and words may be read
+    cdef const uint8_t* edge = r.end - FW_STEP   # whole steps and words may be read up to here
     cdef const uint8_t* p
     cdef const uint8_t* end
     cdef const uint8_t* key
@@ -227,7 +235,7 @@ cdef int32_t put_plain(
         step = fw_varint_near(p, &raw)
         p += step
         size = zigzag(raw)
-        # The value, and behind it the count of no headers.
+        # The value is followed by the header count 0.
         if step == 0 or size < 0 or size > values.room or end - p != size + 1 or end[-1] != 0:
             break
         if key is not NULL and with_keys:
@@ -239,7 +247,7 @@ cdef int32_t put_plain(
         if offsets is not NULL:
             offsets[row] = base_offset + delta
         if timestamps is not NULL:
-            timestamps[row] = micros(head.max_timestamp if appended else <int64_t>(
+            timestamps[row] = micros(c, head.max_timestamp if appended else <int64_t>(
                 base_milli + <uint64_t>zigzag(milli)
             ))
         last = delta
@@ -257,7 +265,9 @@ cdef int32_t put_plain(
 
 
 cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, Reader* r) noexcept nogil:
-    """Append the rows of one batch; ``r`` spans its decompressed records. All of them, or none and a reason."""
+    """Append the rows of one batch; ``r`` spans its decompressed records. On failure no row is appended; returns a
+    reason.
+    """
     cdef Mark mark
     cdef int64_t first = c.rows
     cdef int64_t most = (r.end - r.pos) // SMALLEST_RECORD + 1
@@ -303,11 +313,11 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
         columns_rewind(c, &mark)
         return status
     if c.mask & HAS_TOPIC:
-        fill32(c.topic, first, c.rows, place.topic)
+        fill32(int32s(c, COL_TOPIC), first, c.rows, place.topic)
     if c.mask & HAS_PARTITION:
-        fill32(c.partition, first, c.rows, place.partition)
+        fill32(int32s(c, COL_PARTITION), first, c.rows, place.partition)
     if c.mask & HAS_TIMESTAMP_TYPE:
-        fill32(c.timestamp_type, first, c.rows, 1 if head.attributes & LOG_APPEND_TIME else 0)
+        fill32(int32s(c, COL_TIMESTAMP_TYPE), first, c.rows, 1 if head.attributes & LOG_APPEND_TIME else 0)
     return DECODED
 
 
@@ -315,7 +325,7 @@ cdef int put_row(
     Columns* c, const RowPlace* place, int64_t offset, int64_t milli, int32_t milli_type,
     const uint8_t* key, int64_t key_size, const uint8_t* value, int64_t value_size, const uint8_t* edge,
 ) noexcept nogil:
-    """One message of the older formats, which have no headers; sizes of -1 are null."""
+    """Write one message of the older formats, which have no headers; sizes of -1 are null."""
     cdef int64_t row = c.rows
     if columns_reserve(c, 1):
         return NO_MEMORY
@@ -324,22 +334,22 @@ cdef int put_row(
     if key_size >= 0 and c.mask & HAS_KEY and cells_put(c, VAR_KEY, row, key, key_size, edge):
         return NO_MEMORY
     if c.mask & HAS_OFFSET:
-        c.offset[row] = offset
+        int64s(c, COL_OFFSET)[row] = offset
     if c.mask & HAS_TIMESTAMP:
-        c.timestamp[row] = micros(milli)
+        int64s(c, COL_TIMESTAMP)[row] = micros(c, milli)
     if c.mask & HAS_TOPIC:
-        c.topic[row] = place.topic
+        int32s(c, COL_TOPIC)[row] = place.topic
     if c.mask & HAS_PARTITION:
-        c.partition[row] = place.partition
+        int32s(c, COL_PARTITION)[row] = place.partition
     if c.mask & HAS_TIMESTAMP_TYPE:
-        c.timestamp_type[row] = milli_type
+        int32s(c, COL_TIMESTAMP_TYPE)[row] = milli_type
     c.payload += value_size if value_size > 0 else 0
     c.rows = row + 1
     return DECODED
 
 
 cdef int32_t control_type(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """What the one record of a control batch marks (kafka 6.1): 0 abort, 1 commit; -1 where it cannot be read."""
+    """Return the type of a control batch's record (spec: kafka 6.1): 0 abort, 1 commit; -1 if it is unreadable."""
     cdef uint64_t raw = 0
     p = fw_varint(p, end, &raw)      # length
     if p is NULL or end - p < 1:

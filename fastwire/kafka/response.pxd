@@ -1,10 +1,11 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
+from fastwire.kafka.aborted cimport AbortedTransactions
 from fastwire.kafka.slot cimport SlotTable
 from fastwire.wire.reader cimport Reader
 from fastwire.wire.receive cimport ReceiveBuffer
 
-cdef enum Phase:                 # what of a response comes next
+cdef enum Phase:
     FRAME
     TOPIC
     PARTITION
@@ -28,17 +29,21 @@ cdef class ResponseWalk:
     cdef int32_t throttle
     cdef int16_t error
     cdef int32_t session_id
-    cdef int64_t topics_left     # -1: the head of the response comes
+    cdef int64_t topics_left     # -1: the head of the response is next
     cdef int64_t partitions_left
     cdef dict partitions         # of the topic that is being read: partition -> (slot, session); None = not asked for
-    cdef int64_t slot_index      # -1: nobody's
-    cdef int32_t session         # the one that was asked for
-    cdef bint skip               # the rest of these records
-    cdef bint batch_seen
+    cdef int64_t slot_index      # -1: not requested
+    cdef int32_t session         # the session of the request
+    cdef bint skip               # discard the rest of these records
+    cdef bint batch_seen         # whole or not; the next batch is not the first of these records
+    cdef bint sound_seen
+    cdef bint same_seen          # the damaged batch under investigation
+    cdef bint torn               # the damaged batch is incomplete
+    cdef list damaged            # (bytes, reason) of the batches since the last intact one
+    cdef int64_t damaged_bytes   # their memory in bytes
     cdef int64_t records_left
     cdef int64_t records_size
-    cdef list aborted            # (first offset, producer id), sorted, of this partition
-    cdef set aborting
+    cdef AbortedTransactions aborted     # of this partition, where its records are read committed
     cdef int64_t received        # bytes of all records
     cdef int64_t unknown
     cdef list nodes
@@ -47,7 +52,8 @@ cdef class ResponseWalk:
     cdef bint piece(self) except -1
     cdef object rest(self)
     cdef void pass_by(self, int64_t size) noexcept
-    cdef int64_t read_count(self, Reader* r) noexcept
+    cdef int64_t read_count(self, Reader* r, int64_t least) noexcept
+    cdef int read_aborted(self, Reader* r, int64_t count, bint keep) except -1
     cdef int skip_tags(self, Reader* r) noexcept
     cdef bint next_tag(self, Reader* r, uint64_t* left, uint64_t* tag, Reader* field) noexcept
     cdef int read_head(self, Reader* r) except -1

@@ -1,4 +1,4 @@
-"""What stands around the records of a Fetch response, read piece by piece as its bytes come (kafka 5, Fetch)::
+"""Incremental parser of a Fetch response around its records (spec: kafka 5, Fetch)::
 
     i32 size | i32 correlation id | throttle, error, session | topics: name or id | partitions: numbers, records, tags
 """
@@ -7,7 +7,9 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from fastwire.kafka.aborted cimport AbortedTransactions
 from fastwire.kafka.slot cimport Slot, SlotTable
+from fastwire.wire.pool cimport fw_most_payload
 from fastwire.wire.reader cimport (
     FAULT_LENGTH,
     FAULT_TRUNCATED,
@@ -25,12 +27,17 @@ from fastwire.wire.receive cimport ReceiveBuffer
 
 from dataclasses import dataclass
 
+from fastwire.errors import ProtocolError
+
 __all__ = ["Fetched", "Planned"]
+
+cdef enum:
+    MOST_NODES = 10_000          # more than any cluster has
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A Fetch request that was sent: ``topics`` has the slot and session of each partition, by topic name or id."""
+    """A sent Fetch request: ``topics`` has slot and session of each partition, by topic name or id."""
 
     version: int
     read_committed: bool
@@ -39,10 +46,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The end of a Fetch response; what it says of partitions is in their slots.
+    """The end of a Fetch response; the results of its partitions are in their slots.
 
-    ``nodes`` are addresses that came along: (node id, host, port). ``received`` counts the bytes of all records,
-    ``answered`` has the slots of the partitions that it speaks of, and ``unknown`` counts those that nobody asked for.
+    ``nodes`` are the node addresses in it: (node id, host, port). ``received`` counts the bytes of all records.
+    ``answered`` has the slots of its partitions, and ``unknown`` counts those that were not requested.
     """
 
     correlation_id: int
@@ -56,23 +63,24 @@ class Fetched:
 
 
 @cython.final
-@cython.no_gc                    # the buffer's __dealloc__ needs its pool; what is held here holds nothing back
+@cython.no_gc                    # the buffer's __dealloc__ needs its pool; the members of this object form no cycle
 cdef class ResponseWalk:
-    """The response that is being read: how far, and what of it concerns the records that come next.
+    """The state of the response that is being read.
 
-    ``phase`` says what comes. RECORDS is for the owner: ``records_left`` bytes, which ``pass_by`` counts down; none of
-    them are wanted where ``skip`` is set.
+    ``phase`` names the next part. In phase RECORDS the owner reads ``records_left`` bytes and reports them by
+    ``pass_by``; it discards them if ``skip`` is set.
     """
 
     def __cinit__(self, SlotTable slots not None, ReceiveBuffer buffer not None):
         self.slots = slots
         self.buffer = buffer
+        self.aborted = AbortedTransactions(buffer._pool)
         self.phase = FRAME
         self.nodes = []
         self.answered = []
 
     cdef void begin(self, planned, int32_t correlation, int64_t size) noexcept:
-        """A frame has begun, of which ``size`` bytes follow its correlation id."""
+        """Start a frame with ``size`` bytes after its correlation id."""
         self.planned = planned
         self.version = planned.version
         self.flexible = planned.version >= 12
@@ -87,15 +95,14 @@ cdef class ResponseWalk:
         self.phase = TOPIC
 
     cdef void pass_by(self, int64_t size) noexcept:
-        """``size`` bytes of records are dealt with."""
+        """Count ``size`` bytes of records as read."""
         self.buffer.start += size
         self.records_left -= size
         self.frame_left -= size
 
     cdef object rest(self):
-        """Pass by what stands behind the body, which is allowed: real peers send it (kafka 18). None: more has to come.
-
-        The Fetched that ends the response, else.
+        """Skip bytes after the body, which real peers send (spec: kafka 18); return the Fetched, None if bytes are
+        missing.
         """
         cdef ReceiveBuffer b = self.buffer
         cdef int64_t present = min(b.end - b.start, self.frame_left)
@@ -111,9 +118,10 @@ cdef class ResponseWalk:
         )
 
     cdef bint piece(self) except -1:
-        """Read one small part of the response; false if its bytes are not all there yet: it is read again."""
+        """Read one small part of the response; return False if it is incomplete, and is read again later."""
         cdef ReceiveBuffer b = self.buffer
         cdef int64_t size = b.end - b.start
+        cdef int64_t most = fw_most_payload(b._pool.pool)
         cdef bint whole = size >= self.frame_left
         cdef Reader r
         reader_init(&r, b.data + b.start, self.frame_left if whole else size)
@@ -139,6 +147,8 @@ cdef class ResponseWalk:
             self.read_body_end(&r)
         if r.fault:
             if r.fault == FAULT_TRUNCATED and not whole:
+                if size >= most:
+                    raise ProtocolError("Fetch response", 0, detail=f"one part of it has more than {most} bytes")
                 b.wanted = min(self.frame_left, max(size * 2, 512))
                 return False
             raise reader_error(&r, "Fetch response")
@@ -146,10 +156,12 @@ cdef class ResponseWalk:
         self.frame_left -= r.pos - r.start
         return True
 
-    cdef int64_t read_count(self, Reader* r) noexcept:
-        """Of an array; null is none. A count is bounded by the bytes that so many elements need."""
+    cdef int64_t read_count(self, Reader* r, int64_t least) noexcept:
+        """Return the number of elements of an array, 0 if it is null. The frame has at least ``least`` bytes
+        for each.
+        """
         cdef int64_t count = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
-        if count > self.frame_left or count < -1:
+        if count > (self.frame_left - (r.pos - r.start)) // least or count < -1:
             reader_fail(r, FAULT_LENGTH, <Py_ssize_t>count)
         return count if count > 0 and not r.fault else 0
 
@@ -162,7 +174,7 @@ cdef class ResponseWalk:
         return 0
 
     cdef bint next_tag(self, Reader* r, uint64_t* left, uint64_t* tag, Reader* field) noexcept:
-        """The next of ``left`` tagged fields, if there is one and it is whole."""
+        """Read the next of ``left`` tagged fields; return False if there is none, or if it is incomplete."""
         cdef uint64_t size
         cdef const uint8_t* at
         if left[0] == 0 or r.fault:
@@ -189,7 +201,7 @@ cdef class ResponseWalk:
         if self.version >= 7:
             error = <int16_t>read_u16be(r)
             session = <int32_t>read_u32be(r)
-        count = self.read_count(r)
+        count = self.read_count(r, 3)
         if not r.fault:
             self.throttle = throttle
             self.error = error
@@ -206,7 +218,7 @@ cdef class ResponseWalk:
             if size < 0 or size > 0x7FFF:
                 reader_fail(r, FAULT_LENGTH, <Py_ssize_t>size)
         name = read_span(r, <Py_ssize_t>size)
-        count = self.read_count(r)
+        count = self.read_count(r, 30)
         if r.fault:
             return 0
         self.partitions = self.planned.topics.get(PyBytes_FromStringAndSize(<const char*>name, size))
@@ -220,19 +232,16 @@ cdef class ResponseWalk:
         cdef int64_t high = <int64_t>read_u64be(r)
         cdef int64_t stable = <int64_t>read_u64be(r)
         cdef int64_t start = <int64_t>read_u64be(r) if self.version >= 5 else -1
-        cdef int64_t count = self.read_count(r)
-        cdef int64_t producer, first, size
+        cdef int64_t count = self.read_count(r, 16)
+        cdef int64_t size
         cdef int32_t preferred = -1
         cdef Slot* slot
-        cdef list aborted = []
-        for _ in range(count):
-            producer = <int64_t>read_u64be(r)
-            first = <int64_t>read_u64be(r)
-            if self.flexible:
-                self.skip_tags(r)
-            if r.fault:
-                return 0
-            aborted.append((first, producer))
+        cdef Reader aborted
+        if count > self.aborted.most() and not r.fault:
+            detail = f"{count} aborted transactions of a partition, the limit is {self.aborted.most()}"
+            raise ProtocolError("Fetch response", r.pos - r.start, detail=detail)
+        aborted = r[0]
+        self.read_aborted(r, count, False)
         if self.version >= 11:
             preferred = <int32_t>read_u32be(r)
         size = <int64_t>read_uvarint(r) - 1 if self.flexible else <int64_t><int32_t>read_u32be(r)
@@ -258,18 +267,36 @@ cdef class ResponseWalk:
                 self.answered.append(self.slot_index)
         else:
             self.unknown += 1
-        aborted.sort()
-        self.aborted = aborted
-        self.aborting = set()
+        if self.committed and self.slot_index >= 0:
+            self.aborted.begin(count)
+            self.read_aborted(&aborted, count, True)
+            self.aborted.sort()
         self.skip = self.slot_index < 0
-        self.batch_seen = False
+        self.batch_seen = self.sound_seen = self.same_seen = False
+        self.damaged = None
         self.records_left = self.records_size = size if size > 0 else 0
         self.received += self.records_left
         self.phase = RECORDS
         return 0
 
+    cdef int read_aborted(self, Reader* r, int64_t count, bint keep) except -1:
+        """Read the list of aborted transactions, and keep it if ``keep`` is set."""
+        cdef int64_t producer, first
+        for _ in range(count):
+            producer = <int64_t>read_u64be(r)
+            first = <int64_t>read_u64be(r)
+            if self.flexible:
+                self.skip_tags(r)
+            if r.fault:
+                return 0
+            if keep:
+                self.aborted.add(producer, first)
+        return 0
+
     cdef int read_partition_end(self, Reader* r) except -1:
-        """Tagged fields behind the records: 0 = where logs part, 1 = the leader instead (kafka 9.3)."""
+        """Read the tagged fields after the records: 0 = the diverging epoch, 1 = the current leader (spec:
+        kafka 9.3).
+        """
         cdef uint64_t left = read_uvarint(r) if self.flexible else 0
         cdef uint64_t tag
         cdef Reader field
@@ -293,12 +320,13 @@ cdef class ResponseWalk:
             slot.diverging_offset = diverging
             slot.leader = leader
             slot.leader_epoch = epoch
+        self.aborted.clear()
         self.partitions_left -= 1
         self.phase = PARTITION
         return 0
 
     cdef int read_body_end(self, Reader* r) except -1:
-        """Tagged fields of the body: 0 = addresses of nodes (from version 16)."""
+        """Read the tagged fields of the body: 0 = node addresses (from version 16)."""
         cdef uint64_t left = read_uvarint(r) if self.flexible else 0
         cdef uint64_t tag
         cdef int64_t nodes, host_size
@@ -308,6 +336,8 @@ cdef class ResponseWalk:
         cdef list found = []
         while self.next_tag(r, &left, &tag, &field):
             nodes = <int64_t>read_uvarint(&field) - 1 if tag == 0 else 0
+            if nodes > MOST_NODES - len(found):
+                raise ProtocolError("Fetch response", 0, detail=f"more than {MOST_NODES} addresses of nodes")
             while nodes > 0 and not field.fault:
                 nodes -= 1
                 node = <int32_t>read_u32be(&field)

@@ -1,20 +1,21 @@
-"""SASL mechanisms as exchanges of tokens: what to say, and whether the answer is right (kafka 15).
+"""SASL mechanisms as exchanges of tokens (spec: kafka 15).
 
-Each object is one exchange: ``first()`` begins it, ``next(token)`` answers the broker, until it returns None. Raises
-SaslError where the broker does not prove who it is or refuses us; no error names a secret.
+Each object is one exchange: ``first()`` begins it, ``next(token)`` answers the broker, until it returns None. SaslError
+is raised if the broker does not prove its identity or refuses the login; no error contains a secret.
 """
 
 import base64
 import hashlib
 import hmac
+from collections.abc import Mapping
 from typing import Protocol
 
 from fastwire.errors import FastwireError
 
-__all__ = ["Mechanism", "OAuthBearer", "Plain", "SaslError", "Scram"]
+__all__ = ["Mechanism", "OAuthBearer", "Plain", "SaslError", "Scram", "check_extension"]
 
 LEAST_ITERATIONS = 4096
-# What a hostile peer may make us compute; brokers use 4,096 to some ten thousand.
+# Limit of the work that a hostile peer may cause; brokers use 4,096 to some ten thousand.
 MOST_ITERATIONS = 1_000_000
 
 
@@ -23,21 +24,29 @@ class SaslError(FastwireError):
 
 
 class Mechanism(Protocol):
-    """One exchange."""
+    """Interface of a mechanism."""
 
     @property
     def name(self) -> str:
-        """As SaslHandshake knows it."""
+        """The mechanism's name in SaslHandshake."""
 
     def first(self) -> bytes:
-        """The first token."""
+        """Return the first token."""
 
     def next(self, token: bytes) -> bytes | None:
-        """The answer to the broker's token; None = the exchange is complete."""
+        """Return the answer to the broker's token; None when the exchange is complete. Raises SaslError."""
+
+
+def check_extension(name: str, value: str) -> None:
+    """Raise ValueError if this is not a valid OAUTHBEARER extension (RFC 7628, 3.1)."""
+    if not (name.isascii() and name.isalpha()) or name == "auth":
+        raise ValueError(f'"{name}" is not the name of an extension: letters only, and not auth')
+    if not value or not value.isascii() or not all(letter.isprintable() or letter in "\t\r\n" for letter in value):
+        raise ValueError(f"{name}: must be printable ASCII")
 
 
 class Plain:
-    """User and password as they are: for TLS only."""
+    """User and password in clear text: for TLS only."""
 
     name = "PLAIN"
 
@@ -45,28 +54,37 @@ class Plain:
         self._token = b"\0".join((b"", user.encode(), password.encode()))
 
     def first(self) -> bytes:
-        """The only token."""
+        """Return the only token."""
         return self._token
 
     def next(self, token: bytes) -> bytes | None:
-        """Whatever comes: it is accepted."""
+        """Return None: any answer means success."""
         return None
 
 
 class OAuthBearer:
-    """A token from elsewhere (RFC 7628)."""
+    """A bearer token (RFC 7628), with ``extensions`` for the broker (KIP-342).
+
+    Raises ValueError for invalid extensions.
+    """
 
     name = "OAUTHBEARER"
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
         self.token = token
+        self._extensions = dict(extensions or {})
+        for name, value in self._extensions.items():
+            check_extension(name, value)
 
     def first(self) -> bytes:
-        """The token in its frame."""
-        return b"n,,\x01auth=Bearer " + self.token.encode() + b"\x01\x01"
+        """Return the token in its frame."""
+        said = {"auth": f"Bearer {self.token}"} | self._extensions
+        return b"n,,\x01" + b"".join(f"{name}={value}\x01".encode() for name, value in said.items()) + b"\x01"
 
     def next(self, token: bytes) -> bytes | None:
-        """Empty is success; else the broker says why not, and wants one byte before it says so properly."""
+        """Handle the answer: empty means success; otherwise it has the error, and one byte must be sent to end the
+        exchange.
+        """
         return b"\x01" if token else None
 
 
@@ -79,7 +97,7 @@ class Scram:
     def __init__(self, name: str, user: str, password: str, nonce: str) -> None:
         digests = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
         if name not in digests:
-            raise ValueError(f"{name} is no SCRAM mechanism; there are {', '.join(digests)}")
+            raise ValueError(f"{name} is not a SCRAM mechanism; known are {', '.join(digests)}")
         if "," in nonce or not nonce.isprintable() or not nonce:
             raise ValueError("the nonce must be printable, and without a comma")
         self.name = name
@@ -88,14 +106,14 @@ class Scram:
         self._nonce = nonce
         escaped = user.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={escaped},r={nonce}"
-        self.server_signature: bytes | None = None  # what the broker has to show
+        self.server_signature: bytes | None = None  # the signature expected of the broker
 
     def first(self) -> bytes:
-        """Who we are, and our nonce."""
+        """Return user and nonce."""
         return f"n,,{self._bare}".encode()
 
     def next(self, token: bytes) -> bytes | None:
-        """First our proof, then a look at the broker's."""
+        """Return the client's proof, then verify the broker's signature."""
         if self.server_signature is None:
             return self._prove(token)
         said = _attributes(token)
@@ -132,7 +150,7 @@ def _attributes(token: bytes) -> dict[str, str]:
     try:
         text = token.decode()
     except UnicodeDecodeError:
-        raise SaslError("the broker's answer is no text") from None
+        raise SaslError("the broker's answer is not UTF-8") from None
     parts = (part.partition("=") for part in text.split(","))
     return {name: value for name, _, value in parts}
 

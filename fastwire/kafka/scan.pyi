@@ -4,6 +4,7 @@ from enum import IntEnum
 from typing import Self, final
 
 from fastwire.columns.scan import ChunkScanner
+from fastwire.errors import Damage
 from fastwire.kafka.response import Fetched, Planned
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Position
@@ -23,11 +24,12 @@ class Stop(IntEnum):
 class CorruptBatch:
     index: int
     position: Position
-    reason: str
+    reason: Damage
     detail: str
 
 @final
 class Scanner(ChunkScanner):
+    raw: bool
     def __new__(
         cls,
         slots: SlotTable,

@@ -1,13 +1,14 @@
-"""The hot loop of a Kafka connection: Fetch responses to columns in place, batch by batch, as their bytes come.
+"""The hot loop of a Kafka connection: decodes Fetch responses into columns in place, batch by batch.
 
-A response need not be there as a whole: each complete batch is decoded, and its bytes are free for the next read. Every
-other response is handed out as bytes.
+A response need not be complete: each complete batch is decoded at once, and its bytes are free for the next read. Every
+other response is returned as bytes.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from fastwire.columns.builder cimport Mark, columns_mark, columns_rewind
 from fastwire.columns.chunk cimport SpanRow
 from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
 from fastwire.columns.scan cimport (
@@ -18,12 +19,11 @@ from fastwire.columns.scan cimport (
     STOP_OWN,
     ChunkScanner,
 )
-from fastwire.kafka.legacy cimport put_message
+from fastwire.kafka.legacy cimport is_sound, put_message
 from fastwire.kafka.records cimport (
     BATCH_HEAD,
     CODEC_MASK,
     CONTROL,
-    DAMAGED,
     MAGIC_AT,
     NO_MEMORY,
     SMALLEST_BATCH,
@@ -48,20 +48,26 @@ from fastwire.wire.codecs cimport (
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
-from fastwire.wire.varint cimport fw_u32be
+from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import CorruptEntryError, ProtocolError
+from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.kafka.columns import ROW
+from fastwire.kafka.doubt import Doubt
 from fastwire.position import Position
 
 __all__ = ["CorruptBatch", "Scanner", "Stop"]
 
 cdef enum:
-    MOST_FRAME = 1 << 30         # a response has no limit in the protocol (kafka 1)
-    RECORDS_HEAD = 17            # up to the magic, which says how the rest is to be read
+    MOST_FRAME = 1 << 30         # a response has no limit in the protocol (spec: kafka 1)
+    MOST_COLD = 100 << 20        # of a response that is returned as bytes: a broker's limit for requests
+    RECORDS_HEAD = 17            # bytes up to the magic, which determines the rest of the layout
+    MOST_TOKEN = 1 << 20
+    DEAD_BYTES = 1 << 20         # kept of a batch with an impossible size
+    DEAD_OBJECTS = 256           # what Python keeps of a damaged batch besides its bytes
 
 cdef enum:
     STOP_COLD_RESPONSE = STOP_OWN
@@ -70,7 +76,7 @@ cdef enum:
 
 
 class Stop(IntEnum):
-    """Why ``Scanner.scan`` returned; the caller deals with it and calls again, so that wire order is kept."""
+    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
 
     NEED_BYTES = STOP_NEED_BYTES
     CHUNK_FULL = STOP_CHUNK_FULL
@@ -82,11 +88,11 @@ class Stop(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CorruptBatch:
-    """A batch that cannot be decoded, where the caller wants to decide. Its partition reads no further."""
+    """A damaged batch for a caller with ``on_corrupt="stop"``. Its partition is not read any further."""
 
     index: int
     position: Position
-    reason: str
+    reason: Damage
     detail: str
 
 
@@ -100,23 +106,24 @@ cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? C
         return CODEC_LZ4_FRAME
     if number == 4:
         return CODEC_ZSTD
-    raise CorruptEntryError("CorruptMessage", f"codec {number}")
+    raise CorruptEntryError(Damage.MESSAGE, f"codec {number}")
 
 
 @cython.final
 cdef class Scanner(ChunkScanner):
-    """Bytes of one connection to chunks.
+    """Decodes the bytes of one connection into chunks.
 
-    ``plan`` tells of each Fetch request that is sent; ``take_response``, ``take_fetched`` and ``take_corrupt`` give
+    ``plan`` announces each Fetch request that is sent; ``take_response``, ``take_fetched`` and ``take_corrupt`` return
     what else ``scan`` stops for. With ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with
-    ``"stop"`` it is CORRUPT. ``scan`` raises ProtocolError where the framing itself is broken.
+    ``"stop"`` it is CORRUPT. ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
     cdef dict plans              # by correlation id
-    cdef ResponseWalk at         # the response that is being read
+    cdef ResponseWalk at         # the current response
     cdef object response
     cdef object fetched
     cdef object corrupt
+    cdef public bint raw         # frames are login tokens: no correlation id, may be empty (spec: kafka 15)
     cdef readonly int64_t batches
     cdef readonly int64_t cut_rows
     cdef readonly int64_t aborted_batches
@@ -125,13 +132,13 @@ cdef class Scanner(ChunkScanner):
         self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
         int64_t buffer_bytes=1 << 20, clock=None,
     ):
-        self.prepare(slots, pool, "kafka", columns, on_corrupt, buffer_bytes, clock)
+        self.prepare(slots, pool, ROW, columns, on_corrupt, buffer_bytes, clock)
         self.slots = slots
         self.plans = {}
         self.at = ResponseWalk(slots, self.buffer)
 
     def plan(self, int32_t correlation_id, planned not None):
-        """A Fetch request was sent; its answer is decoded as ``planned`` says."""
+        """Register a sent Fetch request; its response is decoded according to ``planned``."""
         self.plans[correlation_id] = planned
 
     cdef int run(self) except -1:
@@ -154,34 +161,48 @@ cdef class Scanner(ChunkScanner):
                 return stop
 
     cdef int begin(self) except -1:
-        """The head of a frame: a Fetch response is read in pieces, any other is handed out whole."""
+        """Read the head of a frame: a Fetch response is read in pieces, any other is returned as bytes."""
         cdef ReceiveBuffer b = self.buffer
         cdef int64_t size = b.end - b.start
         cdef int64_t total
         cdef int32_t correlation
-        if size < 8:
-            return self.need(8)
+        if size < 8 and not (self.raw and size >= 4):
+            return self.need(4 if self.raw else 8)
         total = <int32_t>fw_u32be(b.data + b.start)
+        if self.raw:
+            if total < 0 or total > MOST_TOKEN:
+                raise ProtocolError("size", 0, detail=f"of a token is {total}, not within 0 and {MOST_TOKEN}")
+            return self.hand_out(total)
         if total < 4 or total > MOST_FRAME:
             raise ProtocolError("size", 0, detail=f"{total} is not within 4 and {MOST_FRAME}")
         correlation = <int32_t>fw_u32be(b.data + b.start + 4)
         plan = self.plans.pop(correlation, None)
         if plan is None:
-            if size < 4 + total:
-                return self.need(4 + total)
-            self.response = PyBytes_FromStringAndSize(<const char*>(b.data + b.start + 4), total)
-            b.start += 4 + total
-            self.frames += 1
-            return STOP_COLD_RESPONSE
+            if total > MOST_COLD:
+                raise ProtocolError("size", 0, detail=f"{total} of a response without records, limit {MOST_COLD}")
+            if total > self.most_frame:
+                raise ProtocolError("size", 0, detail=f"of a response: {self.frame_too_large(total)}")
+            return self.hand_out(total)
         self.at.begin(plan, correlation, total - 4)
         b.start += 8
         return GO_ON
 
+    cdef int hand_out(self, int64_t total) except -1:
+        """Return a frame that is not decoded here, once it is complete."""
+        cdef ReceiveBuffer b = self.buffer
+        if b.end - b.start < 4 + total:
+            return self.need(4 + total)
+        self.response = PyBytes_FromStringAndSize(<const char*>(b.data + b.start + 4), total)
+        b.start += 4 + total
+        self.frames += 1
+        return STOP_COLD_RESPONSE
+
     cdef int records(self) except -1:
-        """The batches of one partition: each complete one, whether the rest has come or not."""
+        """Decode the batches of one partition: each complete one, even if later bytes are missing."""
         cdef ReceiveBuffer b = self.buffer
         cdef const uint8_t* p
-        cdef int64_t present, size, began
+        cdef int64_t present, size, wanted, next_base, began
+        cdef bint whole
         cdef int stop
         while self.at.records_left:
             present = min(b.end - b.start, self.at.records_left)
@@ -190,43 +211,54 @@ cdef class Scanner(ChunkScanner):
             if not self.at.skip:
                 self.at.skip = self.slots.room == 0 or self.slots.get(self.at.slot_index).session != self.at.session
             if not self.at.skip:
-                if self.at.records_left < RECORDS_HEAD:
-                    self.at.skip = True         # cut off: the rest comes with the next answer
-                elif present < RECORDS_HEAD:
-                    return self.need(RECORDS_HEAD)
-                else:
+                wanted = min(self.at.records_left, RECORDS_HEAD)
+                if present < wanted:
+                    return self.need(wanted)
+                whole = self.at.records_left >= RECORDS_HEAD
+                if whole:
                     size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
-                    if size < (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD):
-                        return self.refuse("CorruptMessage", f"a batch of {size} bytes")
-                    if size > self.at.records_left:
-                        self.at.skip = True
+                    whole = (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD) <= size <= self.at.records_left
+                if whole and size > self.most_frame:
+                    return self.refuse(Damage.TOO_LARGE, f"a batch of {self.frame_too_large(size)}")
+                if not whole and self.at.batch_seen:
+                    self.at.skip = True         # truncated or damaged: the next response begins with it
             if self.at.skip:
                 if present == 0:
                     return self.need(1)
                 self.at.pass_by(present)
                 continue
-            if present < size:
-                return self.need(size)
+            next_base = -1
+            if not whole:
+                wanted = size = min(self.at.records_left, DEAD_BYTES)
+            else:
+                wanted = size
+                if self.at.records_left >= size + RECORDS_HEAD:
+                    wanted = size + 8
+            if present < wanted:
+                return self.need(wanted)
+            if wanted > size:
+                next_base = fw_i64be(p + size)
             if self.produced >= OUTPUT_CAP_BYTES:
                 return STOP_OUTPUT_CAP
             began = self.watch.begin_unit(self.batches)
-            stop = self.batch(p, size)
+            stop = self.batch(p, size, next_base, whole)
             self.watch.end_unit(began)
             if stop == STOP_CHUNK_FULL:
                 return stop
             self.at.batch_seen = True
+            if not whole:
+                self.at.skip = True
             self.at.pass_by(size)
             if stop != GO_ON:
                 return stop
         self.at.phase = PARTITION_END
-        if self.at.records_size and self.at.slot_index >= 0 and not self.at.batch_seen and self.slots.room != 0:
-            if self.slots.get(self.at.slot_index).session == self.at.session:
-                # Asking again would bring the same again (kafka 9).
-                return self.refuse("CorruptMessage", "an answer without one complete batch")
-        return GO_ON
+        return self.through()
 
-    cdef int batch(self, const uint8_t* p, int64_t size) except -1:
-        """One complete batch. STOP_CHUNK_FULL leaves it for the next call."""
+    cdef int batch(self, const uint8_t* p, int64_t size, int64_t next_base, bint whole) except -1:
+        """Process one complete batch, or bytes in the place of one. STOP_CHUNK_FULL leaves it for the next call.
+
+        ``next_base`` is the first offset of the batch after it, -1 if its head is not in this response.
+        """
         cdef Slot* slot = self.slots.get(self.at.slot_index)
         cdef OpenChunk chunk = self.open
         cdef BatchHead head
@@ -237,21 +269,26 @@ cdef class Scanner(ChunkScanner):
         cdef int status
         if chunk.diverted_bytes >= CHUNK_BYTES:
             return STOP_CHUNK_FULL
+        if slot.bisecting:
+            return self.look(slot, p, size, whole)
+        if not whole:
+            return self.damaged(slot, p, size, "an answer without one complete batch", False)
         place.offset = slot.offset
         place.topic = slot.topic
         place.partition = slot.partition
         if p[MAGIC_AT] < 2:
-            return self.message(slot, &place, p, size)
+            return self.message(slot, &place, p, size, next_base)
         read_batch_head(p, &head)
         if head.magic != 2 or head.base_offset < 0 or head.offsets < 1:
-            return self.refuse("CorruptMessage", f"magic {head.magic}, offset {head.base_offset}")
+            return self.damaged(slot, p, size, f"magic {head.magic}, offset {head.base_offset}")
         if head.base_offset > 0x7FFFFFFFFFFFFFFF - head.offsets:
-            return self.refuse("CorruptMessage", f"offset {head.base_offset}")
-        next_offset = head.base_offset + head.offsets
-        if next_offset <= slot.offset:
-            return GO_ON
+            return self.damaged(slot, p, size, f"offset {head.base_offset}")
+        # The checksum precedes all other checks, including that of the batch's place.
         if self.codecs.crc32c(p + 21, size - 21) != fw_u32be(p + 17):
-            return self.reject(slot, p, size, next_offset, "CorruptMessage", f"CRC-32C is not {fw_u32be(p + 17):#010x}")
+            return self.damaged(slot, p, size, f"CRC-32C is not {fw_u32be(p + 17):#010x}")
+        next_offset = head.base_offset + head.offsets
+        if not self.belongs(slot, p, size, head.base_offset, next_offset, next_base):
+            return STOP_CORRUPT if self.corrupt is not None else GO_ON
         if self.at.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
             self.aborted_batches += 1
             return self.advance(slot, next_offset, head.leader_epoch, 0)
@@ -259,7 +296,7 @@ cdef class Scanner(ChunkScanner):
             return self.advance(slot, next_offset, head.leader_epoch, 0)
         data = p + BATCH_HEAD
         data_size = size - BATCH_HEAD
-        # What a compressed batch becomes is not said: as much as the largest one of late.
+        # The decompressed size is unknown; the estimate is that of the largest recent batch.
         expected = max(data_size, slot.largest) if head.attributes & CODEC_MASK else data_size
         if chunk.full(min(<int64_t>head.count, expected), expected):
             return STOP_CHUNK_FULL
@@ -279,48 +316,221 @@ cdef class Scanner(ChunkScanner):
         self.watch.decoded(began)
         self.codecs.shrink()
         if status == NO_MEMORY:
-            raise MemoryError()
+            if not chunk.columns.over:
+                raise MemoryError()
+            if first:
+                return STOP_CHUNK_FULL
+            return self.reject(slot, p, size, next_offset, Damage.TOO_LARGE, chunk.too_large())
         if status:
-            detail = str(reader_error(&r, "batch")) if status == DAMAGED else "a header's key is not UTF-8"
-            return self.reject(slot, p, size, next_offset, "CorruptMessage", detail)
+            return self.reject(slot, p, size, next_offset, Damage.MESSAGE, str(reader_error(&r, "batch")))
         self.batches += 1
         self.took(slot.log, data_size, first, &slot.largest)
         self.cut_rows += head.count - (chunk.columns.rows - first)
         return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
 
-    cdef int message(self, Slot* slot, RowPlace* place, const uint8_t* p, int64_t size) except -1:
-        """One message of an older format, or a wrapper of several."""
+    cdef int message(self, Slot* slot, RowPlace* place, const uint8_t* p, int64_t size, int64_t next_base) except -1:
+        """Process one message of an older format, or a wrapper of several."""
         cdef OpenChunk chunk = self.open
+        cdef Mark mark
         cdef int64_t first
-        cdef int64_t next_offset = -1
+        cdef int64_t[2] offsets
+        if not is_sound(self.codecs, p, size):
+            return self.damaged(slot, p, size, f"CRC-32 is not {fw_u32be(p + 12):#010x}")
         if chunk.full(1, size):
             return STOP_CHUNK_FULL
         chunk.begin()
         first = chunk.columns.rows
+        columns_mark(&chunk.columns, &mark)
         try:
-            put_message(&chunk.columns, place, self.codecs, p, size, &next_offset)
+            put_message(&chunk.columns, place, self.codecs, p, size, offsets)
         except CorruptEntryError as exc:
-            return self.reject(slot, p, size, next_offset, exc.reason, exc.detail)
+            columns_rewind(&chunk.columns, &mark)
+            if chunk.columns.over and first:
+                return STOP_CHUNK_FULL
+            # The first offset of a wrapper is that of its contents.
+            return self.damaged(slot, p, size, chunk.too_large() if chunk.columns.over else exc.detail)
         finally:
             self.codecs.shrink()
-        if next_offset <= slot.offset:
-            return GO_ON
+        if not self.belongs(slot, p, size, offsets[0], offsets[1], next_base):
+            columns_rewind(&chunk.columns, &mark)
+            return STOP_CORRUPT if self.corrupt is not None else GO_ON
         self.batches += 1
         self.took(slot.log, size, first, &slot.largest)
-        return self.advance(slot, next_offset, -1, chunk.columns.rows - first)
+        return self.advance(slot, offsets[1], -1, chunk.columns.rows - first)
+
+    # --- what is believed of batches, and what becomes of damaged ones
+
+    cdef bint belongs(
+        self, Slot* slot, const uint8_t* p, int64_t size, int64_t base, int64_t next_offset, int64_t next_base
+    ) except -1:
+        """Return whether an intact batch may be at this place: its checksum does not cover its first offset.
+
+        An impossible place is handled as damage; a doubtful one is checked again with another response.
+        """
+        cdef bint lies, sure
+        if slot.ask >= 0:
+            if base != slot.jump:
+                return self.disbelieve(slot)
+            self.slots.set_ask(slot, -1)
+        if next_offset <= slot.offset or next_offset > slot.high_watermark >= 0:
+            lies = True
+        elif base == slot.offset:
+            lies = False
+        elif base < slot.offset:
+            lies = slot.aligned or self.at.damaged is not None
+        elif self.at.damaged is not None:
+            lies = False
+        else:  # a hole, as compaction leaves it: the next batch must not lie in it
+            lies = 0 <= next_base < next_offset or base == slot.lie
+            # A hole is plausible after a lookup or a restart.
+            sure = next_base >= 0 or not slot.aligned or next_offset == slot.high_watermark or base == slot.jump
+            if not lies and not sure:
+                if not self.at.batch_seen:
+                    slot.jump = base
+                    self.slots.set_ask(slot, base - 1)
+                self.at.skip = True
+                return False
+        if lies:
+            self.damaged(slot, p, size, f"offsets {base} to {next_offset - 1}, where {slot.offset} is expected")
+            return False
+        self.at.sound_seen = True
+        if slot.doubted:
+            slot.doubted = False
+            del self.slots.doubts[self.at.slot_index]
+        if self.at.damaged is not None:
+            found = self.at.damaged
+            self.at.damaged = None
+            self.divert(slot, found, base)
+        return True
+
+    cdef bint disbelieve(self, Slot* slot) except -1:
+        """Reject the first offset of a batch as damaged, because the hole before it contains another batch."""
+        slot.lie = slot.jump
+        slot.jump = -1
+        self.slots.set_ask(slot, -1)
+        self.at.skip = True
+        return False
+
+    cdef int damaged(self, Slot* slot, const uint8_t* p, int64_t size, str detail, bint whole=True) except -1:
+        """Handle a batch as damaged in all fields, its size included: the next intact batch shows its end."""
+        if slot.ask >= 0:
+            self.disbelieve(slot)
+            return GO_ON
+        if not self.divert_corrupt:
+            return self.refuse(Damage.MESSAGE, detail)
+        if self.at.damaged is None:
+            self.at.damaged = []
+            self.at.damaged_bytes = 0
+        elif self.at.damaged_bytes + size > CHUNK_BYTES:
+            # At most a chunk's worth is held. The rest of the response is skipped, and the end of the first batch is
+            # searched for, as if no intact batch had followed.
+            del self.at.damaged[1:]
+            self.at.skip = True
+            return GO_ON
+        self.at.damaged_bytes += size + DEAD_OBJECTS
+        self.at.damaged.append((PyBytes_FromStringAndSize(<const char*>p, size), detail))
+        self.at.torn = not whole
+        return GO_ON
+
+    cdef int look(self, Slot* slot, const uint8_t* p, int64_t size, bint whole) except -1:
+        """Check the start of a response to a Doubt: the damaged batch again, or the one after it."""
+        cdef BatchHead head
+        cdef bint sound = False
+        doubt = self.slots.doubts[self.at.slot_index]
+        if not self.at.batch_seen and doubt.same(PyBytes_FromStringAndSize(<const char*>p, size)):
+            self.at.same_seen = True
+            return GO_ON
+        self.at.skip = True
+        head.base_offset = -1
+        if whole and p[MAGIC_AT] == 2:
+            read_batch_head(p, &head)
+            sound = self.codecs.crc32c(p + 21, size - 21) == fw_u32be(p + 17)
+        if not self.at.same_seen:
+            doubt.other(slot.ask, head.base_offset if sound else -1)
+            return self.conclude(slot, doubt)
+        if sound and slot.offset < head.base_offset < self.end_of(slot):
+            self.at.same_seen = False
+            doubt.followed(head.base_offset)
+            return self.conclude(slot, doubt)
+        return GO_ON
+
+    cdef int through(self) except -1:
+        """Handle the end of a partition's records in a response."""
+        cdef Slot* slot
+        if self.at.slot_index < 0 or self.slots.room == 0:
+            return GO_ON
+        slot = self.slots.get(self.at.slot_index)
+        if slot.session != self.at.session or slot.error:
+            return GO_ON
+        if slot.ask >= 0:
+            if self.at.same_seen:
+                doubt = self.slots.doubts[self.at.slot_index]
+                doubt.within(slot.ask)
+                return self.conclude(slot, doubt)
+            # Other partitions or a quota may have used up the response; otherwise the log has no more records.
+            if not self.at.batch_seen and self.at.received == 0 and self.at.throttle == 0:
+                if not slot.bisecting:
+                    self.disbelieve(slot)
+                    return GO_ON
+                doubt = self.slots.doubts[self.at.slot_index]
+                doubt.nothing(slot.ask, self.end_of(slot))
+                return self.conclude(slot, doubt)
+            return GO_ON
+        if self.at.damaged is None or self.at.sound_seen:
+            return GO_ON         # the next response begins with the damaged bytes
+        payload, detail = self.at.damaged[0]
+        doubt = self.slots.doubts.get(self.at.slot_index)
+        if doubt is None or doubt.payload != payload:
+            # It may have been damaged in transit: request it once more, if possible with the batch after it.
+            self.slots.doubts[self.at.slot_index] = Doubt(slot.offset, payload, detail, whole=not self.at.torn)
+            slot.doubted = True
+            return GO_ON
+        if self.end_of(slot) <= slot.offset:
+            return self.refuse(Damage.MESSAGE, f"{detail}; where the log ends is not known")
+        doubt.begin(self.end_of(slot))
+        return self.conclude(slot, doubt)
+
+    cdef int64_t end_of(self, Slot* slot) noexcept:
+        """Return the end of the log for this reader, according to the last response."""
+        return slot.stable_offset if self.at.committed and slot.stable_offset >= 0 else slot.high_watermark
+
+    cdef int conclude(self, Slot* slot, doubt) except -1:
+        """Continue the search, or continue reading after the damaged batch."""
+        end = doubt.end
+        if end is None:
+            slot.bisecting = True
+            self.slots.set_ask(slot, doubt.ask)
+            return GO_ON
+        if doubt.hopeless:
+            return self.refuse(Damage.MESSAGE, doubt.detail)
+        slot.bisecting = slot.doubted = False
+        self.slots.set_ask(slot, -1)
+        del self.slots.doubts[self.at.slot_index]
+        return self.divert(slot, [(doubt.payload, doubt.detail)], end)
+
+    cdef int divert(self, Slot* slot, found, int64_t end, reason=Damage.MESSAGE) except -1:
+        """Make the damaged batches before ``end`` dead letters; ``found`` are bytes and details."""
+        cdef int64_t start = slot.offset
+        cdef int32_t epoch = slot.epoch
+        self.advance(slot, end, epoch, 0)
+        log = self.slots.logs[slot.log]
+        position, before = Position(end, epoch), Position(start, epoch)
+        for payload, detail in found:
+            text = f"{reason}: {detail}"
+            self.open.divert(DeadLetter(log, position, text, payload, 0, damage=reason, start=before))
+        return GO_ON
 
     cdef bint aborts(self, const BatchHead* head, int64_t next_offset, const uint8_t* p, const uint8_t* end) except -1:
-        """Whether a batch belongs to a transaction that was aborted; follows the list of the answer (kafka 9.1)."""
-        while self.at.aborted and self.at.aborted[0][0] < next_offset:
-            self.at.aborting.add(self.at.aborted.pop(0)[1])
+        """Return whether a batch belongs to an aborted transaction, by the response's list (spec: kafka 9.1)."""
+        self.at.aborted.reach(next_offset)
         if head.attributes & CONTROL:
             if control_type(p, end) == 0:
-                self.at.aborting.discard(head.producer_id)
+                self.at.aborted.end(head.producer_id)
             return False
-        return head.attributes & TRANSACTIONAL and head.producer_id in self.at.aborting
+        return head.attributes & TRANSACTIONAL and self.at.aborted.is_open(head.producer_id)
 
     cdef int advance(self, Slot* slot, int64_t next_offset, int32_t epoch, int64_t rows) except -1:
-        """Everything before ``next_offset`` was read: extend the span of the open chunk, or begin one."""
+        """Record that everything before ``next_offset`` was read: extend the span of the open chunk, or begin one."""
         cdef OpenChunk chunk = self.open
         cdef SpanRow* span
         if slot.chunk != chunk.number:
@@ -329,24 +539,20 @@ cdef class Scanner(ChunkScanner):
         span = &chunk.places.spans[slot.span]
         span.end_a = slot.offset = next_offset
         span.end_b = slot.epoch = epoch
+        slot.aligned = True
         span.rows += rows
         return GO_ON
 
     cdef int reject(
-        self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_offset, str reason, str detail
+        self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_offset, reason, str detail
     ) except -1:
-        """A damaged batch whose end is known: a dead letter, where that is wanted and its offsets can be believed."""
-        # The sum does not cover the first offset: what lies beyond the log's end would be a hole for ever.
-        if not self.divert_corrupt or next_offset <= slot.offset or next_offset > slot.high_watermark >= 0:
+        """Reject a batch with a correct checksum that cannot be decoded: a dead letter, or a stop for the caller."""
+        if not self.divert_corrupt:
             return self.refuse(reason, detail)
-        self.advance(slot, next_offset, slot.epoch, 0)
-        payload = PyBytes_FromStringAndSize(<const char*>p, size)
-        log = self.slots.logs[slot.log]
-        self.open.divert(DeadLetter(log, Position(next_offset, slot.epoch), f"{reason}: {detail}", payload, 0))
-        return GO_ON
+        return self.divert(slot, [(PyBytes_FromStringAndSize(<const char*>p, size), detail)], next_offset, reason)
 
-    cdef int refuse(self, str reason, str detail) except -1:
-        """This partition cannot be read on; the caller decides what becomes of it."""
+    cdef int refuse(self, reason, str detail) except -1:
+        """Stop reading this partition; the caller decides how to proceed."""
         cdef Slot* slot = self.slots.get(self.at.slot_index)
         self.corrupt = CorruptBatch(self.at.slot_index, Position(slot.offset, slot.epoch), reason, detail)
         slot.session = 0
@@ -354,19 +560,19 @@ cdef class Scanner(ChunkScanner):
         return STOP_CORRUPT
 
     def take_response(self):
-        """The response that ``scan`` stopped for, from its correlation id on."""
+        """Return the response that ``scan`` stopped for, from its correlation id on."""
         response = self.response
         self.response = None
         return response
 
     def take_fetched(self):
-        """The Fetched that ``scan`` stopped for."""
+        """Return the Fetched that ``scan`` stopped for."""
         fetched = self.fetched
         self.fetched = None
         return fetched
 
     def take_corrupt(self):
-        """The CorruptBatch that ``scan`` stopped for; its partition is detached."""
+        """Return the CorruptBatch that ``scan`` stopped for; its partition is detached."""
         corrupt = self.corrupt
         self.corrupt = None
         return corrupt

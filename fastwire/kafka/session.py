@@ -1,4 +1,4 @@
-"""A Fetch session: a broker remembers what was asked for, and is told only what has changed (kafka 9.2)."""
+"""Fetch session: the broker keeps the list of partitions, and requests name changes only (spec: kafka 9.2)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from fastwire.kafka.message import Body
 
 __all__ = ["ENDED", "LAST_WITH_NAMES", "FetchSession", "Target", "Wanted", "topics_of"]
 
-LAST_WITH_NAMES = 12  # from the next version on topics go by their ids
+LAST_WITH_NAMES = 12  # newer versions use topic ids
 LAST_EPOCH = 0x7FFFFFFF
 
-# What a session ends with; the next request opens another one.
+# Errors that end a session; the next request opens another one.
 ENDED = frozenset(
     {Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH, Code.FETCH_SESSION_TOPIC_ID_ERROR}
 )
@@ -21,7 +21,10 @@ Place = tuple[bytes, int]
 
 @dataclass(slots=True)
 class Target:
-    """A partition that is read from this broker; ``session`` is that of its slot."""
+    """A partition that is read from this broker; ``session`` is that of its slot.
+
+    The leader gets the client's rack only if the partition may be read from a ``near`` replica.
+    """
 
     index: int
     topic: str
@@ -29,22 +32,24 @@ class Target:
     partition: int
     leader_epoch: int
     session: int
+    near: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A target, and from where on."""
+    """A target, its fetch offset, and the most bytes to return."""
 
     target: Target
     offset: int
+    most_bytes: int
 
     def place(self, by_id: bool) -> Place:
-        """How a request names it."""
+        """Return topic and partition in the form of a request."""
         return self.target.topic_id if by_id else self.target.topic.encode(), self.target.partition
 
 
-def topics_of(wanted: Iterable[Wanted], by_id: bool, partition_bytes: int) -> list[Body]:
-    """The ``topics`` of a request."""
+def topics_of(wanted: Iterable[Wanted], by_id: bool) -> list[Body]:
+    """Return the ``topics`` of a request."""
     topics: dict[bytes, Body] = {}
     for one in wanted:
         target = one.target
@@ -55,35 +60,35 @@ def topics_of(wanted: Iterable[Wanted], by_id: bool, partition_bytes: int) -> li
                 "partition": target.partition,
                 "current_leader_epoch": target.leader_epoch,
                 "fetch_offset": one.offset,
-                "partition_max_bytes": partition_bytes,
+                "partition_max_bytes": one.most_bytes,
             }
         )
     return list(topics.values())
 
 
 class FetchSession:
-    """One session with one broker, open or to be opened; its topics go by id or by name as long as it lives.
+    """One session with one broker, open or to be opened; it identifies topics either by id or by name for all its life.
 
-    ``planned`` is what answers may speak of, as ``response.Planned`` has it.
+    ``planned`` lists the partitions that a response may contain, as ``response.Planned`` has it.
     """
 
     def __init__(self, by_id: bool) -> None:
         self.by_id = by_id
         self.session_id = 0
         self.planned: dict[bytes, dict[int, tuple[int, int]]] = {}
-        self._epoch = 0  # 0: everything is asked for, and a session wanted
+        self._epoch = 0  # 0: request all partitions, and open a session
         self._places: dict[int, Place] = {}  # by index
         self._asked: dict[Place, tuple[int, int]] = {}  # offset and leader epoch
 
     @property
     def opening(self) -> bool:
-        """Whether the next request has to name everything."""
+        """True if the next request must name all partitions."""
         return self._epoch == 0
 
-    def ask(self, wanted: Sequence[Wanted], gone: Iterable[int], partition_bytes: int) -> Body:
-        """The fields of the next request: all targets while ``opening``, else those that are new or have moved.
+    def ask(self, wanted: Sequence[Wanted], gone: Iterable[int]) -> Body:
+        """Return the fields of the next request: all targets while ``opening``, else those that are new or have moved.
 
-        ``gone`` are the indexes of those that are not to be read any more.
+        ``gone`` are the indexes of targets that are no longer read.
         """
         if self.opening:
             self.planned.clear()
@@ -108,7 +113,7 @@ class FetchSession:
         return {
             "session_id": self.session_id,
             "session_epoch": self._epoch,
-            "topics": topics_of(news, self.by_id, partition_bytes),
+            "topics": topics_of(news, self.by_id),
             "forgotten_topics_data": [
                 {"topic_id" if self.by_id else "topic": key if self.by_id else key.decode(), "partitions": [number]}
                 for key, number in sorted(forgotten)
@@ -116,11 +121,11 @@ class FetchSession:
         }
 
     def answered(self, session_id: int, error: int, unknown: int) -> None:
-        """An answer has come: the session goes on, or is opened anew."""
+        """Handle a response: the session continues, or is opened again."""
         if not error and session_id and not unknown:
             self.session_id = session_id
             self._epoch = self._epoch % LAST_EPOCH + 1
             return
         if error == Code.FETCH_SESSION_ID_NOT_FOUND or not error:
-            self.session_id = session_id  # one that was never there need not be closed; 0: none was opened
+            self.session_id = session_id  # a session that never existed need not be closed; 0: none was opened
         self._epoch = 0

@@ -1,7 +1,6 @@
-"""Partition slots: per partition, what has been read, and what the last answer said of it.
+"""Partition slots: per partition, the read offsets, and the state from the last response.
 
-A C array by slot number, which is the log index: the scanner reads and writes it for every batch, and Python looks at
-those that an answer speaks of when it is through.
+The scanner uses this C array, indexed by log, for every batch. Python reads the slots of a response after its end.
 """
 
 cimport cython
@@ -18,12 +17,16 @@ from fastwire.position import Position
 __all__ = ["SlotTable", "Told"]
 
 
+cdef enum:
+    DOUBT_BYTES = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the last answer said of a partition (kafka 9): ``error`` is 0 where there is none.
+    """State of a partition in the last response (spec: kafka 9); ``error`` is an error code, 0 without.
 
-    ``leader`` and ``leader_epoch`` are hints, -1 without; ``diverging`` is the offset at which the leader's log leaves
-    ours, -1 if it does not; ``received`` is how many bytes of records came. Offsets are -1 where they are not known.
+    ``leader`` and ``leader_epoch`` are hints, -1 without. ``diverging`` is the offset at which the leader's log differs
+    from the records read, -1 if it does not. ``received`` counts bytes of records. Unknown offsets are -1.
     """
 
     error: int
@@ -39,10 +42,18 @@ class Told:
 
 @cython.final
 cdef class SlotTable(LogTable):
-    """Slots by log index; shared by all connections of a pipeline."""
+    """The slots of one pipeline by log index, shared by all connections."""
+
+    def __cinit__(self):
+        self.doubts = {}
 
     def __dealloc__(self):
         free(self.slots)
+
+    cdef void set_ask(self, Slot* s, int64_t offset) noexcept:
+        """Let the next request begin at ``offset``; -1: at the position."""
+        self.probing += (offset >= 0) - (s.ask >= 0)
+        s.ask = offset
 
     cdef Slot* get(self, int64_t index) except NULL:
         if index < 0 or index >= self.capacity or not self.slots[index].known:
@@ -50,7 +61,7 @@ cdef class SlotTable(LogTable):
         return &self.slots[index]
 
     def add(self, log):
-        """Register a partition and return its index; it is not read before ``attach``."""
+        """Add a partition and return its index; it is not read before ``attach``."""
         cdef int64_t index = self.add_log(log)
         cdef Slot* grown
         cdef Slot* s
@@ -63,35 +74,52 @@ cdef class SlotTable(LogTable):
         s.log = <int32_t>index
         s.topic = self.topic_of(log)
         s.partition = int(log.partition)
+        s.ask = s.jump = s.lie = -1
         s.epoch = s.leader = s.leader_epoch = s.preferred_replica = -1
         s.high_watermark = s.stable_offset = s.log_start = s.diverging_offset = -1
         return index
 
     def attach(self, int64_t index, position, int32_t session):
-        """Read on from ``position``; only answers to requests of ``session`` (above 0) count from here on."""
+        """Read from ``position`` on; only responses to requests of ``session`` (above 0) count from here on."""
         cdef Slot* s = self.get(index)
         if session <= 0:
             raise ValueError("sessions start at 1")
         s.offset = position.a
         s.epoch = position.b
         s.session = session
-        s.chunk = 0              # what comes next may not follow what the open span ends with
+        self.set_ask(s, -1)
+        s.bisecting = s.doubted = s.aligned = False
+        s.jump = s.lie = -1
+        self.doubts.pop(index, None)
+        s.chunk = 0              # the next batch may not follow the end of the open span
 
     def detach(self, int64_t index):
-        """Drop every answer about this partition from now on."""
-        self.get(index).session = 0
+        """Drop all responses about this partition from now on."""
+        cdef Slot* s = self.get(index)
+        s.session = 0
+        self.set_ask(s, -1)
 
     def session(self, int64_t index):
-        """Which answers count; 0 = none."""
+        """Return the session whose responses count; 0 = none."""
         return self.get(index).session
 
     def position(self, int64_t index):
-        """What comes next, with the leader epoch of what came last."""
+        """Return the next offset, with the leader epoch of the last record."""
         cdef Slot* s = self.get(index)
         return Position(s.offset, s.epoch)
 
+    def fetch_offset(self, int64_t index):
+        """Return the offset of the next request: the position, or another one in the search for the end of damage."""
+        cdef Slot* s = self.get(index)
+        return s.ask if s.ask >= 0 else s.offset
+
+    def fetch_bytes(self, int64_t index, int64_t most):
+        """Return the bytes to request, ``most`` by default: the batch after a damaged one has to be included."""
+        doubt = self.doubts.get(index)
+        return most if doubt is None else max(most, 2 * len(doubt.payload) + DOUBT_BYTES)
+
     def told(self, int64_t index):
-        """What the last answer said of this partition."""
+        """Return the state of this partition in the last response."""
         cdef Slot* s = self.get(index)
         return Told(
             s.error, s.high_watermark, s.stable_offset, s.log_start, s.leader, s.leader_epoch, s.preferred_replica,
@@ -99,5 +127,5 @@ cdef class SlotTable(LogTable):
         )
 
     def largest_batch(self, int64_t index):
-        """Bytes of the largest recent batch, decompressed."""
+        """Return the decompressed size of the largest recent batch in bytes."""
         return self.get(index).largest

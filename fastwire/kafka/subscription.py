@@ -1,4 +1,4 @@
-"""What members of a group tell each other through the broker: who wants which topics, who gets what (kafka 10)."""
+"""Subscriptions and assignments, the data that group members exchange through the coordinator (spec: kafka 10)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 PROTOCOL_TYPE = "consumer"
-VERSION = 3  # older members stop reading behind what they know
+VERSION = 3  # older members ignore surplus fields
 
 Place = tuple[str, int]
 """Topic and number of a partition."""
@@ -39,19 +39,22 @@ _COOPERATIVE = Table("generation i32 =-1")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member as an assignor sees it; ``generation`` is that in which it came to own what it owns, -1 if none."""
+    """One member for an assignor; ``generation`` is that of its ``owned`` partitions, -1 if unknown."""
 
     id: str
     topics: frozenset[str]
     instance: str | None = None
     owned: tuple[Place, ...] = ()
     generation: int = -1
+    rack: str | None = None
 
 
-def encode_subscription(protocol: str, topics: Iterable[str], owned: Iterable[Place], generation: int) -> bytes:
-    """The metadata of a member that offers this assignor. ``owned``: for sticky ones also what it has just given up.
+def encode_subscription(
+    protocol: str, topics: Iterable[str], owned: Iterable[Place], generation: int, rack: str | None = None
+) -> bytes:
+    """Return the metadata of a member. ``owned`` includes just revoked partitions for sticky assignors.
 
-    With another ``generation`` they are other bytes, by which a coordinator sees that something is to be shared anew.
+    A change of ``generation`` changes the bytes, which makes the coordinator start a rebalance.
     """
     by_topic = _by_topic(owned)
     user_data = None
@@ -59,14 +62,14 @@ def encode_subscription(protocol: str, topics: Iterable[str], owned: Iterable[Pl
         user_data = _COOPERATIVE.encode({"generation": generation})
     elif protocol == "sticky" and by_topic:
         user_data = _STICKY.encode({"topics": by_topic, "generation": generation})
-    body: Body = {"topics": sorted(topics), "user_data": user_data, "generation": generation}
+    body: Body = {"topics": sorted(topics), "user_data": user_data, "generation": generation, "rack": rack}
     if protocol == "cooperative-sticky":
         body["owned"] = by_topic
     return _VERSION.encode({"version": VERSION}) + _SUBSCRIPTION.encode(body, VERSION)
 
 
 def decode_member(protocol: str, body: Body) -> Member:
-    """A member out of a JoinGroup answer. Raises ProtocolError; user data that make no sense own nothing."""
+    """Decode a member of a JoinGroup response. Raises ProtocolError; invalid user data count as no owned partitions."""
     metadata = body["metadata"]
     said = _SUBSCRIPTION.decode(metadata, _version(metadata), 2)
     owned, generation = said.get("owned", []), said.get("generation", -1)
@@ -81,16 +84,17 @@ def decode_member(protocol: str, body: Body) -> Member:
         except ProtocolError:
             owned, generation = [], -1
     instance = body.get("group_instance_id")
-    return Member(body["member_id"], frozenset(said["topics"]), instance, tuple(_places(owned)), generation)
+    rack = said.get("rack") or None
+    return Member(body["member_id"], frozenset(said["topics"]), instance, tuple(_places(owned)), generation, rack)
 
 
 def encode_assignment(places: Iterable[Place]) -> bytes:
-    """What one member gets."""
+    """Encode the assignment of one member."""
     return _VERSION.encode({"version": VERSION}) + _ASSIGNMENT.encode({"topics": _by_topic(places)})
 
 
 def decode_assignment(data: bytes) -> frozenset[Place]:
-    """What we get. Raises ProtocolError, also for no bytes at all, which some leaders send."""
+    """Decode the member's own assignment. Raises ProtocolError, also for no bytes at all, which some leaders send."""
     _version(data)
     return frozenset(_places(_ASSIGNMENT.decode(data, at=2)["topics"]))
 

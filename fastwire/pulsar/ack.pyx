@@ -1,4 +1,4 @@
-"""FLOW and ACK frames, encoded from runs of entries without an object an entry (specs: pulsar 13.2 and 15)."""
+"""Encoding of FLOW and ACK frames from runs of entries, without an object per entry (spec: pulsar 13.2, 15)."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef inline uint8_t* put_id(uint8_t* p, int64_t ledger, int64_t entry) noexcept nogil:
-    """CommandAck.message_id; -1 is legal and written as an unsigned number (pulsar 29, trap 13)."""
+    """Write a CommandAck.message_id; -1 is legal and written as an unsigned number (spec: pulsar 29, trap 13)."""
     p[0] = 0x1A
     p[1] = <uint8_t>(2 + varint_size(<uint64_t>ledger) + varint_size(<uint64_t>entry))
     p[2] = 0x08
@@ -25,7 +25,7 @@ cdef inline uint8_t* put_id(uint8_t* p, int64_t ledger, int64_t entry) noexcept 
 
 
 cdef bytes frame(int kind, const uint8_t* body, int64_t size):
-    """A simple command frame: type, and one sub-command in the field of the same number (1 to 15)."""
+    """Return a simple command frame: type, and one sub-command in the field of the same number (1 to 15)."""
     cdef uint8_t head[HEAD_BYTES]
     cdef uint8_t* p = head + 8
     cdef int64_t command
@@ -40,7 +40,7 @@ cdef bytes frame(int kind, const uint8_t* body, int64_t size):
 
 
 def encode_flow(uint64_t consumer_id, uint64_t permits):
-    """A FLOW frame. Raises ValueError for 0, which a broker treats as a protocol error."""
+    """Return a FLOW frame. Raises ValueError for 0, which a broker treats as a protocol error."""
     cdef uint8_t body[32]
     cdef uint8_t* p = body
     if not 0 < permits <= 0x7FFFFFFF:
@@ -53,7 +53,9 @@ def encode_flow(uint64_t consumer_id, uint64_t permits):
 
 
 def encode_ack_cumulative(uint64_t consumer_id, int64_t ledger, int64_t entry, request_id=None):
-    """An ACK of everything up to (ledger, entry); with ``request_id`` the broker answers ACK_RESPONSE (version 17)."""
+    """Return an ACK of everything up to (ledger, entry); with ``request_id`` the broker sends ACK_RESPONSE (version
+    17).
+    """
     cdef uint8_t body[HEAD_BYTES]
     cdef uint8_t* p = body
     p[0] = 0x08
@@ -68,10 +70,10 @@ def encode_ack_cumulative(uint64_t consumer_id, int64_t ledger, int64_t entry, r
 
 
 def encode_ack_elements(uint64_t consumer_id, elements, int max_ids=1000, request_ids=None):
-    """Individual ACKs of parts of batches: ``elements`` are (ledger, entry, words of what is left); a list of frames.
+    """Return the frames of individual ACKs of elements: (ledger, entry, words of the remaining set) each.
 
-    ``max_ids`` and ``request_ids`` as in ``encode_ack_runs``. Raises ValueError for no words, which would acknowledge
-    the whole entry.
+    ``max_ids`` and ``request_ids`` as in ``encode_ack_runs``. Raises ValueError for an empty set, which would
+    acknowledge the whole entry.
     """
     cdef list frames = []
     cdef list ids = []
@@ -88,7 +90,9 @@ def encode_ack_elements(uint64_t consumer_id, elements, int max_ids=1000, reques
 
 
 cdef bytes id_bytes(int64_t ledger, int64_t entry, bytes words):
-    """CommandAck.message_id with its ack_set; a set bit means not done, and zero words at the end are left out."""
+    """Return a CommandAck.message_id with its ack_set; a set bit means unacknowledged, trailing zero words are left
+    out.
+    """
     cdef list parts = [b"\x08" + varint_bytes(<uint64_t>ledger) + b"\x10" + varint_bytes(<uint64_t>entry)]
     cdef uint64_t word
     cdef Py_ssize_t i, count = len(words) // 8
@@ -106,9 +110,9 @@ cdef bytes id_bytes(int64_t ledger, int64_t entry, bytes words):
 
 
 def encode_ack_runs(uint64_t consumer_id, runs, int max_ids=1000, request_ids=None):
-    """Individual ACKs of whole entries: ``runs`` are (ledger, first entry, last entry); a list of frames.
+    """Return the frames of individual ACKs of whole entries; ``runs`` are (ledger, first entry, last entry).
 
-    Each frame holds at most ``max_ids`` ids. ``request_ids`` is an iterator that gives each frame its request id.
+    Each frame has at most ``max_ids`` ids, and the next request id of the iterator ``request_ids``, if given.
     """
     cdef int64_t ledger, first, last, entry
     cdef int count = 0

@@ -1,11 +1,11 @@
-"""Chunked messages: parts that come as entries of their own, interleaved, twice, or not at all (pulsar 11).
+"""Assembly of chunked messages from chunks that arrive interleaved, duplicated, or not at all (spec: pulsar 11).
 
-A message's identity is that of its last part. Until that has come no part may be landed or acknowledged: after a
-crash the broker must send all of them again. So parts are held, within limits, and what cannot become a message any
-more comes out as torn.
+A message has the id of its last chunk. No chunk is landed or acknowledged before that one has arrived: after a crash
+the broker must send all of them again. So chunks are held, within limits, and a message that can no longer be completed
+comes out as torn.
 
-Only Shared and Key_Shared may deliver parts in another order than they were sent in (an entry that was somebody
-else's comes again later); read in order, a part that is missing never comes.
+Only Shared and Key_Shared subscriptions may deliver chunks out of order (an entry of another consumer is redelivered).
+In an ordered subscription a missing chunk never arrives.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,29 +18,28 @@ from fastwire.wire.pool import Pool
 
 __all__ = ["Assembly", "Part", "Torn", "Verdict"]
 
-MOST_OPEN = 1000  # messages at once; Java's consumer allows 10, Go's 100, but neither puts aside what is dropped
-MOST_MESSAGE_BYTES = 128 << 20  # of one message, compressed; as much as an entry may decompress to
-EXPIRY_S = 60.0  # without a further part
-SHARE = 2  # parts may take up this part of the budget; with all of it, the missing ones could not be read any more
-OVERHEAD_BYTES = 512  # of the objects around a part
+MOST_OPEN = 1000  # open messages; Java's consumer allows 10, Go's 100, but neither diverts the entries it drops
+EXPIRY_S = 60.0  # since the last chunk
+SHARE = 2  # chunks may use the budget divided by this: with all of it, the missing chunks could not be read
+OVERHEAD_BYTES = 512  # of the objects around a chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: the entry as it came, and its payload after decryption."""
+    """One chunk: the entry as received, and its decrypted payload."""
 
     entry: ColdEntry
     data: bytes | memoryview
 
     @property
     def nbytes(self) -> int:
-        """What it keeps from being used for other things."""
+        """Bytes of memory that the chunk occupies."""
         return len(self.entry.payload) + (len(self.data) if isinstance(self.data, bytes) else 0) + OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """An entry that is a part of no message any more, and why."""
+    """An entry that no longer belongs to any message, and the reason."""
 
     entry: ColdEntry
     detail: str
@@ -48,10 +47,10 @@ class Torn:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a new part means. ``complete`` are all parts of a message, in order, once it is whole.
+    """The effect of a new chunk. ``complete`` holds all chunks of a message, in order, once the last one is here.
 
-    ``surplus`` were sent again by their producer, or belong to a message that it began anew. If nothing of this names
-    the new part, it is to be held.
+    ``surplus`` are entries that the producer sent twice, or that belong to a message it has started anew. ``hold`` is
+    True if the new chunk is kept.
     """
 
     complete: tuple[Part, ...] = ()
@@ -62,13 +61,13 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Open:
-    """A message of which parts are missing."""
+    """A message with missing chunks."""
 
     count: int
-    total: int  # bytes of all parts together, as announced
+    total: int  # announced bytes of all chunks together
     parts: dict[int, Part] = field(default_factory=dict)
-    nbytes: int = 0  # of payload so far
-    age_s: float = 0.0  # since the newest part
+    nbytes: int = 0  # bytes of payload so far
+    age_s: float = 0.0  # seconds since the newest chunk
 
     def entries(self) -> Iterator[ColdEntry]:
         return (part.entry for part in self.parts.values())
@@ -78,7 +77,7 @@ _Key = tuple[int, str]
 
 
 class Assembly:
-    """The open chunked messages of all consumers of one client; what they hold is charged to ``pool``."""
+    """The incomplete chunked messages of all consumers of one client. Their memory is charged to ``pool``."""
 
     def __init__(self, pool: Pool, *, most_open: int = MOST_OPEN, expiry_s: float = EXPIRY_S) -> None:
         self._pool = pool
@@ -90,20 +89,29 @@ class Assembly:
         return len(self._open)
 
     def holds(self, consumer_id: int) -> bool:
-        """Whether parts of this consumer wait for others."""
+        """Return whether this consumer has chunks of incomplete messages."""
         return any(key[0] == consumer_id for key in self._open)
 
+    def held(self, consumer_id: int) -> list[Position]:
+        """Return the positions of this consumer's chunks of incomplete messages."""
+        return [
+            entry.position
+            for key, message in self._open.items()
+            if key[0] == consumer_id
+            for entry in message.entries()
+        ]
+
     def add(self, metadata: pb.MessageMetadata, part: Part) -> Verdict:
-        """Take a part in. Torn parts come out with those that were held with them."""
+        """Add a chunk. If its message is torn, all chunks of that message come out as torn."""
         entry, number = part.entry, metadata.chunk_id
         key = entry.consumer_id, metadata.uuid
-        fault = _fault(metadata)
+        fault = _fault(metadata, self._pool.most_payload)
         if fault:
             return Verdict(torn=(Torn(entry, fault),))
         surplus: tuple[ColdEntry, ...] = ()
         message = self._open.get(key)
         if number == 0 and message is not None and 0 in message.parts:
-            # The producer has begun anew: after a reconnect with the same message, or under its old name with another.
+            # The producer sends the message again after a reconnect, or another message under the same uuid.
             surplus = tuple(self._drop(key).entries())
             message = None
         if message is not None and number in message.parts:
@@ -125,7 +133,7 @@ class Assembly:
             self._drop(key)
             return self._whole(message, surplus)
         torn = self._make_room()
-        # Its own message may have been what had to go.
+        # The chunk's own message may have been dropped.
         return Verdict(surplus=surplus, torn=torn, hold=key in self._open)
 
     def _whole(self, message: _Open, surplus: tuple[ColdEntry, ...]) -> Verdict:
@@ -136,7 +144,7 @@ class Assembly:
         return Verdict(surplus=surplus, torn=tuple(Torn(part.entry, detail) for part in parts))
 
     def _make_room(self) -> tuple[Torn, ...]:
-        """Let the oldest messages go where there are too many, or too much of the budget is in them."""
+        """Drop the oldest messages while there are too many, or their chunks exceed their share of the budget."""
         torn: list[Torn] = []
         while len(self._open) > self._most_open:
             torn += self._torn(next(iter(self._open)), f"more than {self._most_open} chunked messages are incomplete")
@@ -144,7 +152,8 @@ class Assembly:
         while self._open and self._pool.charged > limit:
             torn += self._torn(
                 next(iter(self._open)),
-                f"incomplete chunked messages take up more than {limit} bytes, a part of the memory budget",
+                f"incomplete chunked messages take up more than {limit} bytes, half of the memory budget: "
+                "more memory (daemon.memory) has room for more of them",
             )
         return tuple(torn)
 
@@ -159,9 +168,9 @@ class Assembly:
     # --- time, and what others have done
 
     def expired(self, reading: Iterable[int], seconds: float) -> list[Torn]:
-        """``seconds`` more have passed in which the consumers ``reading`` could get what the broker has for them.
+        """Age the messages of the consumers ``reading`` by ``seconds``; return the chunks of those that have expired.
 
-        Time in which nothing is read does not count: the missing parts may be waiting at the broker.
+        Time in which a consumer does not read does not count: the missing chunks may still be at the broker.
         """
         if not self._open:
             return []
@@ -178,7 +187,7 @@ class Assembly:
         return torn
 
     def landed(self, consumer_id: int, landed: Callable[[Position], bool]) -> list[Torn]:
-        """Forget messages of which parts have landed elsewhere; what has not landed of them comes out as torn."""
+        """Drop messages of which a chunk has landed elsewhere; return their remaining chunks as torn."""
         torn: list[Torn] = []
         for key, message in tuple(self._open.items()):
             if key[0] == consumer_id and any(landed(entry.position) for entry in message.entries()):
@@ -187,27 +196,32 @@ class Assembly:
         return torn
 
     def forget(self, consumer_id: int | None = None) -> None:
-        """Drop the parts of one consumer, or of all: the broker will send them again."""
+        """Drop the chunks of one consumer, or of all consumers: the broker will send them again."""
         for key in tuple(self._open):
             if consumer_id is None or key[0] == consumer_id:
                 self._drop(key)
 
 
-def _fault(metadata: pb.MessageMetadata) -> str:
-    """What makes this no part of any message."""
+def _fault(metadata: pb.MessageMetadata, most: int) -> str:
+    """Return the reason why the entry is not a valid chunk of any message; "" if it is valid."""
     if not metadata.HasField("uuid") or not metadata.HasField("chunk_id"):
         return "a part without uuid or chunk_id"
     if metadata.HasField("num_messages_in_batch"):
         return "a part that is a batch"
     if not 0 <= metadata.chunk_id < metadata.num_chunks_from_msg:
         return f"part {metadata.chunk_id + 1} of {metadata.num_chunks_from_msg}"
-    if not 0 <= metadata.total_chunk_msg_size <= MOST_MESSAGE_BYTES:
-        return f"a message of {metadata.total_chunk_msg_size} bytes is announced, the limit is {MOST_MESSAGE_BYTES}"
+    if metadata.total_chunk_msg_size < 0:
+        return f"a message of {metadata.total_chunk_msg_size} bytes is announced"
+    if metadata.total_chunk_msg_size > most:
+        return (
+            f"a message of {metadata.total_chunk_msg_size} bytes is announced, and one may have {most}, "
+            "an eighth of the memory budget: more memory (daemon.memory) lets it pass"
+        )
     return ""
 
 
 def _misfit(message: _Open, metadata: pb.MessageMetadata, part: Part) -> str:
-    """What makes this no part of ``message``."""
+    """Return the reason why the chunk does not fit ``message``; "" if it fits."""
     number, count = metadata.chunk_id, metadata.num_chunks_from_msg
     if (count, metadata.total_chunk_msg_size) != (message.count, message.total):
         return (
@@ -215,7 +229,7 @@ def _misfit(message: _Open, metadata: pb.MessageMetadata, part: Part) -> str:
             f"{count} with {metadata.total_chunk_msg_size}"
         )
     if part.entry.ordered and number != len(message.parts):
-        return f"part {number + 1} of {count} came behind part {len(message.parts)}"
+        return f"part {number + 1} of {count} came after part {len(message.parts)}"
     if message.nbytes + len(part.data) > message.total:
         return f"parts hold more than the {message.total} bytes that were announced"
     return ""

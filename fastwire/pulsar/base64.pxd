@@ -1,4 +1,4 @@
-"""Keys that a producer says are base64 (pulsar 10), of both alphabets and without padding too."""
+"""Base64 decoding of keys (spec: pulsar 10), for both alphabets and without padding too."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
@@ -18,7 +18,7 @@ cdef inline int32_t sextet(uint8_t byte) noexcept nogil:
 
 
 cdef inline Py_ssize_t base64_size(const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """Bytes that ``text`` decodes to, or -1 if it is not base64. Both alphabets; padding may be missing."""
+    """Return the number of bytes that ``text`` decodes to, or -1 if it is not base64; padding is optional."""
     cdef Py_ssize_t i, n = size
     while n and text[n - 1] == 61:
         n -= 1
@@ -31,7 +31,7 @@ cdef inline Py_ssize_t base64_size(const uint8_t* text, Py_ssize_t size) noexcep
 
 
 cdef inline void decode_base64(const uint8_t* text, uint8_t* out, Py_ssize_t size) noexcept nogil:
-    """Write the ``size`` bytes that ``base64_size`` found."""
+    """Write the ``size`` decoded bytes, after ``base64_size``."""
     cdef uint32_t bits = 0
     cdef int held = 0
     cdef uint8_t* end = out + size

@@ -1,6 +1,6 @@
-"""Entries to rows: batch blocks and single messages into columns, and lazy views for people who parse in Python.
+"""Decoding of entries: batch blocks and single messages into columns, and lazy views for Python code.
 
-Layout of a batch block (specs: pulsar 10), N times::
+Layout of a batch block (spec: pulsar 10), N times::
 
     u32  size of SingleMessageMetadata
     ...  SingleMessageMetadata
@@ -12,25 +12,20 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from fastwire.columns.builder cimport (
-    HAS_BATCH_INDEX,
-    HAS_EVENT_TIME,
+    COL_OFFSET,
+    COL_PARTITION,
+    COL_TIMESTAMP,
+    COL_TIMESTAMP_TYPE,
+    COL_TOPIC,
     HAS_HEADERS,
     HAS_KEY,
-    HAS_LEDGER,
     HAS_OFFSET,
-    HAS_ORDERING_KEY,
     HAS_PARTITION,
-    HAS_PRODUCER,
-    HAS_REDELIVERY_COUNT,
-    HAS_SCHEMA_VERSION,
-    HAS_SEQUENCE_ID,
     HAS_TIMESTAMP,
     HAS_TIMESTAMP_TYPE,
     HAS_TOPIC,
     HAS_VALUE,
     VAR_KEY,
-    VAR_ORDERING_KEY,
-    VAR_SCHEMA_VERSION,
     VAR_VALUE,
     Cells,
     Columns,
@@ -42,17 +37,36 @@ from fastwire.columns.builder cimport (
     columns_reserve,
     columns_rewind,
     dictionary_add,
-    event_time_put,
     fill32,
     fill64,
     header_put,
     headers_close,
-    is_utf8,
+    int32s,
+    int64s,
     lane_close,
     lane_open,
     lane_put,
+    rare_time_put,
 )
 from fastwire.pulsar.base64 cimport base64_size, decode_base64
+from fastwire.pulsar.columns cimport (
+    COL_BATCH_INDEX,
+    COL_EVENT_TIME,
+    COL_LEDGER,
+    COL_PRODUCER,
+    COL_REDELIVERY_COUNT,
+    COL_SEQUENCE_ID,
+    HAS_BATCH_INDEX,
+    HAS_EVENT_TIME,
+    HAS_LEDGER,
+    HAS_ORDERING_KEY,
+    HAS_PRODUCER,
+    HAS_REDELIVERY_COUNT,
+    HAS_SCHEMA_VERSION,
+    HAS_SEQUENCE_ID,
+    VAR_ORDERING_KEY,
+    VAR_SCHEMA_VERSION,
+)
 from fastwire.pulsar.metadata cimport (
     ONE_COMPACTED_OUT,
     ONE_EVENT_TIME,
@@ -88,9 +102,9 @@ __all__ = ["Message", "MessageBatch"]
 
 cdef enum:
     SMALLEST_ELEMENT = 6          # 4 bytes of size and the required payload_size: bounds what a count may claim
-    PLAIN_TRIES = 8               # in a batch: where every other message is odd, looking for plain ones is no use
-    MOST_SCHEMA_BYTES = 32 << 20  # of copies of one entry's schema version, which has 8 bytes where it is not forged
-    LAST_MILLI = 253402300799999  # the end of the year 9999: no reader shows later ones, and times 1,000 would wrap
+    PLAIN_TRIES = 8               # per batch: where every other message differs, a search for plain ones does not pay
+    MOST_SCHEMA_BYTES = 32 << 20  # of copies of one entry's schema version, which has 8 bytes unless it is forged
+    LAST_MILLI = 253402300799999  # the end of the year 9999, the limit of readers; 1,000 times more would overflow
 
 
 cdef inline int64_t micros(uint64_t milli) noexcept nogil:
@@ -98,7 +112,7 @@ cdef inline int64_t micros(uint64_t milli) noexcept nogil:
 
 
 cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """The decoded key, or the text itself where it is not base64."""
+    """Write the decoded key, or the text itself if it is not base64."""
     cdef Cells* v = &c.cells[VAR_KEY]
     cdef Py_ssize_t decoded = base64_size(text, size)
     if decoded < 0:
@@ -116,7 +130,7 @@ cdef int put_base64(Columns* c, int64_t row, const uint8_t* text, Py_ssize_t siz
 cdef int put_properties(
     Columns* c, int64_t row, const uint8_t* start, const uint8_t* end, uint64_t property_tag
 ) noexcept nogil:
-    """Walk the message once more for its properties; they are rare, so the first walk only sees that there are any."""
+    """Walk the message again for its properties; they are rare, so the first walk only notices their presence."""
     cdef Reader r
     cdef Reader pair
     cdef uint64_t tag
@@ -147,8 +161,6 @@ cdef int put_properties(
                 skip_field(&pair, tag)
         if pair.fault or key is NULL or value is NULL:
             return DAMAGED
-        if not is_utf8(key, key_size):
-            return NOT_UTF8
         if header_put(c, key, key_size, value, value_size):
             return NO_MEMORY
     headers_close(c, row, first)
@@ -156,10 +168,10 @@ cdef int put_properties(
 
 
 cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head, const uint8_t* end) noexcept nogil:
-    """Cells of the current row that most messages do not have."""
+    """Write the cells of the current row that most messages lack."""
     cdef uint32_t mask = c.mask
     if s.seen & ONE_EVENT_TIME and s.event_time and mask & HAS_EVENT_TIME:
-        event_time_put(c, row, micros(s.event_time))
+        rare_time_put(c, COL_EVENT_TIME, row, micros(s.event_time))
     if s.seen & ONE_ORDERING_KEY and mask & HAS_ORDERING_KEY:
         if cells_put(c, VAR_ORDERING_KEY, row, s.ordering_key, s.ordering_key_size, end):
             return NO_MEMORY
@@ -169,23 +181,22 @@ cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head,
 
 
 cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, Reader* r) noexcept nogil:
-    """Rows for messages ``i`` … as long as they are like most: a key perhaps, a value, a number, in this order.
+    """Decode messages from ``i`` on while they are plain: an optional key, a value, a number, in this order.
 
-    What is written to the columns could be anything, so a compiler would load every pointer of ``c`` anew behind each
-    cell: here all that changes is in locals. Stops at whatever is not plain or has no room, before ``count`` at the
-    latest, and returns which message comes next; ``r`` stands there. Message n has number ``sequence`` + n if it says
-    none.
+    A compiler must assume that a write to a column changes ``c``, and would reload its pointers after each cell; so all
+    state is in locals. The loop stops at a message that is not plain or has no room, or at ``count``. It returns the
+    index of the next message; ``r`` is at its start. Message n has number ``sequence`` + n by default.
     """
     cdef Lane values, keys
     cdef int64_t first = c.rows
     cdef int64_t row = first
     cdef int64_t capacity = c.capacity
-    cdef int32_t* batch_index = c.batch_index if c.mask & HAS_BATCH_INDEX else NULL
-    cdef int64_t* sequence_id = c.sequence_id if c.mask & HAS_SEQUENCE_ID else NULL
+    cdef int32_t* batch_index = int32s(c, COL_BATCH_INDEX) if c.mask & HAS_BATCH_INDEX else NULL
+    cdef int64_t* sequence_id = int64s(c, COL_SEQUENCE_ID) if c.mask & HAS_SEQUENCE_ID else NULL
     cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
     cdef bint with_keys = c.mask & HAS_KEY != 0
     cdef const uint8_t* at = r.pos
-    cdef const uint8_t* edge = r.end - FW_STEP   # up to there whole steps and words may be read
+    cdef const uint8_t* edge = r.end - FW_STEP   # whole steps and words may be read up to here
     cdef const uint8_t* p
     cdef const uint8_t* key
     cdef const uint8_t* value
@@ -207,7 +218,7 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
         key_size = 0
         if p[0] == 0x12:
             key = p + 2
-            key_size = p[1]                  # a longer one than 127 bytes has its second byte here: it does not fit
+            key_size = p[1]                  # above 127 it is the first of two size bytes, and does not fit
             if key_size >= 0x80 or value - key < key_size + 2:
                 break
             p = key + key_size
@@ -290,7 +301,7 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
             r.pos = value
             reader_fail(r, FAULT_TRUNCATED, <Py_ssize_t>s.payload_size)
             return DAMAGED
-        # A set bit means not acknowledged; bits beyond the words are acknowledged (pulsar 15.3).
+        # A set bit means not acknowledged; bits beyond the words are acknowledged (spec: pulsar 15.3).
         if s.seen & ONE_COMPACTED_OUT or (place.ack_set is not NULL and not (
             i >> 6 < place.ack_words and place.ack_set[i >> 6] >> (i & 63) & 1
         )):
@@ -309,9 +320,9 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
             elif cells_put(c, VAR_KEY, row, s.key, s.key_size, edge):
                 return NO_MEMORY
         if mask & HAS_BATCH_INDEX:
-            c.batch_index[row] = i
+            int32s(c, COL_BATCH_INDEX)[row] = i
         if mask & HAS_SEQUENCE_ID:
-            c.sequence_id[row] = <int64_t>(
+            int64s(c, COL_SEQUENCE_ID)[row] = <int64_t>(
                 s.sequence_id if s.seen & ONE_SEQUENCE_ID else m.sequence_id + <uint64_t>i
             )
         if s.seen & (ONE_EVENT_TIME | ONE_ORDERING_KEY | ONE_PROPERTIES):
@@ -347,11 +358,11 @@ cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Read
         elif cells_put(c, VAR_KEY, row, m.key, m.key_size, edge):
             return NO_MEMORY
     if mask & HAS_BATCH_INDEX:
-        c.batch_index[row] = -1
+        int32s(c, COL_BATCH_INDEX)[row] = -1
     if mask & HAS_SEQUENCE_ID:
-        c.sequence_id[row] = <int64_t>m.sequence_id
+        int64s(c, COL_SEQUENCE_ID)[row] = <int64_t>m.sequence_id
     if m.event_time and mask & HAS_EVENT_TIME:
-        event_time_put(c, row, micros(m.event_time))
+        rare_time_put(c, COL_EVENT_TIME, row, micros(m.event_time))
     if m.ordering_key is not NULL and mask & HAS_ORDERING_KEY:
         if cells_put(c, VAR_ORDERING_KEY, row, m.ordering_key, m.ordering_key_size, edge):
             return NO_MEMORY
@@ -365,7 +376,9 @@ cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Read
 
 
 cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Reader* r) noexcept nogil:
-    """Append the rows of one entry; ``r`` spans its decompressed payload. All of them, or none and a reason."""
+    """Append the rows of one entry; ``r`` spans its decompressed payload. On failure no row is appended; returns a
+    reason.
+    """
     cdef Mark mark
     cdef int status
     cdef int64_t first = c.rows
@@ -381,7 +394,7 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
             return NO_MEMORY
     columns_mark(c, &mark)
     if mask & HAS_PRODUCER:
-        producer = dictionary_add(c, &c.producers, m.producer, m.producer_size)
+        producer = dictionary_add(c, COL_PRODUCER, m.producer, m.producer_size)
         if producer < 0:
             return NO_MEMORY if producer == -1 else NOT_UTF8
     status = put_batch(c, m, place, r) if m.batched else put_single(c, m, place, r)
@@ -400,21 +413,21 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
         columns_rewind(c, &mark)
         return status
     if mask & HAS_TOPIC:
-        fill32(c.topic, first, last, place.topic)
+        fill32(int32s(c, COL_TOPIC), first, last, place.topic)
     if mask & HAS_PARTITION:
-        fill32(c.partition, first, last, place.partition)
+        fill32(int32s(c, COL_PARTITION), first, last, place.partition)
     if mask & HAS_OFFSET:
-        fill64(c.offset, first, last, place.entry)
+        fill64(int64s(c, COL_OFFSET), first, last, place.entry)
     if mask & HAS_TIMESTAMP:
-        fill64(c.timestamp, first, last, micros(m.publish_time))
+        fill64(int64s(c, COL_TIMESTAMP), first, last, micros(m.publish_time))
     if mask & HAS_TIMESTAMP_TYPE:
-        fill32(c.timestamp_type, first, last, 0)
+        fill32(int32s(c, COL_TIMESTAMP_TYPE), first, last, 0)
     if mask & HAS_LEDGER:
-        fill64(c.ledger, first, last, place.ledger)
+        fill64(int64s(c, COL_LEDGER), first, last, place.ledger)
     if mask & HAS_PRODUCER:
-        fill32(c.producer, first, last, producer)
+        fill32(int32s(c, COL_PRODUCER), first, last, producer)
     if mask & HAS_REDELIVERY_COUNT:
-        fill32(c.redelivery_count, first, last, place.redelivery_count)
+        fill32(int32s(c, COL_REDELIVERY_COUNT), first, last, place.redelivery_count)
     return DECODED
 
 
@@ -424,7 +437,7 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
 @cython.no_gc                    # holds a Frame only: no cycle is possible
 @cython.freelist(256)
 cdef class Message:
-    """One message of a held frame; key, value and properties are copied out only when they are read."""
+    """One message of a pinned frame; key, value and properties are copied when they are read."""
     cdef Frame _frame
     cdef Single _single
     cdef const uint8_t* _head
@@ -434,14 +447,14 @@ cdef class Message:
 
     @property
     def value(self):
-        """bytes, or None for a tombstone."""
+        """Value as bytes; None for a tombstone."""
         if self._single.seen & ONE_NULL_VALUE:
             return None
         return PyBytes_FromStringAndSize(<const char*>self._value, self._single.payload_size)
 
     @property
     def key(self):
-        """bytes, decoded where the producer says base64 and it is; or None."""
+        """Key as bytes, decoded if the producer marked it as base64 and it is valid; or None."""
         if self._single.seen & (ONE_KEY | ONE_NULL_KEY) != ONE_KEY:
             return None
         cdef Py_ssize_t decoded = -1
@@ -456,19 +469,19 @@ cdef class Message:
 
     @property
     def ordering_key(self):
-        """bytes, or None."""
+        """Ordering key as bytes, or None."""
         if not self._single.seen & ONE_ORDERING_KEY:
             return None
         return PyBytes_FromStringAndSize(<const char*>self._single.ordering_key, self._single.ordering_key_size)
 
     @property
     def sequence_id(self):
-        """int, or None where the element has none of its own."""
+        """Sequence id; None if the element has none."""
         return self._single.sequence_id if self._single.seen & ONE_SEQUENCE_ID else None
 
     @property
     def event_time(self):
-        """Milliseconds since 1970, 0 = unset."""
+        """Event time in milliseconds since 1970; 0 if unset."""
         return self._single.event_time if self._single.seen & ONE_EVENT_TIME else 0
 
     @property
@@ -478,7 +491,7 @@ cdef class Message:
 
     @property
     def properties(self):
-        """list of (str, str), in wire order."""
+        """Properties as a list of (str, str), in wire order."""
         cdef Reader r
         cdef Reader pair
         cdef uint64_t tag
@@ -512,10 +525,10 @@ cdef class Message:
 
 @cython.final
 cdef class MessageBatch:
-    """The messages of a decompressed batch block, as views of the buffer that holds it.
+    """The messages of a decompressed batch block, as views of its buffer.
 
-    ``data`` is any buffer; it stays pinned while a message of it is alive. Iterate once or many times; each message is
-    made when it is reached. Iteration raises ProtocolError where the block is damaged.
+    ``data`` is any buffer; it stays pinned while a message of it is alive. Iteration may be repeated and creates each
+    message on demand. It raises ProtocolError at damage.
     """
     cdef Frame _frame
     cdef readonly int count

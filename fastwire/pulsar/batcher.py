@@ -1,4 +1,4 @@
-"""Records on their way into batches (pulsar 24.2)."""
+"""Grouping of outgoing records into batches (spec: pulsar 24.2)."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ __all__ = ["Batch", "BatchLimits", "Batcher", "weight"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """A batch is closed by whichever limit is reached first; ``by_key`` makes one batch for each key."""
+    """Limits of a batch. The first limit that is reached closes it; ``by_key`` makes a separate batch for each key."""
 
     messages: int = 1000
     bytes: int = 128 << 10
@@ -19,12 +19,12 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.bytes < 1 or self.delay_s < 0:
-            raise ValueError("a batch needs room for one record, and no negative time")
+            raise ValueError("a batch needs messages and bytes of at least 1, and a delay that is not negative")
 
 
 @dataclass(slots=True)
 class Batch:
-    """Records that share an entry, with what their sender wants to know them by, and when the first one came."""
+    """Records of one entry, with the sender's ticket for each, and the time of the first record in seconds."""
 
     since: float
     publish_time: int
@@ -34,7 +34,7 @@ class Batch:
 
 
 def weight(record: Record) -> int:
-    """About how many bytes a record takes before compression."""
+    """Return the approximate size of a record before compression, in bytes."""
     size = 32 + len(record.value or b"") + len(record.key or "") + len(record.ordering_key or b"")
     for key, value in record.properties:
         size += len(key) + len(value) + 8
@@ -42,7 +42,7 @@ def weight(record: Record) -> int:
 
 
 class Batcher:
-    """Open batches. The limits hold for all keys together, so that one with few records does not wait for long."""
+    """The open batches of a producer. The limits apply to all keys together, so that a rare key does not wait long."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self.messages = 0
@@ -52,25 +52,25 @@ class Batcher:
 
     @property
     def deadline(self) -> float | None:
-        """When the open batches have waited long enough; None if there are none."""
+        """Time at which the open batches must be closed; None if there are none."""
         for batch in self._open.values():
             return batch.since + self._limits.delay_s
         return None
 
     def has_room(self, size: int) -> bool:
-        """Whether a record of ``size`` may join those that are there."""
+        """Return whether a record of ``size`` bytes fits into the open batches."""
         return not self.messages or self.weight + size <= self._limits.bytes
 
     @property
     def full(self) -> bool:
-        """Whether the batches are to be closed now."""
+        """True if the open batches must be closed now."""
         return self.messages >= self._limits.messages or self.weight >= self._limits.bytes
 
     def add(self, record: Record, ticket: object, size: int, now: float, publish_time: int) -> None:
-        """Put a record into its batch."""
+        """Add a record to the batch of its key."""
         key: Hashable = None
         if self._limits.by_key:
-            # An ordering key stands for the key wherever keys decide (trap 18).
+            # An ordering key takes the place of the key in all decisions by key (spec: pulsar 29, trap 18).
             key = record.key if record.ordering_key is None else record.ordering_key
         batch = self._open.get(key)
         if batch is None:
@@ -82,7 +82,7 @@ class Batcher:
         self.weight += size
 
     def take(self) -> list[Batch]:
-        """Close all batches and hand them out in order of their first records."""
+        """Close all batches and return them in the order of their first records."""
         batches = list(self._open.values())
         self._open.clear()
         self.messages = 0

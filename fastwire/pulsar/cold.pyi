@@ -1,8 +1,12 @@
 from typing import final
 
+from fastwire.errors import Damage
 from fastwire.position import Log, Position
 
-__all__ = ["ColdEntry"]
+__all__ = ["UNCOUNTED", "UNDECODED", "ColdEntry"]
+
+UNDECODED: frozenset[Damage]
+UNCOUNTED: frozenset[Damage]
 
 @final
 class ColdEntry:
@@ -21,12 +25,14 @@ class ColdEntry:
     @property
     def ordered(self) -> bool: ...
     @property
+    def too_often(self) -> bool: ...
+    @property
     def held(self) -> bool: ...
     @property
     def position(self) -> Position: ...
-    def refuse(self, reason: str, detail: str) -> None: ...
+    def refuse(self, reason: Damage, detail: str, payload: bytes | None = None) -> None: ...
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> Damage: ...
     @property
     def detail(self) -> str: ...
     @property

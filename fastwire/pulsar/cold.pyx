@@ -1,29 +1,45 @@
-"""Entries that leave the hot loop, because it does not decode them."""
+"""Entries that the hot loop does not decode."""
 
 cimport cython
 
+from fastwire.columns.chunk import DeadLetter
+from fastwire.errors import Damage
 from fastwire.position import Position
 
-__all__ = ["ColdEntry"]
+__all__ = ["UNCOUNTED", "UNDECODED", "ColdEntry"]
+
+# Reasons of intact entries that need more than the hot loop; all other reasons mean damage.
+UNDECODED = frozenset({Damage.ENCRYPTED, Damage.CHUNKED, Damage.COMPACTED})
+# Reasons after which the broker may have debited an unknown number of permits (spec: pulsar 13.4).
+UNCOUNTED = frozenset({Damage.CHECKSUM, Damage.METADATA})
 
 
 @cython.final
 cdef class ColdEntry:
-    """An entry that the hot loop does not decode: damaged, encrypted, or a part of a chunked message.
+    """An entry that the hot loop does not decode: damaged, encrypted, or a chunk of a chunked message.
 
-    ``reason`` is a validation error's name (pulsar 13.4), ``Encrypted``, ``Chunked`` or ``CompactedIndexes``;
-    ``payload`` is everything behind the command, from the broker entry metadata on; ``permits`` were debited for it.
+    ``reason`` is a Damage, one of ``UNDECODED`` for an intact entry. ``payload`` is everything after the command, from
+    the broker entry metadata on. ``permits`` were debited for it. ``too_often``: it was redelivered more often than
+    ``SlotTable.limit_redeliveries`` allows.
     """
 
     @property
     def position(self):
-        """Its place in the log."""
+        """Its position in the log."""
         return Position(self.ledger, self.entry)
 
-    def refuse(self, str reason not None, str detail not None):
-        """Say why it cannot be decoded, now that somebody has tried."""
+    cdef object letter(self):
+        """Return the entry as a dead letter."""
+        reason = f"{self.reason}: {self.detail}"
+        words = self.ack_set or b""
+        return DeadLetter(self.log, self.position, reason, self.payload, self.permits, words, self.reason)
+
+    def refuse(self, reason not None, str detail not None, bytes payload=None):
+        """Set the reason of the failure; ``payload``, if given, replaces the entry's own in the dead letter."""
         self.reason = reason
         self.detail = detail
+        if payload is not None:
+            self.payload = payload
 
     def __repr__(self):
         place = f"{self.log.topic} {self.log.partition} {self.ledger}:{self.entry}"

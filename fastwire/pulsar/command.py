@@ -1,7 +1,7 @@
-"""Simple command frames (specs: pulsar 1.1) to and from the generated protobuf classes.
+"""Encoding and decoding of simple command frames (spec: pulsar 1.1) with the generated protobuf classes.
 
-Hot commands (MESSAGE, FLOW, ACK) have hand-written code in ``scan`` and ``ack``; everything else goes through here,
-for both sides of the protocol.
+Hot commands (MESSAGE, FLOW, ACK) have hand-written code in ``scan`` and ``ack``; this module serves all others, for
+both sides of the protocol.
 """
 
 from typing import Any, cast
@@ -15,26 +15,26 @@ from fastwire.pulsar import pulsar_pb2 as pb
 PROTOCOL_VERSION = 21
 MIN_PROTOCOL_VERSION = 12  # below it an ACK cannot carry several ids
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
-FRAME_PADDING = 10 * 1024  # largest frame = max_message_size + this (pulsar 1.3)
+FRAME_PADDING = 10 * 1024  # largest frame = max_message_size + this (spec: pulsar 1.3)
 
-# Sub-command by number: a field of BaseCommand has the number of its type.
+# Name of the sub-command by type: a field of BaseCommand has the number of its type.
 _FIELDS = {number: field.name for number, field in pb.BaseCommand.DESCRIPTOR.fields_by_number.items() if number > 1}
-# These two say all they have to say by their type.
+# Commands without a required body.
 _BODILESS = frozenset({int(pb.BaseCommand.PING), int(pb.BaseCommand.PONG)})
 
 
 def encode_command(command: pb.BaseCommand) -> bytes:
-    """Return the whole frame of a command without payload."""
+    """Return the complete frame of a command without payload."""
     body = command.SerializeToString()
     size = len(body)
     return (size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + body
 
 
 def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
-    """Parse a BaseCommand; ``body`` is what stands behind commandSize.
+    """Parse the BaseCommand in ``body``, the bytes after commandSize.
 
-    Raises ProtocolError if it is no protobuf message, a required field is missing or text is no UTF-8, UnsupportedError
-    if it is sound but of a type that this version does not know: ignore that one and go on.
+    Raises ProtocolError if it is not a protobuf message, lacks a required field or contains text that is not UTF-8.
+    Raises UnsupportedError for a valid command of an unknown type, which the caller ignores.
     """
     try:
         command = pb.BaseCommand.FromString(bytes(body))
@@ -53,12 +53,12 @@ def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
         if missing := cast(Any, command).FindInitializationErrors():
             raise ProtocolError("BaseCommand", 8, detail=f"required {', '.join(sorted(missing))} missing")
     if garbled := _garbled(command):
-        raise ProtocolError("BaseCommand", 8, detail=f"{garbled} is no UTF-8")
+        raise ProtocolError("BaseCommand", 8, detail=f"{garbled} is not UTF-8")
     return command
 
 
 def server_error_name(code: int) -> str:
-    """The protocol's name of an error code; a code that is newer than us keeps its number."""
+    """Return the protocol's name of an error code; "ServerError" and the number for an unknown code."""
     try:
         return pb.ServerError.Name(code)
     except ValueError:
@@ -66,7 +66,7 @@ def server_error_name(code: int) -> str:
 
 
 def _unknown_type(command: pb.BaseCommand) -> ProtocolError | UnsupportedError:
-    # A number that the enum does not have is kept aside by the parser, as if the field were unknown.
+    # The parser stores a number that the enum lacks as an unknown field.
     for field in _unknown_fields(command):
         if field.field_number == 1:
             return UnsupportedError(f"command number {field.data}")
@@ -74,7 +74,7 @@ def _unknown_type(command: pb.BaseCommand) -> ProtocolError | UnsupportedError:
 
 
 def _garbled(message: Message) -> str | None:
-    """The name of a text that is none: the parser gives its bytes out where everybody expects a str."""
+    """Return the name of a text field that is not UTF-8, for which the parser returns bytes; None if there is none."""
     for field, found in message.ListFields():
         if field.type == field.TYPE_STRING:
             if any(isinstance(one, bytes) for one in ((found,) if isinstance(found, str | bytes) else found)):
@@ -87,7 +87,7 @@ def _garbled(message: Message) -> str | None:
 
 
 def _forgive_new_errors(command: pb.BaseCommand) -> None:
-    """Take an error code of a newer broker for UnknownError: it answers a request all the same."""
+    """Replace an unknown error code of a newer broker by UnknownError, so that the error still answers its request."""
     bodies: tuple[tuple[pb.CommandError | pb.CommandSendError, int], ...] = (
         (command.error, 2),
         (command.send_error, 3),
@@ -98,5 +98,5 @@ def _forgive_new_errors(command: pb.BaseCommand) -> None:
 
 
 def _unknown_fields(message: Any) -> list[Any]:
-    """What the parser has put aside; its stubs do not know that one can go through it."""
+    """Return the unknown fields of a message; the generated stubs do not declare that they are iterable."""
     return list(cast(Any, UnknownFieldSet(message)))

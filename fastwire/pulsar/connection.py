@@ -1,4 +1,4 @@
-"""One connection to a broker as a state machine (pulsar 2, 3, 20), driven as ``fastwire.connection`` says."""
+"""State machine of one connection to a Pulsar broker (spec: pulsar 2, 3, 20); its base is ``fastwire.connection``."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -39,12 +39,15 @@ from fastwire.pulsar.state import LEGAL, NOTICES, State
 __all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
 
 KEEP_ALIVE_S = 30.0
-SUSPENDED_PING_S = 10.0  # a broker drops whoever is silent for one to two of its own intervals
-SUSPENDED_FIRST_PING_S = 1.0  # most pauses are over by then, and there may be a hundred a second
+SUSPENDED_PING_S = 10.0  # a broker closes a connection that is silent for one to two of its keep-alive intervals
+SUSPENDED_FIRST_PING_S = 1.0  # most suspensions are shorter, and there may be a hundred a second
 OPERATION_TIMEOUT_S = 30.0
 RECEIPTS_SINCE = 17
 KEY_SHARED_SINCE = 14
-# A broker announces what it accepts; beyond this the announcement is taken for damage and not for a promise.
+COMMAND_SHARE = 32  # divides the memory budget; a decoded list of topics takes up to 13 times its bytes
+LEAST_COMMAND = 2 << 20
+MOST_PARTITIONS = 100_000  # of one topic; each partition costs several hundred bytes here
+# A larger max_message_size in CONNECTED is treated as damage.
 LARGEST_MESSAGE_SIZE = 1 << 28
 
 _PONG = encode_command(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
@@ -52,12 +55,19 @@ _PING = encode_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandP
 
 
 class ScannerLike(Scanning, Finisher, Protocol):
-    """What a connection needs of ``scan.Scanner``."""
+    """The part of ``scan.Scanner`` that a connection uses."""
 
     max_message_size: int
 
-    def take_command(self) -> bytes | None: ...
-    def take_entry(self) -> ColdEntry | None: ...
+    @property
+    def memory(self) -> int:
+        """Memory budget of the pool, in bytes."""
+
+    def take_command(self) -> bytes | None:
+        """Return the command that the scanner stopped at."""
+
+    def take_entry(self) -> ColdEntry | None:
+        """Return the entry that the scanner stopped at."""
 
 
 _COLD_COMMAND = int(Stop.COLD_COMMAND)
@@ -69,10 +79,10 @@ _NOWHERE = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 
 
 class Connection(ChunkConnection[ScannerLike, Event]):
-    """One connection: handshake, keep-alive, requests with deadlines, and what the scanner hands out.
+    """One connection: handshake, keep-alive, requests with deadlines, and the scanner's commands and entries.
 
-    ``request_ids`` is shared by all connections of a client, so that an answer never fits the wrong question, and so is
-    ``completion``, because what a consumer holds outlives a connection.
+    All connections of a client share ``request_ids``, so that a late response never matches another request, and
+    ``completion``, because held chunks outlive a connection.
     """
 
     def __init__(
@@ -99,9 +109,9 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         self._request_ids = count(1) if request_ids is None else request_ids
         self._keep_alive_s = keep_alive_s
         self._operation_timeout_s = operation_timeout_s
-        self._pending: dict[int, tuple[Kind, float]] = {}  # all wait equally long, so in order of their deadlines
-        self._queued: dict[int, Kind] = {}  # answered with "wait your turn", for as long as that takes
-        self._receipts = 0  # of the pending ones: acks, for which nobody waits
+        self._pending: dict[int, tuple[Kind, float]] = {}  # all have one timeout: in order of deadlines
+        self._queued: dict[int, Kind] = {}  # PRODUCER requests that the broker has queued, without a deadline
+        self._receipts = 0  # number of pending requests that are ack receipts
         self._pinged_at: float | None = None
         self._suspended_ping_at = 0.0
 
@@ -114,33 +124,36 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return self._reject(events)
 
     def _reject(self, events: list[Event]) -> bool:
-        """Complete an entry that the hot loop left; true if scanning has to wait until somebody has dealt with it."""
+        """Complete an entry that the hot loop left; return True if the caller must handle it before the next scan."""
         entry = self.scanner.take_entry()
         if entry is None:
             return False
         rejected = self._completion.take(entry, self.scanner, lambda: self._hand_on(events))
         events += rejected
-        # What follows of its consumer must not be counted as if this one had been taken.
+        # Later entries of this consumer must not be counted as if this one had been accepted.
         return not all(each.diverted for each in rejected)
 
     # --- time
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be made."""
+        """True if requests can be made."""
         return self.state is State.READY
 
     @property
     def awaiting(self) -> bool:
-        """Whether somebody waits for an answer of the broker; receipts of acks do not count."""
+        """True if a response of the broker is pending; ack receipts do not count."""
         return len(self._pending) > self._receipts or self.state is State.HANDSHAKE
 
     @property
     def receipts_outstanding(self) -> int:
+        """Number of acks without a receipt."""
         return self._receipts
 
     def tick(self, now: float) -> Sequence[Event]:
-        """Do what time asks for: pings, and events for requests that were never answered."""
+        """Send pings and expire requests: return ``Lost`` for a silent broker, ``TimedOut`` for each unanswered
+        request.
+        """
         self.scanner.rest()
         if self.state is State.HANDSHAKE:
             if now >= self._connect_deadline and self._suspended_at is None:
@@ -154,7 +167,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
                 self._suspended_ping_at = now + SUSPENDED_PING_S
             return _NOTHING
         if self._pinged_at is not None and self._received_at > self._pinged_at:
-            self._pinged_at = None  # anything received proves life
+            self._pinged_at = None  # any received byte shows that the broker is alive
         if self._pinged_at is None:
             if now - self._received_at >= self._keep_alive_s:
                 self._ping(now)
@@ -173,7 +186,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return events or _NOTHING
 
     def next_deadline(self) -> float | None:
-        """When ``tick`` has to be called at the latest; None = not before something else happens."""
+        """Return the time by which ``tick`` must be called; None if only other calls create a deadline."""
         if self.state is State.HANDSHAKE:
             return self._connect_deadline
         if self.state is not State.READY:
@@ -187,7 +200,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return deadline
 
     def suspend(self, now: float) -> None:
-        """From here pings of ours keep the connection alive: a broker takes any command for life."""
+        """Stop reading; pings keep the connection alive, because a broker counts any command as a sign of life."""
         if self._suspended_at is None:
             self._suspended_ping_at = now + SUSPENDED_FIRST_PING_S
         super().suspend(now)
@@ -206,6 +219,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return Lost(reason)
 
     def close(self) -> None:
+        """Close the connection: discard output and forget all pending requests."""
         super().close()
         self.state = State.CLOSED
         self._pending.clear()
@@ -215,10 +229,14 @@ class Connection(ChunkConnection[ScannerLike, Event]):
     # --- commands in
 
     def _command(self, body: bytes, now: float, events: list[Event]) -> None:
+        most = max(self.scanner.memory // COMMAND_SHARE, LEAST_COMMAND)
+        if len(body) > most:
+            detail = f"{len(body)} bytes of a command, the memory budget (daemon.memory) allows {most}"
+            raise ProtocolError("commandSize", 4, detail=detail)
         try:
             command = decode_command(body)
         except UnsupportedError:
-            self.unknown_commands += 1  # newer than us; official clients drop the connection, ignoring is safer
+            self.unknown_commands += 1  # of a newer protocol; official clients drop the connection, ignoring is safer
             return
         kind = command.type
         if kind not in LEGAL[self.state]:
@@ -226,7 +244,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         if kind == _C.PING:
             self._out.append(_PONG)
         elif kind == _C.PONG:
-            pass  # that bytes came was noted already
+            pass  # the received bytes have been counted as a sign of life
         elif kind == _C.CONNECTED:
             self._connected(command.connected, now, events)
         elif kind == _C.AUTH_CHALLENGE:
@@ -291,8 +309,11 @@ class Connection(ChunkConnection[ScannerLike, Event]):
     def _reply(self, command: pb.BaseCommand, events: list[Event]) -> None:
         request_id = reply_id(command)
         if request_id is None or (request_id not in self._pending and request_id not in self._queued):
-            self.unmatched_replies += 1  # it timed out, or nobody asked
+            self.unmatched_replies += 1  # it timed out, or was never requested
             return
+        if command.partitionMetadataResponse.partitions > MOST_PARTITIONS:
+            count = command.partitionMetadataResponse.partitions
+            raise ProtocolError("partitions", detail=f"{count} of a topic, the limit is {MOST_PARTITIONS}")
         kind = self._forget(request_id)
         if command.type not in (REPLIES[kind], _C.ERROR):
             got = _C.Type.Name(command.type)
@@ -317,9 +338,10 @@ class Connection(ChunkConnection[ScannerLike, Event]):
     # --- intentions
 
     def connect(self, now: float, *, method: str = "", data: bytes | None = None, proxy_to: str = "") -> None:
-        """Open the conversation; nothing else may be sent before ``Connected``.
+        """Send CONNECT; no other request is allowed before ``Connected``.
 
-        ``proxy_to`` is the ``host:port`` of the broker that we want when the socket leads to a proxy.
+        ``proxy_to`` is the ``host:port`` of the target broker if the socket is connected to a proxy. Raises ValueError
+        if the connection is not new.
         """
         if self.state is not State.NEW:
             raise ValueError(f"connect in state {self.state.name}")
@@ -339,7 +361,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         self._out.append(encode_command(_C(type=_C.CONNECT, connect=hello)))
 
     def auth_response(self, method: str, data: bytes) -> None:
-        """Answer a challenge with fresh credentials."""
+        """Answer an ``AuthChallenged`` event with new credentials."""
         if self.state not in (State.HANDSHAKE, State.READY):
             raise ValueError(f"auth_response in state {self.state.name}")
         answer = pb.CommandAuthResponse(client_version=self._client_version, protocol_version=PROTOCOL_VERSION)
@@ -348,7 +370,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         self._out.append(encode_command(_C(type=_C.AUTH_RESPONSE, authResponse=answer)))
 
     def lookup(self, topic: str, now: float, *, authoritative: bool = False, listener: str = "") -> int:
-        """Ask who owns ``topic``; returns the request's id, as all requests do."""
+        """Look up the owner broker of ``topic``; return the request id, as all requests do."""
         request_id = self._request(Kind.LOOKUP, now)
         ask = pb.CommandLookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
         if listener:
@@ -357,10 +379,10 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return request_id
 
     def partitioned_metadata(self, topic: str, now: float, *, create: bool = True) -> int:
-        """Ask how many partitions ``topic`` has (0: it is not partitioned). Never ask for a partition's name.
+        """Request the number of partitions of ``topic`` (0: not partitioned). ``topic`` must not be a partition's name.
 
-        A broker may create a topic that is asked for; with ``create`` false it does not, if it is new enough to know
-        that wish, and answers TopicNotFound.
+        A broker may create a missing topic. With ``create`` false, a broker that knows the flag answers TopicNotFound
+        instead.
         """
         request_id = self._request(Kind.PARTITIONED_METADATA, now)
         ask = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=request_id)
@@ -370,7 +392,11 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return request_id
 
     def subscribe(self, want: SubscribeRequest, now: float) -> int:
-        """Attach the consumer id at the slot table before this: records may come right behind the answer."""
+        """Send SUBSCRIBE. The caller attaches the consumer id at the slot table first: records may follow the answer at
+        once.
+
+        Raises UnsupportedError if the broker is too old for Key_Shared.
+        """
         key_shared = want.subscription_type == pb.CommandSubscribe.Key_Shared
         if key_shared and self.protocol_version < KEY_SHARED_SINCE:
             raise UnsupportedError(f"Key_Shared needs protocol version 14, the broker has {self.protocol_version}")
@@ -379,6 +405,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return request_id
 
     def close_consumer(self, consumer_id: int, now: float) -> int:
+        """Send CLOSE_CONSUMER."""
         request_id = self._request(Kind.CLOSE_CONSUMER, now)
         ask = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
         self._out.append(encode_command(_C(type=_C.CLOSE_CONSUMER, close_consumer=ask)))
@@ -400,10 +427,10 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         publish_time_ms: int | None = None,
         elements: Sequence[int] = (),
     ) -> int:
-        """Move the cursor so that ``position``, or the first entry published at or after the time, comes next.
+        """Move the cursor to ``position``, or to the first entry published at or after ``publish_time_ms``.
 
-        ``elements`` are signed words of an ack_set: of the entry only those come. The broker closes all consumers of
-        the subscription before it answers.
+        ``elements`` are signed words of an ack_set: only those elements of the entry are delivered. The broker closes
+        all consumers of the subscription before it answers. Raises ValueError unless exactly one target is given.
         """
         if (position is None) == (publish_time_ms is None):
             raise ValueError("seek needs either a position or a publish time")
@@ -419,19 +446,21 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return request_id
 
     def get_last_message_id(self, consumer_id: int, now: float) -> int:
+        """Request the id of the last message of the consumer's topic."""
         request_id = self._request(Kind.GET_LAST_MESSAGE_ID, now)
         ask = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
         self._out.append(encode_command(_C(type=_C.GET_LAST_MESSAGE_ID, getLastMessageId=ask)))
         return request_id
 
     def consumer_stats(self, consumer_id: int, now: float) -> int:
+        """Request the broker's statistics of a consumer, which contain its available permits."""
         request_id = self._request(Kind.CONSUMER_STATS, now)
         ask = pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id)
         self._out.append(encode_command(_C(type=_C.CONSUMER_STATS, consumerStats=ask)))
         return request_id
 
     def flow(self, consumer_id: int, permits: int) -> None:
-        """Grant permits; only after the SUCCESS of the subscribe, and never none."""
+        """Grant permits; allowed after SUCCESS of the subscribe only. Raises ValueError for fewer than 1."""
         if permits < 1:
             raise ValueError("a FLOW grants at least one permit")
         self._need_ready("flow")
@@ -439,14 +468,16 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         self._out.append(encode_flow(consumer_id, permits))
 
     def ack_runs(self, consumer_id: int, runs: Iterable[tuple[int, int, int]], now: float) -> list[int]:
-        """Acknowledge whole entries one by one: (ledger, first entry, last entry).
+        """Acknowledge whole entries individually: (ledger, first entry, last entry).
 
-        Returns the ids of the requests for which receipts will come.
+        Returns the ids of the requests that receipts will answer.
         """
         return self._ack(now, lambda receipts: encode_ack_runs(consumer_id, runs, request_ids=receipts))
 
     def ack_elements(self, consumer_id: int, elements: Iterable[tuple[int, int, bytes]], now: float) -> list[int]:
-        """Acknowledge parts of batches: (ledger, entry, words of what is left of it); else as ``ack_runs``."""
+        """Acknowledge elements of batches: (ledger, entry, words of the remaining set); returns ids as ``ack_runs``
+        does.
+        """
         return self._ack(now, lambda receipts: encode_ack_elements(consumer_id, elements, request_ids=receipts))
 
     def _ack(self, now: float, encode: Callable[[Iterator[int] | None], list[bytes]]) -> list[int]:
@@ -463,7 +494,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
             yield given[-1]
 
     def ack_cumulative(self, consumer_id: int, position: Position, now: float) -> int | None:
-        """Acknowledge ``position`` and everything before it; the request's id if a receipt will come."""
+        """Acknowledge everything up to ``position``; return the request id if the broker sends receipts, else None."""
         self._need_ready("ack")
         request_id = self._request(Kind.ACK, now) if self.protocol_version >= RECEIPTS_SINCE else None
         self.acks_sent += 1
@@ -471,18 +502,18 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         return request_id
 
     def request(self, kind: Kind, command: Callable[[int], pb.BaseCommand], now: float) -> int:
-        """Make a request that has no method of its own here; ``command`` builds it around its id, which is returned."""
+        """Make a request that has no method here: ``command`` builds it from its id. Return the id."""
         request_id = self._request(kind, now)
         self._out.append(encode_command(command(request_id)))
         return request_id
 
     def say(self, frame: bytes) -> None:
-        """Send a whole frame that nobody answers by a request id."""
+        """Send a complete frame that has no request id."""
         self._need_ready("say")
         self._out.append(frame)
 
     def ping(self, now: float) -> None:
-        """Ask for a sign of life out of turn."""
+        """Send a ping now."""
         self._need_ready("ping")
         self._ping(now)
 

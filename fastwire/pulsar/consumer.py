@@ -1,7 +1,7 @@
-"""One consumer of one partition as a state machine: permits, acks, phases (pulsar 7, 13, 15, 19, 20).
+"""State machine of one consumer of one partition: permits, acks, phases (spec: pulsar 7, 13, 15, 19, 20).
 
-A consumer lives as long as its partition is read and moves from connection to connection; its id stays. It holds no
-records: what arrives goes from the scanner to the columns, and this learns from the slot table what that cost.
+A consumer lives as long as its partition is read and moves from connection to connection under the same id. It holds no
+records: the scanner writes them to the columns, and the slot table counts their permits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ ACK_GROUP_S = 0.1
 ACK_GROUP_IDS = 1000
 MOST_PERMITS = 0x7FFFFFFF  # uint32 on the wire, int in brokers
 
-REDELIVER_IDS = 1000  # at most, in one command
+REDELIVER_IDS = 1000  # ids in one command at most
 
 Run = tuple[int, int, int]  # ledger, first entry, last entry
 Place = tuple[int, int]  # ledger, entry
@@ -29,7 +29,7 @@ Place = tuple[int, int]  # ledger, entry
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one ACK command has said: everything up to ``position``, whole entries, or elements of batches."""
+    """Contents of one ACK command: everything up to ``position``, whole entries, or elements of batches."""
 
     position: Position | None = None
     runs: tuple[Run, ...] = ()
@@ -37,18 +37,29 @@ class Sent:
 
 
 class Slots(Protocol):
-    """What a consumer needs of ``scan.SlotTable``."""
+    """The part of ``scan.SlotTable`` that a consumer uses."""
 
-    def attach(self, consumer_id: int, connection_id: int, *, epoch: int = 0) -> None: ...
-    def set_epoch(self, consumer_id: int, epoch: int) -> None: ...
-    def detach(self, consumer_id: int) -> None: ...
-    def debited(self, consumer_id: int) -> int: ...
-    def set_due(self, consumer_id: int, debited: int) -> None: ...
-    def take_cut_landed(self, consumer_id: int) -> Sequence[Run]: ...
+    def attach(self, consumer_id: int, connection_id: int, *, epoch: int = 0) -> None:
+        """Accept frames for the consumer from this connection only."""
+
+    def set_epoch(self, consumer_id: int, epoch: int) -> None:
+        """Drop frames of an older consumer epoch."""
+
+    def detach(self, consumer_id: int) -> None:
+        """Drop all frames of the consumer."""
+
+    def debited(self, consumer_id: int) -> int:
+        """Return the permits that the broker has debited."""
+
+    def set_due(self, consumer_id: int, debited: int) -> None:
+        """Report the consumer once ``debited`` permits have been used."""
+
+    def take_cut_landed(self, consumer_id: int) -> Sequence[Run]:
+        """Return durable entries that were delivered again."""
 
 
 class Phase(Enum):
-    """What a consumer is to its broker."""
+    """The state of a consumer at its broker."""
 
     DETACHED = auto()
     SUBSCRIBING = auto()
@@ -57,10 +68,10 @@ class Phase(Enum):
 
 
 class Permits:
-    """The broker's right to send us messages, counted exactly (pulsar 13).
+    """Flow-control permits of a consumer, counted exactly (spec: pulsar 13).
 
-    ``granted - debited`` is what the broker may still send. It never rises above ``window``, and is brought back to
-    it: at once when half of the window is used up, otherwise by ``rest`` as soon as nothing arrives any more.
+    ``granted - debited`` is the number of messages that the broker may still send. It never rises above ``window``. It
+    is refilled at once when half of the window is used up, otherwise by ``rest`` as soon as no more records arrive.
     """
 
     __slots__ = ("granted", "hold", "started", "window")
@@ -71,36 +82,36 @@ class Permits:
         self.window = window
         self.granted = 0
         self.started = False
-        self.hold = False  # memory is scarce: count, but grant nothing
+        self.hold = False  # memory is scarce: count permits, but grant none
 
     def reset(self) -> None:
-        """A new connection: what was granted on the old one is void."""
+        """Start a new connection: permits granted on the old one are void."""
         self.granted = 0
         self.started = False
 
     def start(self) -> None:
-        """From here permits may be granted; the next ``due`` gives the whole window."""
+        """Allow grants; the next ``due`` returns the whole window."""
         self.started = True
 
     def outstanding(self, debited: int) -> int:
-        """What the broker may still send; it overshoots by whole batches, so this can be negative."""
+        """Return the permits that the broker still has; whole batches overshoot, so this can be negative."""
         return self.granted - debited
 
     def due(self, debited: int) -> int:
-        """Permits to grant now, 0 for none: everything missing once that is half of the window."""
+        """Return the permits to grant now: the whole deficit once it is half of the window, otherwise 0."""
         missing = self.window - self.granted + debited
         return self._grant(missing) if missing >= max(1, self.window // 2) else 0
 
     def due_at(self) -> int:
-        """What must have been debited for the next grant."""
+        """Return the debited count at which the next grant is due."""
         return self.granted - self.window + max(1, self.window // 2)
 
     def rest(self, debited: int) -> int:
-        """Permits to grant now that nothing arrives: everything missing, however little."""
+        """Return the permits to grant when no more records arrive: the whole deficit."""
         return self._grant(self.window - self.granted + debited)
 
     def missing(self, debited: int) -> int:
-        """How far the broker's right is below the window."""
+        """Return the deficit: how many permits the broker lacks for a full window."""
         return self.window - self.granted + debited if self.started else 0
 
     def _grant(self, amount: int) -> int:
@@ -112,23 +123,37 @@ class Permits:
 
 
 class Acks:
-    """Acks on their way to the broker: grouped, and kept while there is no connection (pulsar 15.4)."""
+    """Pending acks of a consumer, grouped, and kept while there is no connection (spec: pulsar 15.4)."""
 
-    __slots__ = ("_confirmed", "_cumulative", "_elements", "_ids", "_receipts", "_runs", "_sent", "_since", "group_s")
+    __slots__ = (
+        "_confirmed",
+        "_cumulative",
+        "_durable",
+        "_elements",
+        "_ids",
+        "_receipts",
+        "_runs",
+        "_sent",
+        "_since",
+        "group_s",
+    )
 
     def __init__(self, group_s: float = ACK_GROUP_S) -> None:
         self.group_s = group_s
-        self._cumulative: Position | None = None  # waiting to be sent
-        self._sent: Position | None = None  # the highest that was ever sent
-        self._confirmed: Position | None = None  # the highest that the broker is known to hold
+        self._durable: Position | None = None  # the highest durable position
+        self._cumulative: Position | None = None  # the highest that is not sent yet
+        self._sent: Position | None = None  # the highest that was sent
+        self._confirmed: Position | None = None  # the highest that the broker has confirmed
         self._receipts: dict[int, Sent] = {}
         self._runs: list[Run] = []
-        self._elements: dict[Place, bytes] = {}  # words of what is left of an entry
+        self._elements: dict[Place, bytes] = {}  # by entry, the words of its remaining set
         self._ids = 0
-        self._since: float | None = None  # when the oldest of what waits came
+        self._since: float | None = None  # time of the oldest unsent ack
 
     def cumulative(self, position: Position, now: float) -> None:
-        """``position`` and everything before it is durable."""
+        """Record that everything up to ``position`` is durable."""
+        if self._durable is None or position > self._durable:
+            self._durable = position
         for mark in (self._confirmed, self._sent, self._cumulative):
             if mark is not None and position <= mark:
                 return
@@ -136,50 +161,54 @@ class Acks:
         self._begin(now)
 
     def individual(self, runs: Iterable[Run], now: float) -> None:
-        """These whole entries are durable."""
+        """Record that these whole entries are durable."""
         for run in runs:
             self._runs.append(run)
             self._ids += run[2] - run[1] + 1
             if self._elements and run[1] == run[2]:
-                self._elements.pop((run[0], run[1]), None)  # what was left of it is done as well
+                self._elements.pop((run[0], run[1]), None)  # the rest of the entry is acknowledged with it
         if self._runs:
             self._begin(now)
 
     def elements(self, place: Place, left: bytes, now: float) -> None:
-        """Of an entry ``left`` (words of an ack_set, never empty) is still to be done; the newest one holds."""
+        """Record the remaining elements of an entry (words of an ack_set, never empty); the newest call counts."""
         self._ids += place not in self._elements
         self._elements[place] = left
         self._begin(now)
 
     def again(self, now: float) -> None:
-        """The broker has sent what was acknowledged already: that ack was lost, it goes out once more."""
-        self._confirmed = None
+        """Send the cumulative ack again: the broker has redelivered durable entries, so an ack was lost or its cursor
+        moved back.
+
+        The position sent is the durable one, because the broker's cursor may have advanced in the meantime.
+        """
+        self._confirmed = self._sent = None
         self._receipts.clear()
-        if self._cumulative is None:
-            self._cumulative, self._sent = self._sent, None
+        self._cumulative = self._durable
         if self._cumulative is not None:
             self._begin(now)
 
     def due(self, now: float) -> bool:
-        """Whether what waits should go out: it is old enough, or enough."""
+        """Return whether the unsent acks are old enough, or enough, to be sent now."""
         return self._since is not None and (now - self._since >= self.group_s or self._ids >= ACK_GROUP_IDS)
 
     @property
     def waiting(self) -> bool:
+        """True if there are unsent acks."""
         return self._since is not None
 
     @property
     def outstanding(self) -> tuple[int, ...]:
-        """The requests whose receipts are still to come."""
+        """Ids of the requests without a receipt yet."""
         return tuple(self._receipts)
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether receipts are still to come."""
+        """True if receipts are outstanding."""
         return bool(self._receipts)
 
     def take(self) -> tuple[Position | None, list[Run]]:
-        """What is to be sent: the cumulative one first, then the others."""
+        """Return the cumulative position and the whole entries to be sent; send the cumulative one first."""
         out = self._cumulative, self._runs
         if self._cumulative is not None:
             self._sent = self._cumulative
@@ -187,18 +216,18 @@ class Acks:
         return out
 
     def take_elements(self) -> list[tuple[Place, bytes]]:
-        """Parts of batches that are to be sent; take them before the others."""
+        """Return the elements of batches to be sent; call it before ``take``."""
         elements, self._elements = self._elements, {}
         return list(elements.items())
 
     def expect(self, request_id: int, sent: Sent) -> None:
-        """A receipt will come for what was sent."""
+        """Record that a receipt will confirm ``sent``."""
         self._receipts[request_id] = sent
 
     def receipt(self, request_id: int, accepted: bool) -> Sent | None:
-        """The broker has taken an ack, or refused it, or said nothing in time; returns what it was about.
+        """Process a receipt, a refusal or a timeout of an ack; return its contents, None if unknown.
 
-        Entries of a refused one come again, and are acknowledged again then.
+        The broker redelivers the entries of a refused ack, and they are acknowledged again then.
         """
         sent = self._receipts.pop(request_id, None)
         if sent is not None and sent.position is not None:
@@ -209,7 +238,7 @@ class Acks:
         return sent
 
     def confirm(self, position: Position) -> None:
-        """The broker's cursor is known to stand at ``position`` at least."""
+        """Record that the broker's cursor is at ``position`` or beyond."""
         if self._confirmed is None or position > self._confirmed:
             self._confirmed = position
         if self._cumulative is not None and self._cumulative <= position:
@@ -217,21 +246,31 @@ class Acks:
             if not self._runs and not self._elements:
                 self._since = None
 
+    def stands(self, position: Position) -> None:
+        """Record that the broker's cursor is at ``position``, possibly before the confirmed one: an administrator moved
+        it back.
+        """
+        if self._confirmed is not None and position < self._confirmed:
+            self._confirmed = position
+            self._sent = None
+        else:
+            self.confirm(position)
+
     def disconnected(self, now: float) -> None:
-        """Acks without a receipt may have been lost with the connection: the next one gets them again."""
+        """Queue acks without a receipt again: they may have been lost with the connection."""
         lost, self._receipts = self._receipts, {}
         for one in lost.values():
             self.individual(one.runs, now)
             for place, left in one.elements:
-                if place not in self._elements:  # what waits is newer
+                if place not in self._elements:  # unsent elements are newer
                     self.elements(place, left, now)
         sent, self._sent = self._sent, None
         if sent is not None and (self._confirmed is None or sent > self._confirmed):
             self.cumulative(sent, now)
 
     def forget(self) -> None:
-        """The cursor was moved by a seek: marks from before mean nothing now."""
-        self._cumulative = self._sent = self._confirmed = self._since = None
+        """Forget all acks, because a seek has moved the cursor."""
+        self._durable = self._cumulative = self._sent = self._confirmed = self._since = None
         self._receipts.clear()
         self._elements.clear()
         self._runs, self._ids = [], 0
@@ -242,7 +281,7 @@ class Acks:
 
 
 class Consumer:
-    """What one consumer id says to its broker, on whichever connection it is."""
+    """One consumer id, and its requests to the broker, on any connection."""
 
     def __init__(self, want: SubscribeRequest, slots: Slots, window: int) -> None:
         kind = want.subscription_type
@@ -251,7 +290,7 @@ class Consumer:
         self.failover = kind == pb.CommandSubscribe.Failover
         self.ordered = kind in (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover)
         self.phase = Phase.DETACHED
-        self.active = False  # Failover: the broker serves us and not a peer; other types: as soon as subscribed
+        self.active = False  # Failover: the broker has made this consumer active; other types: subscribed
         self.connection: Connection | None = None
         self.permits = Permits(window)
         self.acks = Acks()
@@ -260,33 +299,33 @@ class Consumer:
     # --- phases
 
     def subscribe(self, connection: Connection, connection_id: int, now: float) -> int:
-        """Send SUBSCRIBE; from here records of this connection are ours. Returns the request's id."""
+        """Send SUBSCRIBE and accept frames from this connection only; return the request id."""
         if self.phase is not Phase.DETACHED:
             raise ValueError(f"consumer {self.consumer_id} cannot subscribe in phase {self.phase.name}")
         self._slots.attach(self.consumer_id, connection_id, epoch=self.want.epoch)
         self.permits.reset()
         self.connection = connection
         self.phase = Phase.SUBSCRIBING
-        # A broker may tell the active one before it confirms the subscription.
+        # A broker may name the active consumer before it confirms the subscription.
         self.active = not self.failover
         return connection.subscribe(self.want, now)
 
     def subscribed(self, now: float) -> list[int]:
-        """SUCCESS has come: what waited for a connection goes out; see ``send_acks``."""
+        """Handle SUCCESS: send the acks that were kept without a connection; returns as ``send_acks`` does."""
         if self.phase is not Phase.SUBSCRIBING:
             raise ValueError(f"consumer {self.consumer_id} was not subscribing")
         self.phase = Phase.READY
         return self.send_acks(now)
 
     def close(self, now: float) -> int | None:
-        """Send what acks wait, then CLOSE_CONSUMER; the request's id, None if there is nobody to tell."""
+        """Send pending acks, then CLOSE_CONSUMER; return its request id, None without a connection."""
         connection = self.connection
         if connection is None or connection.state is not State.READY:
             self.detached(now)
             return None
         if self.phase is Phase.READY:
             self.send_acks(now)
-        # Frames that are under way belong to nobody from here.
+        # Drop frames that are still in flight.
         self._slots.detach(self.consumer_id)
         self.permits.reset()
         self.active = False
@@ -294,7 +333,7 @@ class Consumer:
         return connection.close_consumer(self.consumer_id, now)
 
     def detached(self, now: float) -> None:
-        """The broker has closed the consumer, or the connection is gone, or nobody was told."""
+        """Record that the consumer has no connection: the broker has closed it, or the connection is gone."""
         if self.phase is Phase.DETACHED:
             return
         self._slots.detach(self.consumer_id)
@@ -307,18 +346,19 @@ class Consumer:
     # --- permits
 
     def grant(self) -> None:
-        """Begin to ask for records."""
+        """Start to grant permits."""
         self.permits.start()
         self.pump()
 
     @property
     def flowing(self) -> bool:
+        """True once permits may be granted."""
         return self.permits.started
 
     def pump(self) -> None:
-        """Records have arrived: grant what they used up, once that is half of the window.
+        """Grant the permits that received records used up, once they are half of the window.
 
-        What is held back is granted by ``hold``; whatever else has changed meanwhile, ``settle`` makes good.
+        Permits that were held back are granted by ``hold``, any other deficit by ``settle``.
         """
         if amount := self.permits.due(self._slots.debited(self.consumer_id)):
             self._flow(amount)
@@ -326,7 +366,7 @@ class Consumer:
             self._slots.set_due(self.consumer_id, self.permits.due_at())
 
     def settle(self) -> None:
-        """Nothing arrives any more: bring the broker's right back to the whole window."""
+        """Refill the window when no more records arrive."""
         if self.missing > 0:
             self._make_up()
 
@@ -335,16 +375,30 @@ class Consumer:
             self._flow(amount)
         self._slots.set_due(self.consumer_id, self.permits.due_at())
 
+    def reconcile(self, available: int) -> int:
+        """Grant permits again that damaged entries have cost uncounted; return how many.
+
+        ``available`` is the broker's own count (CONSUMER_STATS), taken when no messages are in flight.
+        """
+        lost = self.outstanding - available
+        if lost <= 0 or not self.permits.started:
+            return 0
+        self.permits.granted -= lost
+        self._make_up()
+        return lost
+
     @property
     def outstanding(self) -> int:
+        """Permits that the broker still has."""
         return self.permits.outstanding(self._slots.debited(self.consumer_id))
 
     @property
     def missing(self) -> int:
+        """Permits that the broker lacks for a full window."""
         return self.permits.missing(self._slots.debited(self.consumer_id))
 
     def hold(self, hold: bool) -> None:
-        """Stop granting, or go on and grant what was held back."""
+        """Stop granting permits, or grant those that were held back and continue."""
         if self.permits.hold != hold:
             self.permits.hold = hold
             if not hold and self.permits.started:
@@ -358,26 +412,24 @@ class Consumer:
     # --- acks
 
     def landed(self, position: Position | None, runs: Iterable[Run], now: float) -> None:
-        """Durable: everything up to ``position`` (ordered types), or these entries (Shared, Key_Shared)."""
+        """Queue acks of durable entries: all up to ``position`` (ordered types), or ``runs`` (Shared, Key_Shared)."""
         if position is not None and position.b >= 0:
             self.acks.cumulative(position, now)
         self.acks.individual(runs, now)
 
-    def acknowledge_again(self, now: float) -> bool:
-        """Acknowledge entries that are durable and came once more; whether there were any."""
+    def acknowledge_again(self, now: float) -> Sequence[Run]:
+        """Acknowledge durable entries that were delivered again; return them."""
         runs = self._slots.take_cut_landed(self.consumer_id)
-        if not runs:
-            return False
-        if self.ordered:
+        if runs and self.ordered:
             self.acks.again(now)
-        else:
+        elif runs:
             self.acks.individual(runs, now)
-        return True
+        return runs
 
     def send_acks(self, now: float) -> list[int]:
-        """Send all acks that wait; without a subscribed consumer they go on waiting.
+        """Send all pending acks; without a subscribed consumer they stay pending.
 
-        Returns the ids of the requests for which receipts will come.
+        Returns the ids of the requests that receipts will answer.
         """
         connection, acks = self.connection, self.acks
         if self.phase is not Phase.READY or connection is None or not acks.waiting:
@@ -392,7 +444,7 @@ class Consumer:
                 sent.append(receipt)
         if runs:
             entries = connection.ack_runs(self.consumer_id, runs, now)
-            # The broker answers in order, so with the last one all of them are taken.
+            # The broker answers in order, so the last receipt confirms all of them.
             for request_id in entries:
                 acks.expect(request_id, Sent(runs=tuple(runs)) if request_id == entries[-1] else Sent())
             sent += entries
@@ -404,10 +456,11 @@ class Consumer:
         return sent
 
     def redeliver(self, runs: Sequence[Run], now: float) -> None:
-        """Ask for entries again (pulsar 16.3); without a subscribed consumer they come again anyway.
+        """Request redelivery of entries (spec: pulsar 16.3); without a subscribed consumer the broker redelivers them
+        anyway.
 
-        Where one consumer is served in order, all that is not acknowledged comes again, and frames that were sent
-        before are dropped by their epoch; the slot table cuts what was not released. What acks wait go out before.
+        For an ordered subscription type the broker resends all unacknowledged entries. Frames sent before are dropped
+        by their epoch, and the slot table cuts entries that were not released. Pending acks are sent first.
         """
         connection = self.connection
         if self.phase is not Phase.READY or connection is None:

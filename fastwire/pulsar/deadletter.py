@@ -1,4 +1,4 @@
-"""Records that nobody can deal with: where they go and what is written on them (pulsar 17)."""
+"""Dead letter and retry topics: their names and the properties of the records sent to them (spec: pulsar 17)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ __all__ = ["DeadLetterPolicy", "dead_letter_properties", "reconsume_times", "ret
 
 REAL_TOPIC = "REAL_TOPIC"
 ORIGIN_ID = "ORIGIN_MESSAGE_ID"
-ORIGIN_ID_JAVA = "ORIGIN_MESSAGE_IDY_TIME"  # spelled like that by the Java and Go clients
+ORIGIN_ID_JAVA = "ORIGIN_MESSAGE_IDY_TIME"  # the spelling of the Java and Go clients
 RECONSUME_TIMES = "RECONSUMETIMES"
 DELAY_TIME = "DELAY_TIME"
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -21,11 +21,12 @@ Properties = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPolicy:
-    """An entry that was delivered again more than ``most_redeliveries`` times goes to a topic for dead letters.
+    """Dead letter policy: an entry that was redelivered more than ``most_redeliveries`` times goes to the dead letter
+    topic.
 
-    ``topic`` and ``retry_topic`` are named after the topic and the subscription where they are not given: one for all
-    partitions. ``retry`` also reads the retry topic, which ``retry`` of a chunk needs. ``initial_subscription`` is made
-    at a new topic for dead letters, which otherwise keeps nothing until somebody subscribes.
+    The default names of ``topic`` and ``retry_topic`` derive from topic and subscription, one for all partitions.
+    ``retry`` also reads the retry topic, which ``retry`` of a chunk needs. ``initial_subscription`` is created with a
+    new dead letter topic, which otherwise keeps nothing before the first subscription.
     """
 
     most_redeliveries: int = 16
@@ -39,11 +40,11 @@ class DeadLetterPolicy:
             raise ValueError("most_redeliveries is negative")
 
     def dead_topic(self, source: Topic, subscription: str) -> str:
-        """The full name of the topic for dead letters of ``source``."""
+        """Return the full name of the dead letter topic of ``source``."""
         return self._name(self.topic, source, subscription, "DLQ")
 
     def again_topic(self, source: Topic, subscription: str) -> str:
-        """The full name of the topic for another try with what came from ``source``."""
+        """Return the full name of the retry topic of ``source``."""
         return self._name(self.retry_topic, source, subscription, "RETRY")
 
     @staticmethod
@@ -52,9 +53,9 @@ class DeadLetterPolicy:
 
 
 def dead_letter_properties(properties: Iterable[tuple[str, str]], real_topic: str, origin: MessageId) -> Properties:
-    """The properties of a dead letter: its own, and where it comes from.
+    """Return the properties of a dead letter: those of the record, and its origin.
 
-    A record that went round by a retry topic keeps the topic and the id that it had in the first place.
+    A record from a retry topic keeps its original topic and id.
     """
     return _with_origin(properties, real_topic, origin)
 
@@ -62,7 +63,7 @@ def dead_letter_properties(properties: Iterable[tuple[str, str]], real_topic: st
 def retry_properties(
     properties: Iterable[tuple[str, str]], real_topic: str, origin: MessageId, *, retry_topic: str, delay_s: float
 ) -> Properties:
-    """The properties of a record on its way to the retry topic."""
+    """Return the properties of a record for the retry topic."""
     own = tuple(properties)
     out = [(key, value) for key, value in _with_origin(own, real_topic, origin) if key not in _OF_A_RETRY]
     out.append((RECONSUME_TIMES, str(reconsume_times(own) + 1)))
@@ -72,7 +73,7 @@ def retry_properties(
 
 
 def reconsume_times(properties: Iterable[tuple[str, str]]) -> int:
-    """How often a record went round by a retry topic; 0 where the property is absent or no number."""
+    """Return how often a record went through a retry topic; 0 if the property is absent or not a number."""
     text = dict(properties).get(RECONSUME_TIMES, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 

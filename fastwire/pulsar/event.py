@@ -1,4 +1,4 @@
-"""What comes out of a connection."""
+"""Events of a Pulsar connection."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The handshake is done; requests may be made."""
+    """The handshake is complete; requests may be made. ``max_message_size`` is in bytes."""
 
     server: str
     protocol_version: int
@@ -44,14 +44,14 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class ConnectRefused:
-    """The broker does not want us; close the socket."""
+    """The broker refused the CONNECT; the driver closes the socket."""
 
     error: BrokerError
 
 
 @dataclass(frozen=True, slots=True)
 class AuthChallenged:
-    """The broker wants fresh credentials: answer with ``auth_response``, or close the socket."""
+    """The broker requests new credentials: answer with ``auth_response``, or close the socket."""
 
     method: str
     data: bytes
@@ -59,7 +59,7 @@ class AuthChallenged:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a request; ``error`` is None if it went well, whatever shape the refusal had."""
+    """The response to a request; ``error`` is None on success, for every form of refusal."""
 
     request_id: int
     kind: Kind
@@ -69,7 +69,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """No answer came in time; one that comes later is dropped."""
+    """A request without a response before its deadline; a later response is dropped."""
 
     request_id: int
     kind: Kind
@@ -77,7 +77,7 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerClosed:
-    """The broker has closed a consumer; the topic's new owner, where it is known already."""
+    """The broker has closed a consumer. The URLs name the topic's new owner, "" if it is unknown."""
 
     consumer_id: int
     assigned_url: str
@@ -86,7 +86,7 @@ class ConsumerClosed:
 
 @dataclass(frozen=True, slots=True)
 class ActiveChanged:
-    """Failover: this consumer has become the active one of its partition, or is not any more."""
+    """Failover: this consumer has become the active one of its partition, or has ceased to be."""
 
     consumer_id: int
     active: bool
@@ -94,7 +94,7 @@ class ActiveChanged:
 
 @dataclass(frozen=True, slots=True)
 class EndOfTopic:
-    """The topic was terminated and everything in it delivered."""
+    """The topic is terminated and everything in it was delivered."""
 
     consumer_id: int
 
@@ -110,7 +110,7 @@ class TopicMigrated:
 
 @dataclass(frozen=True, slots=True)
 class SendConfirmed:
-    """An entry of a producer is stored; -1:-1 is the place of one that was there before and is not stored again."""
+    """An entry of a producer is stored at ``position``; -1:-1 for a duplicate that the broker did not store again."""
 
     producer_id: int
     sequence_id: int
@@ -128,14 +128,14 @@ class SendRefused:
 
 @dataclass(frozen=True, slots=True)
 class ProducerQueued:
-    """Others write to the topic: the request to open a producer has to wait its turn, for as long as that takes."""
+    """The broker has queued the request to open a producer, because of other producers. It has no deadline."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerClosed:
-    """The broker has closed a producer; the topic's new owner, where it is known already."""
+    """The broker has closed a producer. The URLs name the topic's new owner, "" if it is unknown."""
 
     producer_id: int
     assigned_url: str
@@ -153,7 +153,7 @@ class ProducerMigrated:
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """Topics that a watcher of ours asked about have come into being or gone away, by their full names."""
+    """Topics that match a watcher were created or deleted; the names are full."""
 
     watcher_id: int
     new: tuple[str, ...]
@@ -163,10 +163,10 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class EntryRejected:
-    """An entry that cannot be decoded (damaged, encrypted, a part of a torn message).
+    """An entry that cannot be decoded (damaged, encrypted, or a chunk of a torn message).
 
-    ``diverted``: it is a dead letter of the open chunk. If not, ``More`` follows: deal with its consumer before the
-    next ``receive``.
+    ``diverted``: it is a dead letter of the open chunk. Otherwise ``More`` follows, and its consumer must be handled
+    before the next ``receive``.
     """
 
     entry: ColdEntry
@@ -175,7 +175,7 @@ class EntryRejected:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A command about schemas or transactions; whoever uses such things understands it."""
+    """A command about schemas or transactions, for the code that uses them."""
 
     command: pb.BaseCommand
 

@@ -1,7 +1,7 @@
 """Hand-written walkers of the hot protobuf messages: CommandMessage, MessageMetadata, SingleMessageMetadata.
 
 They accept fields in any order, repeated (the last one wins), packed or not, and skip what they do not know, as every
-conforming parser does (specs: pulsar-fields 4 and 6). Nothing is copied: pointers are into the frame.
+conforming parser does (spec: pulsar-fields 4, 6). Nothing is copied: pointers are into the frame.
 
 Each message has two walkers. ``read_…_plain`` knows what nearly every producer and broker writes and is a third of the
 cost; where it returns False, ``read_…`` walks the same bytes again, knows every case and says what is wrong.
@@ -137,7 +137,7 @@ cdef inline void skip_scalar(Reader* r, uint64_t tag) noexcept nogil:
 
 
 cdef inline const uint8_t* read_bytes(Reader* r, int64_t* size) noexcept nogil:
-    """A length-delimited field; NULL and size 0 after a fault."""
+    """Return a length-delimited field; NULL and size 0 after a fault."""
     cdef uint64_t n = read_uvarint(r)
     if n > <uint64_t>(r.end - r.pos):
         reader_fail(r, FAULT_LENGTH, <Py_ssize_t>(n & 0x7FFFFFFF))
@@ -178,7 +178,7 @@ cdef inline void read_message_id(Reader* r, MessageHead* h) noexcept nogil:
 
 
 cdef inline void read_command_message(Reader* r, MessageHead* h) noexcept nogil:
-    """``r`` spans a CommandMessage."""
+    """Parse the CommandMessage that ``r`` spans."""
     cdef uint64_t tag
     cdef int64_t size
     cdef const uint8_t* at
@@ -222,7 +222,7 @@ cdef inline void read_command_message(Reader* r, MessageHead* h) noexcept nogil:
 
 
 cdef inline int32_t read_ack_set(const uint8_t* start, Py_ssize_t size, uint64_t* words) noexcept nogil:
-    """The words of ack_set in a CommandMessage that was walked before; at most ACK_SET_WORDS."""
+    """Read ack_set, at most ACK_SET_WORDS words, of a CommandMessage that was parsed before; return their number."""
     cdef Reader r
     cdef Reader inner
     cdef uint64_t tag
@@ -253,7 +253,7 @@ cdef inline int32_t read_ack_set(const uint8_t* start, Py_ssize_t size, uint64_t
 
 
 cdef inline void read_metadata(Reader* r, Metadata* m) noexcept nogil:
-    """``r`` spans a MessageMetadata; a fault or a missing required field is left in ``r``."""
+    """Parse the MessageMetadata that ``r`` spans; a fault or a missing required field is recorded in ``r``."""
     cdef uint64_t tag
     cdef int64_t size
     cdef int seen = 0
@@ -325,7 +325,7 @@ cdef inline void set_seen(Single* s, uint32_t field, bint value) noexcept nogil:
 
 
 cdef inline void read_single(Reader* r, const uint8_t* end, Single* s) noexcept nogil:
-    """A SingleMessageMetadata from ``r.pos`` to ``end``, which the caller has checked."""
+    """Parse a SingleMessageMetadata from ``r.pos`` to ``end``, which the caller has checked."""
     cdef uint64_t tag
     cdef int64_t size
     cdef const uint8_t* block_end = r.end
@@ -489,7 +489,7 @@ cdef inline bint read_message_id_plain(const uint8_t* p, const uint8_t* end, Mes
 
 
 cdef inline bint read_message_plain(const uint8_t* p, const uint8_t* end, MessageHead* h) noexcept nogil:
-    """A whole BaseCommand: a MESSAGE without ack_set and message_permits."""
+    """Parse a whole BaseCommand if it is a MESSAGE without ack_set and message_permits."""
     cdef uint64_t value = 0
     cdef int64_t size
     cdef const uint8_t* at
@@ -541,7 +541,7 @@ cdef inline int64_t popcount(uint64_t word) noexcept nogil:
 
 
 cdef inline int64_t bits_below(const uint64_t* words, int32_t count, int64_t limit) noexcept nogil:
-    """Set bits among the first ``limit``."""
+    """Return the number of set bits among the first ``limit``."""
     cdef int64_t n = 0
     cdef int64_t i
     cdef uint64_t word

@@ -1,4 +1,4 @@
-"""The topics of a namespace: patterns, what a broker lists, and its word on what comes and goes (pulsar 6.2, 6.3)."""
+"""The topics of a namespace: patterns, topic lists, and watchers (spec: pulsar 6.2, 6.3)."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,9 +11,9 @@ from fastwire.pulsar.topic import Topic, parse_topic
 
 __all__ = ["TopicPattern", "is_system_topic", "list_topics", "parse_pattern", "topics_hash", "unwatch", "watch"]
 
-MOST_WIRE_LENGTH = 50  # what a broker evaluates unless it is told otherwise; a longer watch it refuses
+MOST_WIRE_LENGTH = 50  # a broker's default limit for a pattern; it refuses a longer watch
 EVERYTHING = ".*"
-# What Python, Java and RE2 understand alike; of anything else the broker would leave out what we would not.
+# Syntax with the same meaning in Python, Java and RE2; with any other, broker and client might match differently.
 _COMMON = re.compile(r"(?:[A-Za-z0-9_=:.*+?|()-]|\\[.-]|\[\^?[A-Za-z0-9_.-]+\])*")
 _UNCOMMON = re.compile(r"\(\?|[*+?][+?]")
 
@@ -32,7 +32,7 @@ class TopicPattern:
         return f"persistent://{self.namespace}/{self.local}"
 
     def matches(self, topic: Topic) -> bool:
-        """Whether ``topic``, or the one that it is a partition of, is meant; topics of the broker itself never are."""
+        """Return whether ``topic``, or its partitioned topic, matches; system topics never do."""
         return (
             topic.persistent
             and f"{topic.tenant}/{topic.namespace}" == self.namespace
@@ -41,12 +41,12 @@ class TopicPattern:
         )
 
     def chosen(self, names: Iterable[str]) -> set[Topic]:
-        """The topics of a broker's list that are meant, partitions by their own names."""
+        """Return the matching topics of a broker's list, partitions by their own names."""
         return {topic for topic in map(_parsed, names) if topic is not None and self.matches(topic)}
 
     @property
     def wire(self) -> str:
-        """What the broker is asked for: no less than what is meant, and everything where it might read it otherwise."""
+        """The pattern for the broker: it matches a superset, and everything if the broker might read it differently."""
         local = f"(?:{self.local})" if "|" in self.local else self.local
         common = _COMMON.fullmatch(self.local) and not _UNCOMMON.search(self.local)
         whole = f"{self.namespace}/{local}"
@@ -54,9 +54,9 @@ class TopicPattern:
 
 
 def parse_pattern(text: str) -> TopicPattern:
-    """Read ``[persistent://]TENANT/NAMESPACE/REGEX`` or a lone ``REGEX``, which is about ``public/default``.
+    """Parse ``[persistent://]TENANT/NAMESPACE/REGEX`` or a lone ``REGEX``, which applies to ``public/default``.
 
-    Raises ValueError that says what is wrong.
+    Raises ValueError with a message for the author of the pattern.
     """
     shown = f'"{text}"'
     domain, mark, rest = text.partition("://")
@@ -74,7 +74,7 @@ def parse_pattern(text: str) -> TopicPattern:
         parse_topic(f"{tenant}/{namespace}/t")
     except ValueError:
         raise ValueError(
-            f"{shown}: tenant and namespace are names and no patterns: letters, digits and _ - = : . only"
+            f"{shown}: tenant and namespace are names, not patterns: letters, digits and _ - = : . only"
         ) from None
     if not local:
         raise ValueError(f'{shown}: the regular expression is empty; "{rest}.*" means all topics')
@@ -86,7 +86,7 @@ def parse_pattern(text: str) -> TopicPattern:
 
 
 def is_system_topic(topic: Topic) -> bool:
-    """Whether a broker keeps its own affairs in ``topic``."""
+    """Return whether ``topic`` is an internal topic of the broker."""
     local = topic.base.local
     return local.startswith(("__change_events", "__transaction_buffer_snapshot", "__transaction_log_")) or (
         local.endswith("__transaction_pending_ack")
@@ -94,12 +94,12 @@ def is_system_topic(topic: Topic) -> bool:
 
 
 def topics_hash(names: Iterable[str]) -> str:
-    """The hash by which both sides know that a list of names has not changed."""
+    """Return the hash of a list of topic names, by which client and broker detect changes."""
     return crc32c(",".join(sorted(names, key=_code_units)).encode()).to_bytes(4, "little").hex()
 
 
 def list_topics(pattern: TopicPattern, have: str) -> Callable[[int], pb.BaseCommand]:
-    """GET_TOPICS_OF_NAMESPACE; ``have`` is the hash of the list that we have, "" for none."""
+    """Build GET_TOPICS_OF_NAMESPACE; ``have`` is the hash of the known list, "" without one."""
 
     def command(request_id: int) -> pb.BaseCommand:
         ask = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=pattern.namespace)
@@ -113,7 +113,7 @@ def list_topics(pattern: TopicPattern, have: str) -> Callable[[int], pb.BaseComm
 
 
 def watch(pattern: TopicPattern, watcher_id: int, have: str) -> Callable[[int], pb.BaseCommand]:
-    """WATCH_TOPIC_LIST, for brokers with the feature ``supports_topic_watchers``."""
+    """Build WATCH_TOPIC_LIST, for brokers with the feature ``supports_topic_watchers``."""
 
     def command(request_id: int) -> pb.BaseCommand:
         ask = pb.CommandWatchTopicList(request_id=request_id, watcher_id=watcher_id, namespace=pattern.namespace)
@@ -126,7 +126,7 @@ def watch(pattern: TopicPattern, watcher_id: int, have: str) -> Callable[[int], 
 
 
 def unwatch(watcher_id: int) -> Callable[[int], pb.BaseCommand]:
-    """WATCH_TOPIC_LIST_CLOSE."""
+    """Build WATCH_TOPIC_LIST_CLOSE."""
 
     def command(request_id: int) -> pb.BaseCommand:
         ask = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
@@ -143,4 +143,4 @@ def _parsed(name: str) -> Topic | None:
     try:
         return parse_topic(name)
     except ValueError:
-        return None  # a name of Pulsar 1, with a cluster in it: none that we read
+        return None  # a name of Pulsar 1, which contains a cluster; not supported

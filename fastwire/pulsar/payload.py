@@ -1,8 +1,9 @@
-"""Entries as a producer makes them: metadata, batch block, compression, checksum (Pulsar 1.2, 9, 10, 11, 24.2).
+"""Encoding of entries as a producer does: metadata, batch block, compression, checksum (spec: pulsar 1.2, 9, 10, 11,
+24.2).
 
-The writing side of what ``scan`` reads. It serves the load generator, the embedded broker, tests and benches, so it
-prefers the plain way over the fast one; only ``encode_values`` is made for speed. The clock is the caller's: publish
-times are arguments, in milliseconds since 1970.
+This is the inverse of ``scan``, for the producer, the load generator, the embedded broker, tests and benches. It
+prefers plain code over fast code; only ``encode_values`` is optimised. Publish times are arguments, in milliseconds
+since 1970.
 """
 
 import zlib
@@ -17,7 +18,7 @@ import zstandard
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
-from fastwire.errors import CorruptEntryError
+from fastwire.errors import CorruptEntryError, Damage
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.wire.writer import encode_varint
 
@@ -46,7 +47,8 @@ __all__ = [
 MAGIC_CHECKSUM = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA = b"\x0e\x02"
 
-# Takes a payload as it is stored, compressed, and returns it encrypted; says how in the metadata (pulsar 12).
+# Takes a stored (compressed) payload and returns it encrypted; adds the encryption fields to the metadata (spec: pulsar
+# 12).
 Encrypt = Callable[[pb.MessageMetadata, bytes], bytes]
 
 _U32 = Struct(">I")
@@ -54,7 +56,7 @@ _SIZES = Struct(">II")
 
 
 class Compression(IntEnum):
-    """The codecs, by their number on the wire."""
+    """Compression codecs by their wire number."""
 
     NONE = 0
     LZ4 = 1
@@ -63,7 +65,7 @@ class Compression(IntEnum):
     SNAPPY = 4
 
 
-# The generated enum's members are plain numbers to the runtime, and a type of their own to a type checker.
+# At run time the generated enum's members are plain numbers; type checkers see a distinct type.
 _NUMBERS = {
     Compression.NONE: pb.NONE,
     Compression.LZ4: pb.LZ4,
@@ -75,7 +77,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record as its producer knows it; ``value`` None is a tombstone, which is not the same as empty."""
+    """One record of a producer; ``value`` None is a tombstone, which differs from an empty value."""
 
     value: bytes | None
     key: str | None = None
@@ -84,17 +86,17 @@ class Record:
     ordering_key: bytes | None = None
     properties: Sequence[tuple[str, str]] = ()
     event_time: int = 0
-    sequence_id: int | None = None  # None: the batch's number plus the place in it
-    deliver_at: int = 0  # milliseconds since 1970; such a record stands alone, outside of batches
-    compacted_out: bool = False  # only in batches: the record was removed, its index stays taken
+    sequence_id: int | None = None  # None: the batch's number plus the index in it
+    deliver_at: int = 0  # milliseconds since 1970; such a record is sent alone, outside of batches
+    compacted_out: bool = False  # only in batches: compaction has removed the record, its index stays taken
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry ready for the wire: ``body`` is what follows the command in a SEND or MESSAGE frame."""
+    """One encoded entry: ``body`` is the part of a SEND or MESSAGE frame after the command."""
 
     body: bytes
-    messages: int  # what it costs in permits
+    messages: int  # permits that it costs
     sequence_id: int
     highest_sequence_id: int
     publish_time: int
@@ -103,19 +105,19 @@ class Entry:
 
 
 _SMALL = [bytes((value,)) for value in range(0x80)]
-_MORE = [bytes((value | 0x80,)) for value in range(0x80)]  # the same as the first of several bytes
+_MORE = [bytes((value | 0x80,)) for value in range(0x80)]  # the same as the first of several varint bytes
 
 
 def compress(codec: Compression, data: bytes, *, open_ended: bool = False) -> bytes:
     """Compress the payload of an entry as official producers do.
 
-    ``open_ended`` leaves the end off a zlib stream, as Java's producer does: sync flush, no final block, no Adler-32.
+    ``open_ended`` omits the end of a zlib stream, as Java's producer does: sync flush, no final block, no Adler-32.
     """
     match codec:
         case Compression.NONE:
             return data
         case Compression.LZ4:
-            # Nothing is one byte of LZ4; official clients read beyond a payload that has none.
+            # An empty block is one byte of LZ4; official clients read beyond a payload of no bytes.
             return bytes(cramjam.lz4.compress_block(data, store_size=False)) if data else b"\0"
         case Compression.ZLIB:
             stream = zlib.compressobj()
@@ -127,7 +129,7 @@ def compress(codec: Compression, data: bytes, *, open_ended: bool = False) -> by
 
 
 def encode_batch(records: Iterable[Record], first_sequence: int = 0) -> bytes:
-    """Return the batch block of ``records``, not compressed yet."""
+    """Return the uncompressed batch block of ``records``."""
     block = bytearray()
     for place, record in enumerate(records):
         sequence = first_sequence + place if record.sequence_id is None else record.sequence_id
@@ -143,10 +145,10 @@ def encode_batch(records: Iterable[Record], first_sequence: int = 0) -> bytes:
 def encode_values(values: Sequence[bytes], first_sequence: int = 0, keys: Sequence[bytes] | None = None) -> bytes:
     """Return the batch block of plain values with optional UTF-8 keys of less than 128 bytes.
 
-    Gives the same bytes as ``encode_batch`` for such records, many times as fast. ``keys`` is as long as ``values``.
+    The result equals ``encode_batch`` for such records, at a multiple of its speed. ``keys`` is as long as ``values``.
     """
-    # The number of a record is a low byte that moves and a rest that stays for 128 records; all that stands before it
-    # is the same wherever key, length of the value and length of that rest are.
+    # A record's number consists of a low byte that changes and a rest that stays for 128 records. The bytes before it
+    # depend only on key, length of the value and length of that rest.
     parts: list[bytes] = []
     heads: dict[tuple[bytes, int, int], bytes] = {}
     rest, rest_of = b"", -1
@@ -177,7 +179,9 @@ def encode_payload(metadata: pb.MessageMetadata, payload: bytes, *, checksum: bo
 
 
 def encode_broker_entry_metadata(timestamp_ms: int, index: int) -> bytes:
-    """Return the block that a broker puts in front of an entry: its own clock, the index of the last message."""
+    """Return the broker entry metadata that a broker adds before an entry: its time (ms since 1970), the last message's
+    index.
+    """
     body = pb.BrokerEntryMetadata(broker_timestamp=timestamp_ms, index=index).SerializeToString()
     return MAGIC_BROKER_ENTRY_METADATA + _U32.pack(len(body)) + body
 
@@ -229,7 +233,7 @@ def encode_block_entry(
     encrypt: Encrypt | None = None,
     highest_sequence_id: int | None = None,
 ) -> Entry:
-    """Return one batch entry around a block that is already encoded; ``messages`` is believed."""
+    """Return one batch entry around an encoded block; ``messages`` is not checked."""
     full = _metadata(metadata, producer_name, sequence_id, publish_time, compression, len(block))
     full.num_messages_in_batch = messages
     highest = sequence_id + max(messages, 1) - 1 if highest_sequence_id is None else highest_sequence_id
@@ -281,7 +285,7 @@ def encode_chunks(
 ) -> list[Entry]:
     """Return the entries of one message cut into chunks of at most ``chunk_bytes`` after compression.
 
-    Each chunk is encrypted by itself, and grows by that.
+    Encryption is applied to each chunk and adds to its size.
     """
     if chunk_bytes < 1:
         raise ValueError("chunk_bytes must be at least 1")
@@ -304,7 +308,7 @@ def encode_chunks(
 
 
 def encode_send(producer_id: int, entry: Entry) -> bytes:
-    """Return the whole SEND frame of an entry."""
+    """Return the complete SEND frame of an entry."""
     send = pb.CommandSend(producer_id=producer_id, sequence_id=entry.sequence_id, num_messages=entry.messages)
     if entry.highest_sequence_id != entry.sequence_id:
         send.highest_sequence_id = entry.highest_sequence_id
@@ -316,10 +320,10 @@ def encode_send(producer_id: int, entry: Entry) -> bytes:
 
 
 def broker_entry_metadata(body: bytes) -> pb.BrokerEntryMetadata | None:
-    """What the broker has written before an entry: its time in milliseconds, and the index of its last message.
+    """Return the broker entry metadata of ``body``: broker time in milliseconds, index of the entry's last message.
 
-    ``body`` follows the command of a MESSAGE frame, as a ColdEntry's or a dead letter's payload does. None where the
-    broker writes no such thing (pulsar 1.2). Raises CorruptEntryError.
+    ``body`` is the part of a MESSAGE frame after the command, such as the payload of a ColdEntry or a dead letter.
+    Returns None if the broker adds no such metadata (spec: pulsar 1.2). Raises CorruptEntryError.
     """
     written, _ = _split_broker_entry(body)
     if written is None:
@@ -327,7 +331,7 @@ def broker_entry_metadata(body: bytes) -> pb.BrokerEntryMetadata | None:
     try:
         return pb.BrokerEntryMetadata.FromString(bytes(written))
     except DecodeError as exc:
-        raise CorruptEntryError("BatchDeSerializeError", f"broker entry metadata: {exc}") from None
+        raise CorruptEntryError(Damage.METADATA, f"broker entry metadata: {exc}") from None
 
 
 def _split_broker_entry(body: bytes) -> tuple[memoryview | None, memoryview]:
@@ -335,40 +339,40 @@ def _split_broker_entry(body: bytes) -> tuple[memoryview | None, memoryview]:
     if view[:2] != MAGIC_BROKER_ENTRY_METADATA:
         return None, view
     if len(view) < 6 or len(view) - 6 < _U32.unpack_from(view, 2)[0]:
-        raise CorruptEntryError("BatchDeSerializeError", "broker entry metadata ends beyond the frame")
+        raise CorruptEntryError(Damage.METADATA, "broker entry metadata ends beyond the frame")
     end = 6 + _U32.unpack_from(view, 2)[0]
     return view[6:end], view[end:]
 
 
 def split_payload(body: bytes) -> tuple[pb.MessageMetadata, memoryview]:
-    """Take what follows the command of a SEND or MESSAGE frame apart: metadata, and the payload as stored.
+    """Split the part of a SEND or MESSAGE frame after the command into metadata and stored payload.
 
-    Raises CorruptEntryError with the reason's Pulsar name. The slow and complete reading side, for the embedded
-    broker and for tests that want a second opinion.
+    Raises CorruptEntryError. This is the slow and complete decoder, for the embedded broker, and as a reference for
+    tests.
     """
     _, view = _split_broker_entry(body)
     if view[:2] == MAGIC_CHECKSUM:
         if len(view) < 6:
-            raise CorruptEntryError("ChecksumMismatch", "the frame ends inside the checksum")
+            raise CorruptEntryError(Damage.CHECKSUM, "the frame ends inside the checksum")
         (wanted,) = _U32.unpack_from(view, 2)
         view = view[6:]
         found = crc32c(view)
         if found != wanted:
-            raise CorruptEntryError("ChecksumMismatch", f"frame says {wanted:08x}, its bytes give {found:08x}")
+            raise CorruptEntryError(Damage.CHECKSUM, f"frame says {wanted:08x}, its bytes give {found:08x}")
     if len(view) < 4:
-        raise CorruptEntryError("BatchDeSerializeError", "the frame ends inside the metadata size")
+        raise CorruptEntryError(Damage.METADATA, "the frame ends inside the metadata size")
     (size,) = _U32.unpack_from(view)
     if len(view) - 4 < size:
-        raise CorruptEntryError("BatchDeSerializeError", f"metadata of {size} bytes, {len(view) - 4} present")
+        raise CorruptEntryError(Damage.METADATA, f"metadata of {size} bytes, {len(view) - 4} present")
     try:
         metadata = pb.MessageMetadata.FromString(bytes(view[4 : 4 + size]))
     except DecodeError as exc:
-        raise CorruptEntryError("BatchDeSerializeError", f"metadata: {exc}") from None
+        raise CorruptEntryError(Damage.METADATA, f"metadata: {exc}") from None
     return metadata, view[4 + size :]
 
 
 def text_of(value: str | bytes) -> str:
-    """A text out of metadata: what is not UTF-8 comes out of the generated code as bytes, whatever its type says."""
+    """Return a metadata field as text; the generated code returns bytes where the field is not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
@@ -393,7 +397,7 @@ def _metadata(
 
 
 def _describe(target: pb.MessageMetadata | pb.SingleMessageMetadata, record: Record) -> None:
-    """Write what a record says about itself; both kinds of metadata name these fields alike."""
+    """Write the fields of a record that both kinds of metadata share."""
     for key, value in record.properties:
         target.properties.add(key=key, value=value)
     if record.key is not None:

@@ -1,8 +1,8 @@
-"""One producer of one partition as a state machine: numbers, batches, chunks, receipts (pulsar 11, 24).
+"""State machine of one producer of one partition: sequence ids, batches, chunks, receipts (spec: pulsar 11, 24).
 
-A producer lives as long as its partition is written and moves from connection to connection; its id stays, and so do
-its name and the entries without a receipt, which every new connection gets again in order. Time is an argument, and so
-is the wall clock (milliseconds since 1970), which goes into the records.
+A producer lives as long as its partition is written and moves from connection to connection. It keeps its id, its name
+and the entries without a receipt, which it sends again in order on every new connection. Monotonic time (s) and wall
+time (ms since 1970, stored in the records) are arguments.
 """
 
 from collections import deque
@@ -34,31 +34,31 @@ __all__ = ["Access", "Outcome", "Phase", "Producer", "ProducerSettings", "SendTi
 
 _C = pb.BaseCommand
 
-# What a chunk stays below the largest message: room for the numbers in its metadata, and for what storage nodes put in
-# front of an entry, whose own limit a cluster that nobody has tuned has at the very same number of bytes.
+# Bytes kept free in a chunk below the largest message: for its metadata, and for the header that storage nodes add,
+# whose own default limit equals the broker's.
 LEAST_MARGIN, MOST_MARGIN = 32, 1024
 
-# Answers to a SEND that end the producer, with everything that it has not got receipts for (pulsar 21).
+# SEND errors that end the producer and fail all entries without a receipt (spec: pulsar 21).
 _ENDS = frozenset({pb.AuthorizationError, pb.TopicNotFound, pb.TopicTerminatedError, pb.ProducerFenced})
-# Answers to a SEND that are about that entry alone: it is dropped, the others go on.
+# SEND errors that concern one entry only: it is dropped.
 _DROPS = frozenset({pb.NotAllowedError, pb.ProducerBlockedQuotaExceededError, pb.ProducerBlockedQuotaExceededException})
 
 
 class TooLargeError(FastwireError):
-    """A record does not fit into the largest message that the broker takes, and chunks are not wanted."""
+    """A record exceeds the broker's largest message, and chunking is off."""
 
 
 class SendTimeout(FastwireError):  # noqa: N818 - what has happened: the entry may be stored all the same
-    """No receipt came in time; whether the records are stored is not known."""
+    """The broker sent no receipt before the timeout; whether the records are stored is unknown."""
 
 
 class Access(Enum):
-    """Who else may write to the topic (pulsar 24.4); the values are the protocol's."""
+    """Access mode of a producer (spec: pulsar 24.4); the values are the protocol's."""
 
     SHARED = 0
-    EXCLUSIVE = 1  # refused where somebody writes already
+    EXCLUSIVE = 1  # refused if the topic has another producer
     WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3  # who writes already loses the topic
+    EXCLUSIVE_WITH_FENCING = 3  # the broker fences off other producers of the topic
 
 
 _ACCESS = {
@@ -71,27 +71,28 @@ _ACCESS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """What a producer has to be told; the defaults are those of Java's client.
+    """Settings of a producer; the defaults are those of Java's client.
 
-    ``batching`` None sends each record alone. With ``chunking`` a record that is too large for one message goes out in
-    several. ``first_sequence_id`` None goes on behind the last one that the broker knows of ``name``.
+    With ``batching`` None each record is sent alone. With ``chunking`` a record that is too large for one message is
+    sent in chunks. With ``first_sequence_id`` None the numbers continue after the last one that the broker has stored
+    for ``name``.
     """
 
-    name: str = ""  # "": the broker gives one
+    name: str = ""  # "": the broker assigns one
     access: Access = Access.SHARED
     compression: Compression = Compression.NONE
     batching: BatchLimits | None = field(default_factory=BatchLimits)
     chunking: bool = False
     schema: pb.Schema | None = None
     encrypt: Encrypt | None = None
-    properties: tuple[tuple[str, str], ...] = ()  # of the producer, for those who look at the topic
-    initial_subscription: str = ""  # made with the topic, so that nothing written is lost before a reader comes
+    properties: tuple[tuple[str, str], ...] = ()  # of the producer, shown in the topic's statistics
+    initial_subscription: str = ""  # created with the topic, so that it retains records before the first reader
     first_sequence_id: int | None = None
-    send_timeout_s: float | None = 30.0  # from the call of ``send``; None: as long as it takes
+    send_timeout_s: float | None = 30.0  # from the call of ``send``; None: no timeout
 
 
 class Phase(Enum):
-    """What a producer is to its broker."""
+    """The state of a producer at its broker."""
 
     DETACHED = auto()
     OPENING = auto()
@@ -100,10 +101,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the records behind ``tickets``: stored in the entry at ``position``, or not, because of ``error``.
+    """The result of the records of ``tickets``: stored in the entry at ``position``, or failed with ``error``.
 
-    Record n of a batch has number ``sequence_ids[n]``. -1:-1 is the place of what a broker has stored before and
-    recognised. ``first`` is the place of the first chunk of a record that went out in several.
+    Record n of a batch has number ``sequence_ids[n]``. -1:-1 is the position of a duplicate that the broker recognised.
+    ``first`` is the position of the first chunk of a chunked record.
     """
 
     tickets: Sequence[object]
@@ -117,7 +118,7 @@ class Outcome:
 
 
 class _Message:
-    """What one SEND, or the several of a chunked record, belong to."""
+    """One message in flight: the records of one SEND, or of the several SENDs of a chunked record."""
 
     __slots__ = ("first", "numbers", "queued_at", "size", "tickets", "weight")
 
@@ -131,9 +132,9 @@ class _Message:
 
 
 class Producer:
-    """Numbers records, puts them into entries, and keeps those until their receipts have come.
+    """Numbers records, groups them into entries, and keeps the entries until their receipts arrive.
 
-    ``take_outcomes`` gives out what became of them. Without a connection everything waits for the next one.
+    ``take_outcomes`` returns the results. Without a connection all entries wait for the next one.
     """
 
     def __init__(self, topic: str, producer_id: int, settings: ProducerSettings) -> None:
@@ -141,9 +142,9 @@ class Producer:
         self.producer_id = producer_id
         self.phase = Phase.DETACHED
         self.name = settings.name
-        self.last_sequence_id = -1  # what the broker knew of this name when it was opened first
-        self.weight = 0  # bytes, before compression, of all that has no outcome yet
-        self.batches = 0  # closed so far; of a producer without batches: records
+        self.last_sequence_id = -1  # the broker's last number for this name, at the first open
+        self.weight = 0  # bytes, before compression, of all records without an outcome
+        self.batches = 0  # closed so far; without batching: records
         self.failure: FastwireError | None = None
         self._settings = settings
         self._batcher = Batcher(settings.batching) if settings.batching is not None else None
@@ -160,7 +161,7 @@ class Producer:
     # --- the life of a producer
 
     def open(self, connection: Connection, now: float) -> int:
-        """Ask for the producer on ``connection``; returns the request's id."""
+        """Send PRODUCER on ``connection``; return the request id."""
         self.phase = Phase.OPENING
         self._connection = connection
         return connection.request(Kind.PRODUCER, self._ask, now)
@@ -189,7 +190,7 @@ class Producer:
         return _C(type=_C.PRODUCER, producer=ask)
 
     def opened(self, success: pb.CommandProducerSuccess) -> None:
-        """The broker takes entries from now on; what has no receipt is sent, in order, with the numbers it has."""
+        """Handle PRODUCER_SUCCESS: send all entries without a receipt, in order, with their numbers."""
         connection = self._connection
         if self.phase is not Phase.OPENING or connection is None:
             raise ValueError(f"opened in phase {self.phase.name}")
@@ -209,19 +210,19 @@ class Producer:
         for message, size in {
             of: len(entry.body) for entry, of in self._pending if len(entry.body) > self._largest
         }.items():
-            self._drop(message, self._too_large(size))  # this broker takes less than the one before
+            self._drop(message, self._too_large(size))  # this broker's limit is lower than the last one's
         for entry, _ in self._pending:
             connection.say(encode_send(self.producer_id, entry))
 
     def detached(self) -> None:
-        """The connection is gone, or the broker has closed the producer."""
+        """Record that the connection is gone, or that the broker has closed the producer."""
         self.phase = Phase.DETACHED
         self._connection = None
 
     def close(self, now: float) -> int | None:
-        """Tell the broker that we go; returns the id of the request, None if it does not know us.
+        """Send CLOSE_PRODUCER; return its request id, None without a connection.
 
-        Also to be called when the answer to ``open`` did not come in time: it may still be made.
+        It is also called after a timeout of ``open``, because the broker may still create the producer.
         """
         connection, producer_id = self._connection, self.producer_id
         self.detached()
@@ -235,7 +236,7 @@ class Producer:
         return connection.request(Kind.CLOSE_PRODUCER, ask, now)
 
     def fail(self, error: FastwireError) -> None:
-        """Nothing more will be sent: everything that has no receipt has ``error`` for its outcome."""
+        """End the producer: all records without a receipt fail with ``error``."""
         self.failure = self.failure or error
         self._drop_all(error)
 
@@ -243,16 +244,16 @@ class Producer:
 
     @property
     def pending(self) -> int:
-        """Entries without a receipt."""
+        """Number of entries without a receipt."""
         return len(self._pending)
 
     @property
     def idle(self) -> bool:
-        """Whether everything has its outcome."""
+        """True if every record has its outcome."""
         return not self._pending and not (self._batcher and self._batcher.messages)
 
     def send(self, record: Record, ticket: object, now: float, wall_ms: int) -> None:
-        """Take a record; ``ticket`` comes back with its outcome. Only after the first ``opened``."""
+        """Queue a record; its outcome carries ``ticket``. Raises ValueError before the first ``opened``."""
         self._need_name()
         size = weight(record)
         self.weight += size
@@ -269,7 +270,7 @@ class Producer:
             self.flush()
 
     def send_entry(self, entry: Entry, ticket: object, now: float) -> None:
-        """Send an entry that is made already, under its own number, and behind everything that came before."""
+        """Queue an encoded entry with its own number, after all earlier records."""
         self._need_name()
         self.flush()
         numbers = range(entry.sequence_id, entry.highest_sequence_id + 1)
@@ -306,7 +307,7 @@ class Producer:
         self._seal(batch, numbers, batched)
 
     def _seal(self, batch: Batch, numbers: list[int], batched: bool) -> None:
-        """Make an entry of a batch, or several where one is too large."""
+        """Encode a batch into one entry, or several if one is too large."""
         settings = self._settings
         records = batch.records
         if any(record.sequence_id is not None for record in records):
@@ -353,7 +354,7 @@ class Producer:
             self._seal(half, numbers[part], batched=True)
 
     def _outer(self, first: Record) -> pb.MessageMetadata:
-        """What the metadata of a batch says beside the batch itself: its key, if all records have the same."""
+        """Return the outer metadata of a batch: the common key of its records, if batches are by key."""
         limits = self._settings.batching
         if limits is None or not limits.by_key:
             return self._extra
@@ -404,14 +405,14 @@ class Producer:
     # --- outcomes
 
     def take_outcomes(self) -> list[Outcome]:
-        """What has been decided since the last call."""
+        """Return the outcomes since the last call."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def confirmed(self, receipt: SendConfirmed) -> None:
-        """A receipt came. Raises ProtocolError if it is for what comes later than the next one: close the connection.
+        """Handle a receipt; one for an entry that is not pending any more is ignored.
 
-        One for what is not pending any more is of no interest.
+        Raises ProtocolError if it confirms an entry other than the next one: close the connection.
         """
         if self.phase is not Phase.OPEN or not self._pending:
             return
@@ -426,7 +427,7 @@ class Producer:
         if message.first is None:
             message.first = receipt.position
         if self._pending and self._pending[0][1] is message:
-            return  # chunks are missing
+            return  # more chunks are pending
         self.weight -= message.weight
         self._outcomes.append(
             Outcome(
@@ -441,7 +442,7 @@ class Producer:
         )
 
     def refused(self, refusal: SendRefused) -> bool:
-        """An entry was not stored; true if the connection has to be closed, so that all is sent again in order."""
+        """Handle SEND_ERROR; return True if the connection must be closed, so that all entries are resent in order."""
         if self.phase is not Phase.OPEN:
             return False
         error = refusal.error
@@ -457,13 +458,13 @@ class Producer:
         return True
 
     def _drop(self, message: _Message, error: FastwireError) -> None:
-        """Give up on a message with all its chunks."""
+        """Drop a message with all its chunks."""
         (entry, *_) = (entry for entry, of in self._pending if of is message)
         self._pending = deque(one for one in self._pending if one[1] is not message)
         self._end(message, error, messages=entry.messages)
 
     def _drop_first(self, error: FastwireError) -> None:
-        """The same for the oldest one, of which there may be many."""
+        """Drop the oldest message, without a search of the queue."""
         entry, message = self._pending.popleft()
         while self._pending and self._pending[0][1] is message:
             self._pending.popleft()
@@ -484,7 +485,7 @@ class Producer:
 
     @property
     def deadline(self) -> float | None:
-        """When ``tick`` has to be called at the latest."""
+        """Time by which ``tick`` must be called; None if there is no deadline."""
         batch = None if self._batcher is None else self._batcher.deadline
         timeout = self._settings.send_timeout_s
         if timeout is None or not self._pending:
@@ -493,7 +494,7 @@ class Producer:
         return timed_out if batch is None else min(batch, timed_out)
 
     def tick(self, now: float) -> None:
-        """Close batches that have waited long enough, give up on what has waited too long."""
+        """Close batches that are due, and fail entries whose send timeout has passed."""
         if self._batcher is not None:
             deadline = self._batcher.deadline
             if deadline is not None and now >= deadline:

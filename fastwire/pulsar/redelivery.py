@@ -1,4 +1,4 @@
-"""When entries are asked for again: negative acks with backoff, and acks that did not come in time (pulsar 16)."""
+"""Redelivery deadlines: negative acks with backoff, and ack timeouts (spec: pulsar 16)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ Run = tuple[int, int, int]  # ledger, first entry, last entry
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryBackoff:
-    """How long a negative ack waits: ``first_s``, and ``factor`` times as long with each redelivery, up to ``most_s``.
+    """Delay of a negative ack: ``first_s``, multiplied by ``factor`` with each redelivery, up to ``most_s``.
 
-    The default is that of the official clients, one minute every time. Raises ValueError for times that make no sense.
+    The default is that of the official clients, a constant minute. Raises ValueError for inconsistent times.
     """
 
     first_s: float = 60.0
@@ -26,7 +26,7 @@ class RedeliveryBackoff:
             raise ValueError("a backoff has 0 <= first_s <= most_s and factor >= 1")
 
     def delay_s(self, redeliveries: int) -> float:
-        """The wait for an entry that was delivered again ``redeliveries`` times already."""
+        """Return the delay in seconds for an entry that was redelivered ``redeliveries`` times."""
         delay = self.first_s
         for _ in range(redeliveries):
             if delay >= self.most_s or self.factor == 1.0:
@@ -36,9 +36,9 @@ class RedeliveryBackoff:
 
 
 class Deadlines:
-    """Entries of consumers, each to be dealt with at its time; times are rounded up to ``tick_s`` so that they gather.
+    """Deadlines of entries by consumer, rounded up to ``tick_s`` so that they group.
 
-    Nothing is taken out before its time: whoever takes what is due asks which of it still matters.
+    Entries cannot be removed before their deadline; the caller of ``take`` checks which of them still matter.
     """
 
     def __init__(self, tick_s: float) -> None:
@@ -50,12 +50,12 @@ class Deadlines:
         return len(self._heap)
 
     def add(self, consumer_id: int, runs: Iterable[Run], due: float) -> None:
-        """``runs`` are due at ``due``, or up to one tick later."""
+        """Add ``runs`` with deadline ``due``; they come out up to one tick later."""
         tick = -int(-due // self._tick_s)
         heappush(self._heap, (tick, next(self._numbers), consumer_id, tuple(runs)))
 
     def take(self, now: float) -> dict[int, list[Run]]:
-        """What is due, by consumer."""
+        """Return the runs that are due, by consumer."""
         found: dict[int, list[Run]] = {}
         while self._heap and self._heap[0][0] * self._tick_s <= now:
             _, _, consumer_id, runs = heappop(self._heap)
@@ -63,6 +63,6 @@ class Deadlines:
         return found
 
     def forget(self, consumer_id: int) -> None:
-        """A consumer begins anew: nothing that it was given before counts."""
+        """Drop all runs of a consumer."""
         self._heap = [one for one in self._heap if one[2] != consumer_id]
         heapify(self._heap)

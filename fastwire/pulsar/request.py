@@ -1,4 +1,4 @@
-"""What we ask a broker, and how its answers are told apart (pulsar 1.4, 5, 21)."""
+"""Requests to a broker, and the classification of its responses (spec: pulsar 1.4, 5, 21)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _C = pb.BaseCommand
 
 
 class Kind(Enum):
-    """What a request was, so that its reply can be understood."""
+    """The kind of a request, which determines the type of its response."""
 
     LOOKUP = auto()
     PARTITIONED_METADATA = auto()
@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 class BrokerError(FastwireError):
-    """The broker answered a request with an error: ``code`` is the protocol's number, ``name`` its name for it."""
+    """An error response of the broker: ``code`` is the protocol's number, ``name`` the protocol's name for it."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -55,16 +55,17 @@ class BrokerError(FastwireError):
 
     @property
     def remedy(self) -> Remedy:
-        """What helps against it."""
+        """The remedy for the error."""
         return remedy(self.code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeRequest:
-    """What a SUBSCRIBE says, for raw bytes; a subscription is created at the earliest position, or at the ``latest``.
+    """The fields of a SUBSCRIBE. A new subscription starts at the earliest position, or with ``latest`` at the end.
 
-    With ``reader_from`` no subscription is kept: the broker sends from that entry on and forgets us when we leave
-    (pulsar 7.2). ``rollback_s`` makes it begin so many seconds ago instead.
+    With ``reader_from`` the subscription is not durable: the broker sends from that entry on and deletes the
+    subscription when the consumer leaves (spec: pulsar 7.2). ``rollback_s`` makes it start that many seconds ago
+    instead.
     """
 
     topic: str
@@ -74,17 +75,20 @@ class SubscribeRequest:
     consumer_name: str
     priority_level: int = 0
     epoch: int = 0
-    create: bool = True  # whether the broker may create a topic that is missing
+    create: bool = True  # the broker may create a missing topic
     reader_from: Position | None = None
     rollback_s: int = 0
     latest: bool = False
     read_compacted: bool = False
-    hash_ranges: tuple[tuple[int, int], ...] = ()  # Key_Shared: ours, inclusive at both ends; none: the broker divides
-    any_order: bool = False  # Key_Shared: a new consumer need not wait for the acks of those before it
+    hash_ranges: tuple[tuple[int, int], ...] = ()  # Key_Shared: inclusive; (): the broker divides
+    any_order: bool = False  # Key_Shared: a new consumer need not wait for the acks of earlier ones
     properties: tuple[tuple[str, str], ...] = ()  # of the consumer, shown in the topic's statistics
+    subscription_properties: tuple[tuple[str, str], ...] = ()  # stored with the subscription when it is created
+    replicate_state: bool = False  # the subscription's progress is replicated to other clusters
+    schema: pb.Schema | None = None  # the broker refuses a consumer whose schema is incompatible with the topic's
 
     def command(self, request_id: int) -> pb.BaseCommand:
-        """The command; unsigned on the wire is signed in meaning."""
+        """Return the command; signed numbers become unsigned on the wire."""
         ask = pb.CommandSubscribe(
             topic=self.topic,
             subscription=self.subscription,
@@ -102,6 +106,12 @@ class SubscribeRequest:
             ask.force_topic_creation = False
         if self.read_compacted:
             ask.read_compacted = True
+        for key, value in self.subscription_properties:
+            ask.subscription_properties.add(key=key, value=value)
+        if self.replicate_state:
+            ask.replicate_subscription_state = True
+        if self.schema is not None:
+            ask.schema.CopyFrom(self.schema)
         if self.reader_from is not None:
             ask.start_message_id.ledgerId = self.reader_from.a & 0xFFFFFFFFFFFFFFFF
             ask.start_message_id.entryId = self.reader_from.b & 0xFFFFFFFFFFFFFFFF
@@ -116,7 +126,7 @@ class SubscribeRequest:
 
 
 def redeliver_command(consumer_id: int, ids: Iterable[tuple[int, int]], epoch: int | None) -> pb.BaseCommand:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES (pulsar 16.3)."""
+    """Return REDELIVER_UNACKNOWLEDGED_MESSAGES for (ledger, entry) ``ids``; none of them: all (spec: pulsar 16.3)."""
     ask = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id)
     for ledger, entry in ids:
         ask.message_ids.add(ledgerId=ledger, entryId=entry)
@@ -125,7 +135,7 @@ def redeliver_command(consumer_id: int, ids: Iterable[tuple[int, int]], epoch: i
     return _C(type=_C.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=ask)
 
 
-# The command that answers each kind; ERROR can answer any.
+# The response of each kind; ERROR may answer any of them.
 REPLIES = {
     Kind.LOOKUP: _C.LOOKUP_RESPONSE,
     Kind.PARTITIONED_METADATA: _C.PARTITIONED_METADATA_RESPONSE,
@@ -146,6 +156,7 @@ REPLIES = {
 
 
 def reply_id(command: pb.BaseCommand) -> int | None:
+    """Return the request id of a response; None for an ack receipt without one."""
     kind = command.type
     if kind == _C.SUCCESS:
         return command.success.request_id
@@ -172,13 +183,13 @@ def reply_id(command: pb.BaseCommand) -> int | None:
 
 
 def refusal(command: pb.BaseCommand) -> BrokerError | None:
-    """Each reply has its own way to say no."""
+    """Return the error of a response, None on success; each type of response has its own field for it."""
     kind = command.type
     if kind == _C.ERROR:
         return BrokerError(command.error.error, command.error.message)
     if kind == _C.LOOKUP_RESPONSE:
         found = command.lookupTopicResponse
-        # A response kind that we do not know reads as absent: it must not pass for the default, which is Redirect.
+        # An unknown response kind reads as absent. It must not pass for the default, which is Redirect.
         if found.HasField("response") and found.response != pb.CommandLookupTopicResponse.Failed:
             return None
         return BrokerError(found.error, found.message)
@@ -200,7 +211,9 @@ def refusal(command: pb.BaseCommand) -> BrokerError | None:
 
 
 def position_of(message_id: pb.MessageIdData) -> Position:
-    """The place that an id names. Ids are unsigned on the wire, signed in meaning: -1 is none, or before the first."""
+    """Return the position of an id. Its numbers are unsigned on the wire and signed here: -1 means none, or before the
+    first.
+    """
     return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
 
 

@@ -1,4 +1,4 @@
-"""Which partition a record goes to, as the official clients decide it (pulsar 24.3)."""
+"""Routing of records to partitions, compatible with the official clients (spec: pulsar 24.3)."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -10,7 +10,9 @@ _POSITIVE = 0x7FFFFFFF
 
 
 def java_string_hash(key: str) -> int:
-    """Java's ``String.hashCode`` without its sign: over UTF-16 code units, so a letter may count twice."""
+    """Return Java's ``String.hashCode`` without its sign. It counts UTF-16 code units, so some characters count
+    twice.
+    """
     units = key.encode("utf-16-be", "surrogatepass")
     found = 0
     for at in range(0, len(units), 2):
@@ -19,14 +21,14 @@ def java_string_hash(key: str) -> int:
 
 
 def murmur3_32(data: bytes) -> int:
-    """Murmur3 for 32-bit machines with seed 0, as an unsigned number."""
+    """Return the 32-bit Murmur3 hash with seed 0, unsigned."""
     whole = len(data) & ~3
     found = 0
     for at in range(0, whole, 4):
         found ^= _scramble(int.from_bytes(data[at : at + 4], "little"))
         found = (found << 13 | found >> 19) & _MASK
         found = (found * 5 + 0xE6546B64) & _MASK
-    found ^= _scramble(int.from_bytes(data[whole:], "little"))  # nothing left scrambles to nothing
+    found ^= _scramble(int.from_bytes(data[whole:], "little"))  # an empty tail scrambles to 0
     found ^= len(data)
     found = (found ^ found >> 16) * 0x85EBCA6B & _MASK
     found = (found ^ found >> 13) * 0xC2B2AE35 & _MASK
@@ -44,7 +46,9 @@ def _murmur3_of_text(key: str) -> int:
 
 
 class Hashing(Enum):
-    """How a key becomes a number. Java's clients take the first unless told otherwise; C++ and Python ones must be."""
+    """Hash function for keys. JAVA is the default of the Java client; clients in C++ and Python must be configured for
+    it.
+    """
 
     JAVA = "java"
     MURMUR3 = "murmur3"
@@ -54,10 +58,11 @@ HASHES: dict[Hashing, Callable[[str], int]] = {Hashing.JAVA: java_string_hash, H
 
 
 class Router:
-    """Chooses among ``partitions``: by key, or for records without one the ``current`` partition.
+    """Chooses among ``partitions``: by key, or for records without a key the ``current`` partition.
 
-    Whoever sends calls ``turn`` when a batch of the current one is full: changing with each record would tear batches
-    apart. With ``rotate`` false records without a key all go to partition ``first``.
+    The producer calls ``turn`` when a batch of the current partition is full: a change with each record would split
+    batches. If ``rotate`` is false, all records without a key go to partition ``first``. Raises ValueError for no
+    partitions.
     """
 
     def __init__(
@@ -65,16 +70,16 @@ class Router:
     ) -> None:
         if partitions < 1:
             raise ValueError("a router needs at least one partition")
-        self.partitions = partitions  # may grow; keys move then, as they do for all clients
+        self.partitions = partitions  # may grow; keys move then, as with all clients
         self.current = first % partitions
         self._hash = HASHES[hashing]
         self._rotate = rotate
 
     def of_key(self, key: str) -> int:
-        """The partition of every record with this key; a key of bytes counts as its base64 text."""
+        """Return the partition of ``key``; a key of bytes is given as its base64 text."""
         return self._hash(key) % self.partitions
 
     def turn(self) -> None:
-        """Go on to the next partition."""
+        """Advance to the next partition."""
         if self._rotate:
             self.current = (self.current + 1) % self.partitions

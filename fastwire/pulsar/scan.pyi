@@ -11,8 +11,6 @@ from fastwire.wire.pool import Pool
 
 __all__ = ["Scanner", "Stop"]
 
-UNDECODED: frozenset[str]
-
 class Stop(IntEnum):
     NEED_BYTES = 0
     CHUNK_FULL = 1

@@ -1,6 +1,6 @@
-"""The hot loop of a Pulsar connection: frames, CRC, decompression and decoding, in place, without an object a record.
+"""The hot loop of a Pulsar connection: framing, CRC, decompression and decoding in place, without an object per record.
 
-Frame layout (specs: pulsar 1)::
+Frame layout (spec: pulsar 1)::
 
     u32  totalSize, of what follows
     u32  commandSize
@@ -46,6 +46,7 @@ from fastwire.pulsar.slot cimport (
     SlotTable,
     State,
     runs_add,
+    slot_again,
     slot_hold,
     slot_pass,
     slot_stage,
@@ -60,31 +61,27 @@ from fastwire.wire.varint cimport fw_u32be
 
 from enum import IntEnum
 
-from fastwire.columns.chunk import DeadLetter
-from fastwire.errors import CorruptEntryError, ProtocolError
-from fastwire.position import Position
+from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.pulsar.cold import UNDECODED
+from fastwire.pulsar.columns import ROW
 
 __all__ = ["Scanner", "Stop"]
 
 cdef enum:
-    FRAME_PADDING = 10_240       # largest frame = max_message_size + this (pulsar 1.3)
+    FRAME_PADDING = 10_240       # largest frame = max_message_size + this (spec: pulsar 1.3)
     DEFAULT_MAX_MESSAGE = 5 << 20
     MAGIC_BROKER_ENTRY = 0x0E02
     MAGIC_CHECKSUM = 0x0E01
     TYPE_MESSAGE = 9
-    LAST_TYPE = 81               # the highest command number that the field tables know
+    LAST_TYPE = 81               # the highest number in the field tables
 
 cdef enum:
     STOP_COLD_COMMAND = STOP_OWN
     STOP_COLD_ENTRY
 
 
-# Sound entries that want more than the hot loop knows; every other reason is damage.
-UNDECODED = frozenset({"Encrypted", "Chunked", "CompactedIndexes"})
-
-
 class Stop(IntEnum):
-    """Why ``Scanner.scan`` returned; the caller deals with it and calls again, so that wire order is kept."""
+    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
 
     NEED_BYTES = STOP_NEED_BYTES
     CHUNK_FULL = STOP_CHUNK_FULL
@@ -93,25 +90,21 @@ class Stop(IntEnum):
     COLD_ENTRY = STOP_COLD_ENTRY
 
 
-cdef Codec codec_of(uint32_t compression) noexcept nogil:
-    # Pulsar's numbers are in the order of ours (pulsar 9); anything above is for the decompressor to refuse.
-    return <Codec>compression
-
-
 @cython.final
 cdef class Scanner(ChunkScanner):
-    """Bytes of one connection to chunks.
+    """Decodes the bytes of one connection into chunks.
 
-    ``take_command`` and ``take_entry`` give what else ``scan`` stops for. Frames for consumers that ``slots`` does not
-    attach to ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead
-    letter; with ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError where the framing itself is broken.
+    ``take_command`` and ``take_entry`` return what else ``scan`` stops for. Frames for consumers that ``slots`` does
+    not attach to ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead
+    letter; with ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
     cdef uint32_t connection
+    cdef int64_t announced       # the broker's limit of a message
     cdef int64_t max_frame
     cdef bytes command
     cdef ColdEntry cold
-    cdef ColdEntry finishing     # the one that ``finish`` is at
+    cdef ColdEntry finishing     # the argument of the current ``finish``
     cdef uint64_t[ACK_SET_WORDS] ack_set
     cdef readonly int64_t entries
     cdef readonly int64_t cut_landed
@@ -128,21 +121,22 @@ cdef class Scanner(ChunkScanner):
     ):
         if connection_id == 0:
             raise ValueError("connection ids start at 1")
-        self.prepare(slots, pool, "pulsar", columns, on_corrupt, buffer_bytes, clock)
+        self.prepare(slots, pool, ROW, columns, on_corrupt, buffer_bytes, clock)
         self.slots = slots
         self.connection = connection_id
         self.max_message_size = max_message_size
 
     @property
     def max_message_size(self):
-        """What CONNECTED announced; a larger frame is a ProtocolError before anything is allocated for it."""
-        return self.max_frame - FRAME_PADDING
+        """Largest message in bytes. A larger frame, or one above a quarter of the budget, raises ProtocolError."""
+        return self.announced
 
     @max_message_size.setter
     def max_message_size(self, int64_t size):
         if not 0 < size <= 0x7FFFFFFF - FRAME_PADDING:
             raise ValueError(f"max_message_size {size} is out of range")
-        self.max_frame = size + FRAME_PADDING
+        self.announced = size
+        self.max_frame = min(size + FRAME_PADDING, self.most_frame)
 
     cdef int run(self) except -1:
         cdef ReceiveBuffer b = self.buffer
@@ -158,6 +152,8 @@ cdef class Scanner(ChunkScanner):
             total = fw_u32be(p)
             command = fw_u32be(p + 4)
             if total < 4 or total > self.max_frame:
+                if self.most_frame < total <= self.announced + FRAME_PADDING:
+                    raise ProtocolError("totalSize", 0, detail=self.frame_too_large(total))
                 raise ProtocolError("totalSize", 0, detail=f"{total} is not within 4 and {self.max_frame}")
             if command > total - 4:
                 raise ProtocolError("commandSize", 4, command, total - 4)
@@ -176,7 +172,7 @@ cdef class Scanner(ChunkScanner):
                 return stop
 
     cdef int frame(self, const uint8_t* p, int64_t size, int64_t command_size) except -1:
-        """One whole frame. STOP_CHUNK_FULL leaves it for the next call."""
+        """Process one whole frame. STOP_CHUNK_FULL leaves it for the next call."""
         cdef Reader r
         cdef Reader inner
         cdef MessageHead head
@@ -188,7 +184,7 @@ cdef class Scanner(ChunkScanner):
             return self.message(p, size, 8 + command_size, NULL, 0, &head)
         reader_init(&r, p, 8 + command_size)
         r.pos = p + 8
-        # BaseCommand: 1 = type, 9 = message. Everything else is cold.
+        # Field 1 is the type, 9 the MESSAGE. Every other command is cold.
         while r.pos < r.end:
             tag = read_uvarint(&r)
             if tag == 0x08:
@@ -219,7 +215,7 @@ cdef class Scanner(ChunkScanner):
     cdef int message(
         self, const uint8_t* p, int64_t size, int64_t at, const uint8_t* body, int64_t body_size, MessageHead* head
     ) except -1:
-        """One MESSAGE; what follows the command is at ``p + at``. ``body`` is asked only for an ack_set."""
+        """Process one MESSAGE; the part after the command is at ``p + at``. ``body`` is needed for an ack_set only."""
         cdef Slot* slot = self.slots.find(head.consumer_id, self.connection)
         cdef Reader r
         cdef Reader inner
@@ -229,7 +225,7 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t permits
         cdef int64_t length
         cdef State state
-        cdef str bad = None
+        cdef object bad = None
         cdef str detail = ""
         if slot is NULL or self.slots.room == 0:
             self.dropped_frames += 1
@@ -247,18 +243,18 @@ cdef class Scanner(ChunkScanner):
             r.pos += 2
             length = read_u32be(&r)
             if length > r.end - r.pos:
-                bad, detail = "BatchDeSerializeError", f"broker entry metadata of {length} bytes is beyond the frame"
+                bad, detail = Damage.METADATA, f"broker entry metadata of {length} bytes is beyond the frame"
             else:
                 r.pos += length
         if bad is None and r.end - r.pos >= 6 and r.pos[0] == 0x0E and r.pos[1] == 0x01:
             r.pos += 2
             checksum = read_u32be(&r)
             if self.codecs.crc32c(r.pos, r.end - r.pos) != checksum:
-                bad, detail = "ChecksumMismatch", f"CRC-32C is not {checksum:#010x}"
+                bad, detail = Damage.CHECKSUM, f"CRC-32C is not {checksum:#010x}"
         if bad is None:
             length = read_u32be(&r)
             if r.fault or length > r.end - r.pos:
-                bad, detail = "BatchDeSerializeError", f"metadata of {length} bytes is beyond the frame"
+                bad, detail = Damage.METADATA, f"metadata of {length} bytes is beyond the frame"
             elif read_metadata_plain(r.pos, r.pos + length, &m):
                 r.pos += length
             else:
@@ -266,9 +262,9 @@ cdef class Scanner(ChunkScanner):
                 read_metadata(&inner, &m)
                 r.pos += length
                 if inner.fault:
-                    bad, detail = "BatchDeSerializeError", str(reader_error(&inner, "MessageMetadata"))
+                    bad, detail = Damage.METADATA, str(reader_error(&inner, "MessageMetadata"))
                 elif m.batched and m.messages < 0:
-                    bad, detail = "BatchDeSerializeError", f"num_messages_in_batch is {m.messages}"
+                    bad, detail = Damage.METADATA, f"num_messages_in_batch is {m.messages}"
         permits = self.permits(head, &m, &place) if bad is None else self.permits_untrusted(head, &place)
         if head.has_epoch and head.epoch < slot.epoch:
             self.dropped_frames += 1
@@ -285,12 +281,14 @@ cdef class Scanner(ChunkScanner):
                     raise MemoryError()
             else:
                 self.cut_staged += 1
+                if slot_again(slot, head.ledger, head.entry):
+                    raise MemoryError()
             return GO_ON
         if bad is not None:
             return self.reject(slot, head, &place, permits, bad, detail, p + at, size - at)
         if m.batched and m.messages > MOST_MESSAGES:
             detail = f"num_messages_in_batch is {m.messages}, the limit is {MOST_MESSAGES}"
-            return self.reject(slot, head, &place, permits, "BatchDeSerializeError", detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, Damage.METADATA, detail, p + at, size - at)
         if m.marker:
             self.debit(slot, head, permits)
             self.place_span(slot, head, 0)
@@ -298,18 +296,20 @@ cdef class Scanner(ChunkScanner):
         if slot.narrowed:
             self.narrow(head, &place)
         if m.encrypted:
-            return self.reject(slot, head, &place, permits, "Encrypted", "the payload is encrypted", p + at, size - at)
+            detail = "the payload is encrypted"
+            return self.reject(slot, head, &place, permits, Damage.ENCRYPTED, detail, p + at, size - at)
         if m.chunks > 1:
-            return self.reject(slot, head, &place, permits, "Chunked", f"one of {m.chunks} parts", p + at, size - at)
+            detail = f"one of {m.chunks} parts"
+            return self.reject(slot, head, &place, permits, Damage.CHUNKED, detail, p + at, size - at)
         if 0 <= slot.most_redeliveries < head.redelivery_count:
             detail = f"delivered again {head.redelivery_count} times"
-            return self.reject(slot, head, &place, permits, "RedeliveredTooOften", detail, p + at, size - at)
+            return self.reject(slot, head, &place, permits, Damage.REDELIVERED, detail, p + at, size - at)
         if m.compacted_indexes:
-            return self.reject(slot, head, &place, permits, "CompactedIndexes", "compacted batch", p + at, size - at)
+            return self.reject(slot, head, &place, permits, Damage.COMPACTED, "compacted batch", p + at, size - at)
         return self.payload(slot, head, permits, &m, &place, &r, p + at, size - at)
 
     cdef int narrow(self, MessageHead* head, EntryPlace* place) except -1:
-        """Leave out elements of a batch that are done; the broker may not know it, and has counted them."""
+        """Leave out unwanted elements of a batch; the broker may not know of them, and has debited them."""
         cdef bytes words = self.slots.wanted_of(head.consumer_id, head.ledger, head.entry)
         cdef const uint8_t* bits
         cdef uint64_t word
@@ -325,18 +325,16 @@ cdef class Scanner(ChunkScanner):
         place.ack_words = count
         return 0
 
-    cdef int64_t permits(self, MessageHead* head, Metadata* m, EntryPlace* place) except -1:
-        """What the broker debited for this frame (pulsar 13.1)."""
+    cdef int64_t permits(self, MessageHead* head, Metadata* m, EntryPlace* place) noexcept:
+        """Return the permits that the broker debited for this frame (spec: pulsar 13.1)."""
         cdef int64_t count = m.messages if m.batched else 1
         if place.ack_set is not NULL:
             count = bits_below(place.ack_set, place.ack_words, count)
-        if head.has_permits:
-            if head.permits == 0 or <int64_t>head.permits != count:
-                raise ProtocolError("message_permits", 8, detail=f"is {head.permits}, the entry holds {count}")
-        return count
+        # The count in the command is granted again if it is present, independent of the contents of the entry.
+        return <int64_t>head.permits if head.has_permits and head.permits else count
 
     cdef int64_t permits_untrusted(self, MessageHead* head, EntryPlace* place) noexcept:
-        """The same where the metadata is damaged: what the command itself says, else one (pulsar 13.4)."""
+        """Return the permits of a frame with damaged metadata: by the command, otherwise 1 (spec: pulsar 13.4)."""
         if place.ack_set is not NULL:
             return bits_below(place.ack_set, place.ack_words, MOST_MESSAGES)
         return head.permits if head.has_permits and head.permits else 1
@@ -352,7 +350,7 @@ cdef class Scanner(ChunkScanner):
         return 0
 
     cdef int place_span(self, Slot* slot, MessageHead* head, int64_t rows) except -1:
-        """The entry belongs to the open chunk: extend its log's span, or begin one."""
+        """Add the entry to the open chunk: extend its log's span, or begin one."""
         cdef SpanRow* span
         cdef int64_t start_ledger, start_entry
         if slot.ahead_count and slot.ordered:
@@ -385,10 +383,10 @@ cdef class Scanner(ChunkScanner):
         return 0
 
     cdef int reject(
-        self, Slot* slot, MessageHead* head, EntryPlace* place, int64_t permits, str reason, str detail,
+        self, Slot* slot, MessageHead* head, EntryPlace* place, int64_t permits, reason, str detail,
         const uint8_t* raw, int64_t size,
     ) except -1:
-        """An entry that is not decoded here: a dead letter, or the caller's business."""
+        """Reject an entry that is not decoded here: make it a dead letter, or stop for the caller."""
         cdef ColdEntry cold
         if self.finishing is not None:
             raise CorruptEntryError(reason, detail)
@@ -401,6 +399,7 @@ cdef class Scanner(ChunkScanner):
         cold.permits = permits
         cold.redelivery_count = head.redelivery_count
         cold.ordered = slot.ordered
+        cold.too_often = 0 <= slot.most_redeliveries < head.redelivery_count
         cold.reason = reason
         cold.detail = detail
         if place.ack_set is not NULL:
@@ -413,7 +412,7 @@ cdef class Scanner(ChunkScanner):
         return STOP_COLD_ENTRY
 
     cdef Slot* slot_of(self, ColdEntry cold, MessageHead* head) noexcept:
-        """Where ``cold`` belongs, NULL if its consumer is not on this connection any more."""
+        """Return the slot of ``cold``; NULL if its consumer is no longer on this connection."""
         head.consumer_id = cold.consumer_id
         head.ledger = cold.ledger
         head.entry = cold.entry
@@ -421,7 +420,7 @@ cdef class Scanner(ChunkScanner):
         return self.slots.find(head.consumer_id, self.connection)
 
     cdef int place_cold(self, Slot* slot, MessageHead* head, ColdEntry cold, int64_t rows) except -1:
-        """A span for an entry that the hot loop left; one that was held gets one of its own."""
+        """Add a cold entry to a span; an entry that was held gets a span of its own."""
         cdef SpanRow* span
         cdef int64_t at
         if not cold.held:
@@ -431,6 +430,10 @@ cdef class Scanner(ChunkScanner):
         span.end_a = head.ledger
         span.end_b = head.entry
         span.rows = rows
+        # Earlier entries may stay held for longer: the span after a hole declares it.
+        span.holds = cold.holds
+        span.held_a = cold.held_ledger
+        span.held_b = cold.held_entry
         return 0
 
     def hold(self, ColdEntry cold not None):
@@ -443,6 +446,9 @@ cdef class Scanner(ChunkScanner):
             slot_pass(slot, head.ledger, head.entry)
             cold.after_ledger = slot.staged_ledger
             cold.after_entry = slot.staged_entry
+            cold.holds = slot.holds
+            cold.held_ledger = slot.held_ledger
+            cold.held_entry = slot.held_entry
         else:
             cold.after_ledger = head.ledger
             cold.after_entry = head.entry - 1
@@ -459,9 +465,9 @@ cdef class Scanner(ChunkScanner):
             self.place_cold(slot, &head, cold, 0)
 
     def finish(self, ColdEntry cold not None, metadata, payload, *, bint whole=False):
-        """Decode ``cold`` from other ``metadata`` and ``payload`` than it came with; False = take the chunk first.
+        """Decode ``cold`` with other ``metadata`` and ``payload``; return False if the chunk must be taken first.
 
-        ``whole`` leaves its ack_set out of account. Raises CorruptEntryError, and nothing has changed then.
+        ``whole`` ignores its ack_set. Raises CorruptEntryError, and leaves the chunk unchanged then.
         """
         cdef Frame head_bytes = Frame(metadata)
         cdef Frame body_bytes = Frame(payload)
@@ -476,9 +482,9 @@ cdef class Scanner(ChunkScanner):
         reader_init(&r, head_bytes.data, head_bytes.size)
         read_metadata(&r, &m)
         if r.fault:
-            raise CorruptEntryError("BatchDeSerializeError", str(reader_error(&r, "MessageMetadata")))
+            raise CorruptEntryError(Damage.METADATA, str(reader_error(&r, "MessageMetadata")))
         if m.batched and not 0 <= m.messages <= MOST_MESSAGES:
-            raise CorruptEntryError("BatchDeSerializeError", f"num_messages_in_batch is {m.messages}")
+            raise CorruptEntryError(Damage.METADATA, f"num_messages_in_batch is {m.messages}")
         place.ack_set = NULL
         place.ack_words = 0
         if cold.ack_set is not None and not whole:
@@ -486,7 +492,7 @@ cdef class Scanner(ChunkScanner):
             memcpy(self.ack_set, <const char*>cold.ack_set, <size_t>place.ack_words * 8)
             place.ack_set = self.ack_set
         reader_init(&r, body_bytes.data, body_bytes.size)
-        largest = slot.largest   # permits are sized by what comes as one entry
+        largest = slot.largest   # the window of permits is sized by entries as received
         self.finishing = cold
         try:
             return self.payload(slot, &head, 0, &m, &place, &r, r.pos, 0) != STOP_CHUNK_FULL
@@ -495,12 +501,12 @@ cdef class Scanner(ChunkScanner):
             slot.largest = max(largest, <int64_t>len(cold.payload))
 
     def inflate(self, uint32_t compression, payload, uint32_t size):
-        """The ``size`` bytes that ``payload`` decompresses to. Raises CorruptEntryError."""
+        """Return the ``size`` bytes that ``payload`` decompresses to. Raises CorruptEntryError."""
         cdef Frame packed = Frame(payload)
         cdef const uint8_t* data
         if size == 0 or compression == 0:
             return PyBytes_FromStringAndSize(<const char*>packed.data, 0 if compression else packed.size)
-        data = self.codecs.decompress(codec_of(compression), packed.data, packed.size, size)
+        data = self.codecs.decompress(<Codec>compression, packed.data, packed.size, size)
         block = PyBytes_FromStringAndSize(<const char*>data, size)
         self.codecs.shrink()
         return block
@@ -512,22 +518,13 @@ cdef class Scanner(ChunkScanner):
         if slot is NULL:
             return
         self.place_cold(slot, &head, cold, 0)
-        self.open.divert(
-            DeadLetter(
-                cold.log,
-                Position(cold.ledger, cold.entry),
-                f"{cold.reason}: {cold.detail}",
-                cold.payload,
-                cold.permits,
-                cold.ack_set or b"",
-            )
-        )
+        self.open.divert(cold.letter())
 
     cdef int payload(
         self, Slot* slot, MessageHead* head, int64_t permits, Metadata* m, EntryPlace* place, Reader* r,
         const uint8_t* raw, int64_t raw_size,
     ) except -1:
-        """Decompress and decode one sound entry into the open chunk."""
+        """Decompress and decode one intact entry into the open chunk."""
         cdef Reader block
         cdef const uint8_t* data = r.pos
         cdef int64_t size = r.end - r.pos
@@ -539,13 +536,14 @@ cdef class Scanner(ChunkScanner):
         if self.open.full(before_rows, m.size + (size if m.compression == 0 else m.uncompressed_size)):
             return STOP_CHUNK_FULL
         if m.compression:
-            # What the official clients check is the size as received (pulsar 9); the frame limit has done it here.
+            # The official clients check the size as received (spec: pulsar 9); the frame limit has done it here.
             began = self.watch.now()
             try:
                 if m.uncompressed_size == 0 and m.compression <= CODEC_SNAPPY_RAW:
                     size = 0
                 else:
-                    data = self.codecs.decompress(codec_of(m.compression), data, size, m.uncompressed_size)
+                    # Codec has Pulsar's numbers (spec: pulsar 9); the decompressor rejects unknown ones.
+                    data = self.codecs.decompress(<Codec>m.compression, data, size, m.uncompressed_size)
                     size = m.uncompressed_size
             except CorruptEntryError as exc:
                 self.codecs.shrink()
@@ -565,12 +563,18 @@ cdef class Scanner(ChunkScanner):
         if m.compression:
             self.codecs.shrink()
         if status == NO_MEMORY:
-            raise MemoryError()
+            if not c.over:
+                raise MemoryError()
+            if first:
+                return STOP_CHUNK_FULL
+            return self.reject(
+                slot, head, place, permits, Damage.TOO_LARGE, self.open.too_large(), raw, raw_size
+            )
         if status:
             detail = str(reader_error(&block, "batch")) if status == DAMAGED and block.fault else (
-                "text is not UTF-8" if status == NOT_UTF8 else "a property has no key or no value"
+                "the producer's name is not UTF-8" if status == NOT_UTF8 else "a property has no key or no value"
             )
-            return self.reject(slot, head, place, permits, "BatchDeSerializeError", detail, raw, raw_size)
+            return self.reject(slot, head, place, permits, Damage.BATCH, detail, raw, raw_size)
         if m.batched:
             self.leftover_bytes += block.end - block.pos
         self.debit(slot, head, permits)
@@ -583,13 +587,13 @@ cdef class Scanner(ChunkScanner):
         return GO_ON
 
     def take_command(self):
-        """The BaseCommand that ``scan`` stopped for, as bytes."""
+        """Return the BaseCommand that ``scan`` stopped for, as bytes."""
         command = self.command
         self.command = None
         return command
 
     def take_entry(self):
-        """The ColdEntry that ``scan`` stopped for. Its position is not covered until ``divert``."""
+        """Return the ColdEntry that ``scan`` stopped for. Its position is not covered until ``divert``."""
         cold = self.cold
         self.cold = None
         return cold

@@ -1,4 +1,4 @@
-"""What helps against each error that a broker may answer (pulsar 21)."""
+"""Remedies for the errors of a broker (spec: pulsar 21)."""
 
 from enum import Enum, auto
 
@@ -8,11 +8,11 @@ __all__ = ["Remedy", "remedy"]
 
 
 class Remedy(Enum):
-    """What whoever got an error should do about it."""
+    """The action that resolves an error."""
 
-    PATIENCE = auto()  # the same request, later and after a new lookup
-    TURN = auto()  # somebody else has it: later, and for somebody who comes back it may be a ghost of itself
-    PERSON = auto()  # trying again will not help; somebody has to change a configuration, a permission, the topic
+    PATIENCE = auto()  # retry later, after a new lookup
+    TURN = auto()  # another client holds it: retry later; it may be this client's own session from before a reconnect
+    PERSON = auto()  # a retry does not help; an operator must change the configuration, a permission or the topic
 
 
 _REMEDIES: dict[int, Remedy] = {
@@ -46,5 +46,5 @@ _REMEDIES: dict[int, Remedy] = {
 
 
 def remedy(code: int) -> Remedy:
-    """What helps against an error code; one that is newer than us is taken for one that passes."""
+    """Return the remedy for an error code; an unknown code counts as transient."""
     return _REMEDIES.get(code, Remedy.PATIENCE)

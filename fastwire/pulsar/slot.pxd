@@ -27,7 +27,7 @@ cdef enum State:
     STAGED = 1
     LANDED = 2
 
-cdef struct Slot:                # what the scanner knows of one consumer
+cdef struct Slot:
     bint known
     bint ordered
     uint32_t connection          # 0 = not attached: its frames are dropped
@@ -36,7 +36,7 @@ cdef struct Slot:                # what the scanner knows of one consumer
     int32_t partition
     uint64_t epoch               # frames of an older consumer_epoch are dropped
     uint64_t debited             # permits since attach
-    uint64_t due_at              # from so many on somebody wants to look at it; NOT_DUE once he was told
+    uint64_t due_at              # debited count at which the consumer is due; NOT_DUE once it was reported
     int64_t landed_ledger        # ordered: everything up to here is durable
     int64_t landed_entry
     int64_t staged_ledger        # ordered: everything up to here was received
@@ -44,24 +44,39 @@ cdef struct Slot:                # what the scanner knows of one consumer
     int64_t last_ledger          # the last entry seen, cut or not
     int64_t last_entry
     int64_t largest              # bytes of the largest recent entry
-    int64_t most_redeliveries    # an entry that came more often is not decoded; -1 = any number
-    int64_t narrowed             # entries of which some elements are not wanted any more
+    int64_t most_redeliveries    # entries with more redeliveries are not decoded; -1 = no limit
+    int64_t narrowed             # entries with a reduced set of wanted elements
     bint dirty
     uint64_t chunk               # the chunk that holds this slot's open span
     int64_t span
-    bint holds                   # ordered: what lies between held and staged is held back, and in no span
+    bint holds                   # ordered: entries between held and staged are held back, and in no span
     int64_t held_ledger
     int64_t held_entry
-    Stretch* ahead               # what has landed beyond parts that were held back, in order
+    Stretch* ahead               # landed positions beyond held chunks, in order
     int64_t ahead_count
     Runs entries                 # shared: received and landed ones
     Runs cut                     # landed entries that came again
+    int64_t open_ledger          # ordered: received up to the staged position without a gap; -1 = nothing
+    int64_t open_first
+    Runs came                    # ordered: received above the floor before that, the newest runs of it
+    bint forgot                  # older runs of ``came`` are gone
+    Runs late                    # ordered: entries that came for the first time behind later ones
 
 cdef State slot_state(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
-cdef int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
+cdef int slot_stage_apart(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
 cdef void slot_pass(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
 cdef int slot_hold(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
+cdef int slot_again(Slot* s, int64_t ledger, int64_t entry) noexcept nogil
 cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil
+
+
+cdef inline int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    """Record a received entry. -1 = no memory."""
+    # What follows the staged entry in its ledger, as nearly all do, only moves the end of the open run.
+    if s.ordered and entry == s.staged_entry + 1 and ledger == s.open_ledger:
+        s.staged_entry = entry
+        return 0
+    return slot_stage_apart(s, ledger, entry)
 
 
 cdef class SlotTable(LogTable):

@@ -1,7 +1,7 @@
-"""Consumer slots: per consumer, what has been received, what of it is durable, and what the broker has debited.
+"""Consumer slots: per consumer, the received and the durable entries, and the permits that the broker has debited.
 
-A C array by consumer id that all connections of a pipeline share; the scanner reads and writes it for every entry, and
-Python looks at the slots that were touched after each read.
+All connections of a pipeline share this C array, indexed by consumer id. The scanner uses it for every entry; Python
+looks at the slots that were touched after each read.
 """
 
 cimport cython
@@ -15,7 +15,8 @@ from fastwire.wire.array cimport array_grown
 from fastwire.position import Position
 
 cdef enum:
-    MOST_CONSUMERS = 1 << 24     # ids are ours and dense; this only catches a misuse
+    MOST_CONSUMERS = 1 << 24     # ids are small and dense; this catches misuse only
+    MOST_CAME = 1 << 12          # runs; a compacted topic may have a gap after every entry
 
 cdef uint64_t NOT_DUE = 0xFFFFFFFFFFFFFFFF
 
@@ -27,7 +28,7 @@ cdef inline bint before(int64_t ledger, int64_t entry, int64_t other_ledger, int
 
 
 cdef int64_t runs_find(Runs* r, int64_t ledger, int64_t entry) noexcept nogil:
-    """The first run whose last entry is not before (ledger, entry); ``count`` if there is none."""
+    """Return the index of the first run whose last entry is not before (ledger, entry); ``count`` if there is none."""
     cdef int64_t low = 0
     cdef int64_t high = r.count
     cdef int64_t middle
@@ -38,6 +39,14 @@ cdef int64_t runs_find(Runs* r, int64_t ledger, int64_t entry) noexcept nogil:
         else:
             high = middle
     return low
+
+
+cdef int64_t runs_of(Runs* r, int64_t ledger, int64_t entry) noexcept nogil:
+    """Return the index of the run that contains (ledger, entry), -1 if there is none."""
+    cdef int64_t at = runs_find(r, ledger, entry)
+    if at == r.count or r.run[at].ledger != ledger or r.run[at].first > entry:
+        return -1
+    return at
 
 
 cdef int runs_insert(Runs* r, int64_t at, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
@@ -64,7 +73,7 @@ cdef bint joins(Run* a, Run* b) noexcept nogil:
 
 
 cdef int runs_cut(Runs* r, int64_t ledger, int64_t first, int64_t last) noexcept nogil:
-    """Take entries first … last out, whatever is known of them. -1 = no memory."""
+    """Remove the entries first … last in any state. -1 = no memory."""
     cdef int64_t at = runs_find(r, ledger, first)
     cdef Run* run
     cdef int64_t tail
@@ -72,7 +81,7 @@ cdef int runs_cut(Runs* r, int64_t ledger, int64_t first, int64_t last) noexcept
         run = &r.run[at]
         if run.ledger != ledger or run.first > last:
             break
-        # It overlaps: keep what sticks out on either side.
+        # The runs overlap: keep the ends on either side.
         tail = run.last
         if run.first < first:
             if tail > last and runs_insert(r, at + 1, ledger, last + 1, tail, run.landed):
@@ -90,10 +99,10 @@ cdef int runs_cut(Runs* r, int64_t ledger, int64_t first, int64_t last) noexcept
 
 
 cdef int runs_add(Runs* r, int64_t ledger, int64_t first, int64_t last, bint landed) noexcept nogil:
-    """Add entries first … last; where they are held already, ``landed`` replaces what was known. -1 = no memory."""
+    """Add entries first … last; ``landed`` replaces the state of known ones. -1 = no memory."""
     cdef int64_t at
     cdef Run* run
-    # Nearly always the next entry of the newest run.
+    # The common case: the next entry of the newest run.
     if r.count:
         run = &r.run[r.count - 1]
         if run.ledger == ledger and run.last + 1 == first and run.landed == landed:
@@ -118,8 +127,25 @@ cdef void runs_drop(Runs* r) noexcept nogil:
     memset(r, 0, sizeof(Runs))
 
 
+cdef void runs_forget(Runs* r, int64_t count) noexcept nogil:
+    """Forget the first ``count`` runs."""
+    r.count -= count
+    memmove(r.run, &r.run[count], <size_t>r.count * sizeof(Run))
+
+
+cdef void runs_drop_landed(Runs* r, Slot* s) noexcept nogil:
+    """Forget the runs that the landed floor covers."""
+    cdef int64_t covered = 0
+    while covered < r.count and not before(
+        s.landed_ledger, s.landed_entry, r.run[covered].ledger, r.run[covered].last
+    ):
+        covered += 1
+    if covered:
+        runs_forget(r, covered)
+
+
 cdef bint is_ahead(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
-    """Whether an entry beyond the landed floor has landed; there are as many stretches as messages in parts."""
+    """Return whether an entry beyond the landed floor has landed; there is a stretch for each chunked message."""
     cdef int64_t i
     for i in range(s.ahead_count):
         if not before(s.ahead[i].begin_a, s.ahead[i].begin_b, ledger, entry):
@@ -129,21 +155,35 @@ cdef bint is_ahead(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
     return False
 
 
+cdef void slot_close_run(Slot* s) noexcept nogil:
+    """Ordered: end the open run; the next entry does not follow the staged one."""
+    if s.open_ledger < 0:
+        return
+    if s.came.count > MOST_CAME:
+        s.forgot = True
+        runs_forget(&s.came, MOST_CAME // 2)
+    if runs_add(&s.came, s.open_ledger, s.open_first, s.staged_entry, False):
+        s.forgot = True          # no memory: the received runs are unknown
+        s.came.count = 0
+    s.open_ledger = -1
+
+
 cdef void slot_pass(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
-    """Ordered: (ledger, entry) has come. What has landed before it was passed, and the next span begins behind that."""
+    """Ordered: advance to (ledger, entry) and past landed stretches before it, after which the next span begins."""
     cdef int64_t i
     for i in range(s.ahead_count):
         if before(s.ahead[i].begin_a, s.ahead[i].begin_b, ledger, entry) and before(
             s.staged_ledger, s.staged_entry, s.ahead[i].end_a, s.ahead[i].end_b
         ):
+            slot_close_run(s)
             s.staged_ledger = s.ahead[i].end_a
             s.staged_entry = s.ahead[i].end_b
-            s.holds = False      # the span behind this stretch says what was held before it
+            s.holds = False      # the span after this stretch declares what was held before it
             s.chunk = 0
 
 
 cdef int slot_hold(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
-    """The entry has come and is in no span yet. -1 = no memory."""
+    """Record an entry that was received and is in no span yet. -1 = no memory."""
     if s.ordered:
         if not s.holds:
             s.holds = True
@@ -161,30 +201,54 @@ cdef State slot_state(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
         if s.ahead_count and is_ahead(s, ledger, entry):
             return LANDED
         return NEW if before(s.staged_ledger, s.staged_entry, ledger, entry) else STAGED
-    # A landed floor holds for shared subscriptions too, and so does what was landed when it was read in order.
+    # The landed floor applies to shared subscriptions too, and so do positions that landed in an ordered one.
     if not before(s.landed_ledger, s.landed_entry, ledger, entry):
         return LANDED
     if s.ahead_count and is_ahead(s, ledger, entry):
         return LANDED
-    at = runs_find(&s.entries, ledger, entry)
-    if at == s.entries.count or s.entries.run[at].ledger != ledger or s.entries.run[at].first > entry:
+    at = runs_of(&s.entries, ledger, entry)
+    if at < 0:
         return NEW
     return LANDED if s.entries.run[at].landed else STAGED
 
 
-cdef int slot_stage(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+cdef int slot_again(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
+    """Handle a staged entry that was delivered again; in an ordered type it may have been filtered out before. -1 = no
+    memory.
+    """
+    if not s.ordered or runs_of(&s.came, ledger, entry) >= 0:
+        return 0
+    if ledger == s.open_ledger and entry >= s.open_first:
+        return 0                 # it is staged, so it is not after the open run
+    if s.forgot and (s.came.count == 0 or before(ledger, entry, s.came.run[0].ledger, s.came.run[0].first)):
+        return 0                 # its run was forgotten
+    return runs_add(&s.late, ledger, entry, entry, False)
+
+
+cdef int slot_stage_apart(Slot* s, int64_t ledger, int64_t entry) noexcept nogil:
     if s.ordered:
+        if entry != s.staged_entry + 1 or ledger != s.open_ledger:
+            slot_close_run(s)
+            s.open_ledger = ledger
+            s.open_first = entry
         s.staged_ledger = ledger
         s.staged_entry = entry
         return 0
     return runs_add(&s.entries, ledger, entry, entry, False)
 
 
+cdef list taken(Runs* r):
+    """Return the runs of ``r`` as (ledger, first, last), and empty it."""
+    runs = [(r.run[i].ledger, r.run[i].first, r.run[i].last) for i in range(r.count)]
+    r.count = 0
+    return runs
+
+
 @cython.final
 cdef class SlotTable(LogTable):
-    """The slots of one pipeline. ``logs`` is what log indexes mean; it may grow by ``add_log``.
+    """The slots of one pipeline. ``logs`` gives log indexes their meaning; it grows by ``add_log``.
 
-    Methods raise KeyError for a consumer id that was not added.
+    Methods raise KeyError for an unknown consumer id.
     """
 
     def __cinit__(self, logs=()):
@@ -197,6 +261,8 @@ cdef class SlotTable(LogTable):
         for i in range(self.capacity):
             runs_drop(&self.slots[i].entries)
             runs_drop(&self.slots[i].cut)
+            runs_drop(&self.slots[i].came)
+            runs_drop(&self.slots[i].late)
             free(self.slots[i].ahead)
         free(self.slots)
 
@@ -206,7 +272,7 @@ cdef class SlotTable(LogTable):
         return &self.slots[consumer_id]
 
     cdef Slot* find(self, uint64_t consumer_id, uint32_t connection) noexcept:
-        """The slot that a frame on ``connection`` belongs to, or NULL."""
+        """Return the slot of a frame on ``connection``, or NULL."""
         if consumer_id >= <uint64_t>self.capacity or self.slots[consumer_id].connection != connection:
             return NULL
         return &self.slots[consumer_id]
@@ -222,7 +288,7 @@ cdef class SlotTable(LogTable):
         return 0
 
     def add(self, int64_t consumer_id, int32_t log_index, *, bint ordered):
-        """A consumer of ``logs[log_index]``. Positions start at the beginning: nothing landed, nothing staged."""
+        """Add a consumer of ``logs[log_index]``. Nothing of the log counts as landed or staged."""
         cdef Slot* grown
         cdef Slot* s
         if consumer_id < 0 or consumer_id >= MOST_CONSUMERS:
@@ -241,7 +307,7 @@ cdef class SlotTable(LogTable):
         s.topic = self.topic_of(log)
         s.partition = int(log.partition)
         s.most_redeliveries = -1
-        s.landed_ledger = s.staged_ledger = s.last_ledger = -1
+        s.landed_ledger = s.staged_ledger = s.last_ledger = s.open_ledger = -1
         s.landed_entry = s.staged_entry = s.last_entry = -1
 
     def remove(self, int64_t consumer_id):
@@ -249,12 +315,14 @@ cdef class SlotTable(LogTable):
         cdef Slot* s = self.get(consumer_id)
         runs_drop(&s.entries)
         runs_drop(&s.cut)
+        runs_drop(&s.came)
+        runs_drop(&s.late)
         free(s.ahead)
         memset(s, 0, sizeof(Slot))
         self.wanted = {key: words for key, words in self.wanted.items() if key[0] != consumer_id}
 
     def attach(self, int64_t consumer_id, uint32_t connection_id, *, uint64_t epoch=0):
-        """Frames for this consumer are taken from this connection only (ids start at 1); debited restarts at 0."""
+        """Accept frames for this consumer from this connection only (ids start at 1); debited restarts at 0."""
         cdef Slot* s = self.get(consumer_id)
         if connection_id == 0:
             raise ValueError("connection ids start at 1")
@@ -267,7 +335,7 @@ cdef class SlotTable(LogTable):
         self.get(consumer_id).connection = 0
 
     def set_landed(self, int64_t consumer_id, position):
-        """Everything up to ``position`` is durable: cut when it comes again. Never goes back."""
+        """Raise the durable floor to ``position``: entries up to it are cut when they are delivered again."""
         cdef Slot* s = self.get(consumer_id)
         cdef int64_t ledger = position.a
         cdef int64_t entry = position.b
@@ -277,16 +345,15 @@ cdef class SlotTable(LogTable):
         if before(s.staged_ledger, s.staged_entry, s.landed_ledger, s.landed_entry):
             s.staged_ledger = s.landed_ledger
             s.staged_entry = s.landed_entry
-            s.chunk = 0          # what comes next does not follow what the open span ends with
+            s.open_ledger = -1
+            s.chunk = 0          # the next entry does not follow the end of the open span
             s.holds = False
-        # What the floor covers needs no run of its own.
-        while s.entries.count and not before(
-            s.landed_ledger, s.landed_entry, s.entries.run[0].ledger, s.entries.run[0].last
-        ):
-            runs_remove(&s.entries, 0)
+        # Entries below the floor need no runs.
+        runs_drop_landed(&s.entries, s)
+        runs_drop_landed(&s.came, s)
 
     def set_ahead(self, int64_t consumer_id, intervals):
-        """What ``intervals`` (after, up to) hold above the floor is durable; in order, instead of the last ones."""
+        """Replace the durable intervals (after, up to) above the floor; they must be in order."""
         cdef Slot* s = self.get(consumer_id)
         cdef int64_t i
         cdef Stretch* grown
@@ -302,7 +369,7 @@ cdef class SlotTable(LogTable):
         s.ahead_count = len(intervals)
 
     def set_landed_runs(self, int64_t consumer_id, runs):
-        """Shared: the entries of ``runs`` (ledger, first, last) are durable."""
+        """Shared: record that the entries of ``runs`` (ledger, first, last) are durable."""
         cdef Slot* s = self.get(consumer_id)
         for ledger, first, last in runs:
             if first > last:
@@ -311,14 +378,14 @@ cdef class SlotTable(LogTable):
                 raise MemoryError()
 
     def release_runs(self, int64_t consumer_id, runs):
-        """Shared: forget the entries of ``runs`` (ledger, first, last). What comes of them is new."""
+        """Shared: forget the entries of ``runs`` (ledger, first, last). They count as new if delivered again."""
         cdef Slot* s = self.get(consumer_id)
         for ledger, first, last in runs:
             if runs_cut(&s.entries, ledger, first, last):
                 raise MemoryError()
 
     def staged_of(self, int64_t consumer_id, runs):
-        """Shared: those entries of ``runs`` (ledger, first, last) that were received and are not durable, as runs."""
+        """Shared: return the parts of ``runs`` (ledger, first, last) that were received and are not durable."""
         cdef Slot* s = self.get(consumer_id)
         cdef Run* run
         cdef int64_t at, ledger, first, last
@@ -335,9 +402,9 @@ cdef class SlotTable(LogTable):
         return staged
 
     def narrow(self, int64_t consumer_id, int64_t ledger, int64_t entry, bytes words):
-        """Of this entry only the elements whose bits are set in ``words`` (8 bytes each, low first) are wanted.
+        """Deliver only the elements of an entry whose bits are set in ``words`` (8 bytes each, low first).
 
-        With no words all of them are wanted again. What the broker counts for it in permits stays as it is.
+        Empty words restore all elements. The permits that the broker debits for the entry do not change.
         """
         cdef Slot* s = self.get(consumer_id)
         key = consumer_id, ledger, entry
@@ -353,21 +420,24 @@ cdef class SlotTable(LogTable):
         return self.wanted.get((consumer_id, ledger, entry))
 
     def set_epoch(self, int64_t consumer_id, uint64_t epoch):
-        """Drop frames of an older consumer epoch from now on (specs: pulsar 16.4)."""
+        """Drop frames of an older consumer epoch from now on (spec: pulsar 16.4)."""
         self.get(consumer_id).epoch = epoch
 
     def limit_redeliveries(self, int64_t consumer_id, int64_t most):
-        """An entry that was delivered again more than ``most`` times is a dead letter, ``RedeliveredTooOften``."""
+        """Make entries dead letters (``Damage.REDELIVERED``) that were redelivered more than ``most`` times."""
         self.get(consumer_id).most_redeliveries = most
 
     def void_staged(self, int64_t consumer_id):
-        """The open roll is gone: what was received and is not durable is new again."""
+        """Forget received entries that are not durable: the open files were discarded, so they are new again."""
         cdef Slot* s = self.get(consumer_id)
         cdef int64_t at = 0
         s.staged_ledger = s.landed_ledger
         s.staged_entry = s.landed_entry
+        s.open_ledger = -1
         s.chunk = 0
         s.holds = False
+        s.came.count = s.late.count = 0
+        s.forgot = False
         while at < s.entries.count:
             if s.entries.run[at].landed:
                 at += 1
@@ -375,47 +445,47 @@ cdef class SlotTable(LogTable):
                 runs_remove(&s.entries, at)
 
     def debited(self, int64_t consumer_id):
-        """Permits that the broker has debited since ``attach`` (specs: pulsar 13.1)."""
+        """Return the permits that the broker has debited since ``attach`` (spec: pulsar 13.1)."""
         return self.get(consumer_id).debited
 
     def set_due(self, int64_t consumer_id, int64_t debited):
-        """``take_due`` names the consumer once the broker has debited so many permits; from ``attach`` on, at once."""
+        """Make ``take_due`` report the consumer at ``debited`` permits; after ``attach`` it is due at once."""
         self.get(consumer_id).due_at = <uint64_t>max(debited, 0)
 
     def take_due(self):
-        """Consumers that have become due since the last call, each once until it is set again."""
+        """Return consumers that became due since the last call, each once until ``set_due`` is called again."""
         due = self.due
         if due:
             self.due = []
         return due
 
     def last_position(self, int64_t consumer_id):
-        """The last entry that came, cut or not; (-1, -1) before the first."""
+        """Return the last received entry, cut or not; (-1, -1) before the first."""
         cdef Slot* s = self.get(consumer_id)
         return Position(s.last_ledger, s.last_entry)
 
     def staged_position(self, int64_t consumer_id):
-        """Ordered: everything up to here was received."""
+        """Ordered: return the position up to which entries were received."""
         cdef Slot* s = self.get(consumer_id)
         return Position(s.staged_ledger, s.staged_entry)
 
     def landed_position(self, int64_t consumer_id):
-        """Everything up to here is durable."""
+        """Return the position up to which entries are durable."""
         cdef Slot* s = self.get(consumer_id)
         return Position(s.landed_ledger, s.landed_entry)
 
     def entry_runs(self, int64_t consumer_id):
-        """Shared: (ledger, first, last, landed) of all that is held above the floor."""
+        """Shared: return the runs above the floor as (ledger, first, last, landed)."""
         cdef Slot* s = self.get(consumer_id)
         cdef Run* r = s.entries.run
         return [(r[i].ledger, r[i].first, r[i].last, bool(r[i].landed)) for i in range(s.entries.count)]
 
     def largest_entry(self, int64_t consumer_id):
-        """Bytes of the largest recent entry, decompressed."""
+        """Return the decompressed size of the largest recent entry in bytes."""
         return self.get(consumer_id).largest
 
     def take_dirty(self):
-        """Consumers that got a frame since the last call."""
+        """Return consumers that received a frame since the last call."""
         dirty = self.dirty
         self.dirty = []
         for consumer_id in dirty:
@@ -423,8 +493,9 @@ cdef class SlotTable(LogTable):
         return dirty
 
     def take_cut_landed(self, int64_t consumer_id):
-        """Durable entries that came again, as (ledger, first, last): they want their ack once more."""
-        cdef Slot* s = self.get(consumer_id)
-        runs = [(s.cut.run[i].ledger, s.cut.run[i].first, s.cut.run[i].last) for i in range(s.cut.count)]
-        s.cut.count = 0
-        return runs
+        """Return durable entries that came again and need another ack, as (ledger, first, last)."""
+        return taken(&self.get(consumer_id).cut)
+
+    def take_late(self, int64_t consumer_id):
+        """Ordered: return entries that first came after later ones, as (ledger, first, last). They are cut."""
+        return taken(&self.get(consumer_id).late)

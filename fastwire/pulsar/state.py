@@ -1,4 +1,4 @@
-"""Where a connection is in its life, and what a broker may say then (pulsar 2.4)."""
+"""States of a connection, and the commands that a broker may send in each (spec: pulsar 2.4)."""
 
 from enum import Enum, auto
 
@@ -11,7 +11,7 @@ _C = pb.BaseCommand
 
 
 class State(Enum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     NEW = auto()
     HANDSHAKE = auto()  # CONNECT was sent
@@ -19,7 +19,7 @@ class State(Enum):
     CLOSED = auto()
 
 
-# Every command that a broker may send in a state; one that we know and that is missing here is a protocol error.
+# The commands that a broker may send in each state; a known command that is missing is a protocol error.
 NOTICES = frozenset(
     {
         _C.GET_OR_CREATE_SCHEMA_RESPONSE,

@@ -1,4 +1,4 @@
-"""Names and addresses of Pulsar: topics, their partitions, service URLs (pulsar 4)."""
+"""Topic names, partition names and service URLs of Pulsar (spec: pulsar 4)."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 DOMAINS = ("persistent", "non-persistent")
-SCHEMES = {"pulsar": 6650, "pulsar+ssl": 6651}  # with the port that each has by default
+SCHEMES = {"pulsar": 6650, "pulsar+ssl": 6651}  # the default port of each
 
 _NAME = re.compile(r"[A-Za-z0-9_\-=:.]+")
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)", re.DOTALL)
@@ -25,7 +25,7 @@ _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic's name in parts; ``str()`` is the full form that every frame carries."""
+    """A topic name in parts; ``str()`` returns the full form, which all frames carry."""
 
     domain: str
     tenant: str
@@ -37,34 +37,37 @@ class Topic:
 
     @property
     def persistent(self) -> bool:
+        """True for a persistent topic."""
         return self.domain == "persistent"
 
     @property
     def partition(self) -> int:
-        """The partition's number if this is the name of a partition, else -1."""
+        """The partition number if this is a partition's name, else -1."""
         return partition_index(self.local)
 
     @property
     def base(self) -> "Topic":
-        """The topic that this is a partition of, or the topic itself."""
+        """The partitioned topic of a partition, or the topic itself."""
         match = _PARTITION.fullmatch(self.local)
         return Topic(self.domain, self.tenant, self.namespace, match[1]) if match else self
 
     def of_partition(self, index: int) -> "Topic":
-        """The name of partition ``index``, which is a topic of its own on the wire."""
+        """Return the name of partition ``index``, which is a topic of its own on the wire. Raises ValueError for a
+        partition.
+        """
         if index < 0 or self.partition >= 0:
             raise ValueError(f"{self} has no partition {index}")
         return Topic(self.domain, self.tenant, self.namespace, f"{self.local}-partition-{index}")
 
 
 def partition_index(name: str) -> int:
-    """The number behind the last ``-partition-`` of ``name``; -1 if there is none."""
+    """Return the number after the last ``-partition-`` of ``name``; -1 if there is none."""
     match = _PARTITION.fullmatch(name)
     return int(match[2]) if match else -1
 
 
 def parse_topic(text: str) -> Topic:
-    """Understand a full or short topic name; ValueError says what is wrong with it."""
+    """Parse a full or short topic name. Raises ValueError with a message for the author of the name."""
     domain, separator, rest = text.partition("://")
     if not separator:
         domain, rest = "persistent", text
@@ -94,7 +97,7 @@ def parse_topic(text: str) -> Topic:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One broker: where to connect to, and whether with TLS."""
+    """The address of one broker, and whether it uses TLS."""
 
     host: str
     port: int
@@ -105,13 +108,13 @@ class Address:
 
     @property
     def netloc(self) -> str:
-        """``host:port`` as a proxy wants it in CONNECT."""
+        """``host:port``, the form that a proxy expects in CONNECT."""
         return format_host(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceUrl:
-    """The hosts of a cluster in the order given; all with TLS or all without."""
+    """The hosts of a cluster in the given order, all with TLS or all without."""
 
     tls: bool
     addresses: tuple[Address, ...]
@@ -121,14 +124,14 @@ class ServiceUrl:
 
     @property
     def hosts(self) -> str:
-        """The host list without a scheme: what names the cluster when nothing else does."""
+        """The host list without a scheme, the default name of the cluster."""
         return ",".join(address.netloc for address in self.addresses)
 
 
 def parse_service_url(text: str) -> ServiceUrl:
-    """Read ``pulsar://host[:port][,host…]`` or ``pulsar+ssl://…``; a path behind it is ignored.
+    """Parse ``pulsar://host[:port][,host…]`` or ``pulsar+ssl://…``; a path after the hosts is ignored.
 
-    Raises ValueError with a text for the person who wrote the URL. It never repeats what may be a password.
+    Raises ValueError with a message for the author of the URL, which never repeats a possible password.
     """
     scheme, mark, rest = text.strip().partition("://")
     scheme = scheme.lower()
@@ -145,7 +148,7 @@ def parse_service_url(text: str) -> ServiceUrl:
         shown = "this" if "@" in scheme else f'"{scheme}://"'
         raise ValueError(f"{shown} is not a known kind of broker: use pulsar:// or pulsar+ssl://")
     if "://" in rest:
-        raise ValueError(f'several hosts stand behind one scheme: "{scheme}://host1:6650,host2:6650"')
+        raise ValueError(f'put several hosts after one scheme: "{scheme}://host1:6650,host2:6650"')
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
         raise ValueError("a user or password does not belong into the URL: use the key auth")
@@ -157,7 +160,7 @@ def parse_service_url(text: str) -> ServiceUrl:
 
 
 def parse_address(text: str) -> Address:
-    """Understand the URL of one broker, as a lookup answers; ValueError says what is wrong with it."""
+    """Parse the URL of one broker, as in a lookup response. Raises ValueError."""
     url = parse_service_url(text)
     if len(url.addresses) != 1:
         raise ValueError(f"{text!r}: one host is expected here")

@@ -1,4 +1,4 @@
-"""Arrays that grow, of C structs that Python never sees."""
+"""Growable arrays of C structs."""
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport realloc
@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 
 cdef inline void* array_grown(void* items, int64_t* capacity, int64_t count, size_t each) noexcept nogil:
-    """``items`` with room for ``count``, the new ones zero; NULL where memory is short, and nothing has changed."""
+    """Return ``items`` with room for ``count``, new ones zero; NULL without memory, and ``items`` is unchanged then."""
     cdef int64_t room = capacity[0] if capacity[0] else 4
     cdef void* grown
     if count <= capacity[0]:

@@ -1,19 +1,18 @@
-"""One call an entry into the CRC and codec packages, with limits on what a peer may make us allocate.
+"""CRC and decompression of entries, with limits on the memory that a peer can make this process allocate.
 
-What a codec gives is checked against the announced size, and the announced size against what the compressed bytes can
-possibly become: nothing is allocated on a peer's word alone.
+The decompressed size is checked against the announced size, and the announced size against the most that the compressed
+bytes can expand to: nothing is allocated on the word of a peer alone.
 """
 
 import zlib
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from fastwire.wire.lz4 cimport lz4_independent, u32le
-from fastwire.wire.pool cimport Pool, fw_give, fw_take
+from fastwire.wire.pool cimport Charge, Pool, fw_give, fw_most_payload, fw_take
 from fastwire.wire.varint cimport fw_u32be, fw_varint
 
 from cramjam import DecompressionError
@@ -24,7 +23,7 @@ from cramjam import zstd as _zstd
 from crc32c import crc32c as _crc32c
 from zstandard import ZstdDecompressor, ZstdError
 
-from fastwire.errors import CorruptEntryError
+from fastwire.errors import CorruptEntryError, Damage
 
 cdef extern from "crc.h" nogil:
     const int FW_CRC_SMALL
@@ -32,21 +31,20 @@ cdef extern from "crc.h" nogil:
     uint32_t fw_crc32c(const uint8_t* data, int64_t size)
 
 cdef enum:
-    MAX_OUTPUT = 128 << 20       # of one entry: brokers limit the compressed size only, so this limit is ours
     LZ4_RATIO = 255              # a run of 255 bytes for every length byte
     ZLIB_RATIO = 1032            # 258 bytes from 2 bits
     SNAPPY_RATIO = 32            # a copy of 64 bytes takes 2 to 3 bytes
     ZSTD_RATIO = 32_768          # a block of 128 KiB that repeats one byte takes 4
-    FIRST_RATIO = 6              # the first guess where nobody announces a size
+    FIRST_RATIO = 6              # the first guess without an announced size
     FIRST_SCRATCH = 65_536
     XERIAL_HEAD = 16             # magic, version and compatible version
-    SCRATCH_KEPT = 4 << 20       # a larger scratch is given back when the entry is decoded
+    SCRATCH_KEPT = 4 << 20       # a larger scratch is released after the entry
 
 cdef const char* XERIAL = b"\x82SNAPPY\0"
 
 
 cdef int64_t zstd_content_size(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """What a zstd frame's header says of its content (RFC 8878, 3.1.1.1): -1 = it does not say, -2 = no such header."""
+    """Return the content size in a zstd frame header (RFC 8878, 3.1.1.1): -1 = absent, -2 = not a valid header."""
     cdef int flag, width, at, i
     cdef uint64_t value = 0
     if size < 6 or data[0] != 0x28 or data[1] != 0xB5 or data[2] != 0x2F or data[3] != 0xFD:
@@ -69,7 +67,7 @@ cdef bint is_xerial(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 @cython.final
 cdef class Window:
-    """A buffer over memory that somebody else owns; moved from call to call, so that no view is made an entry."""
+    """A buffer over borrowed memory; it moves from call to call, so that no view is created per entry."""
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if self.readonly_ and flags & PyBUF_WRITABLE:
@@ -83,15 +81,19 @@ cdef class Window:
 @cython.final
 @cython.no_gc                    # __dealloc__ needs the pool, which a collector could clear first; no cycle is possible
 cdef class Decompressor:
-    """Checks CRC-32C and decompresses whole entries into a scratch buffer that is reused."""
+    """Checks CRC-32C and decompresses whole entries into a scratch buffer that is reused.
+
+    Brokers limit the compressed size only; the decompressed size is limited here, to a part of the pool's budget.
+    """
 
     def __cinit__(self, Pool pool not None):
         self._pool = pool
+        self.most = fw_most_payload(pool.pool)
         self._input = Window()
         self._input.readonly_ = True
         self._output = Window()
         self._crc_here = fw_crc32c_here()
-        # A new context costs four times a small frame's decompression.
+        # A new context costs four times the decompression of a small frame.
         self._zstd = ZstdDecompressor()
 
     def __dealloc__(self):
@@ -103,8 +105,16 @@ cdef class Decompressor:
             return fw_crc32c(data, size)
         self._input.at = <uint8_t*>data
         self._input.size = size
-        # 0: keep the interpreter lock. Winning it back costs more than any entry's CRC.
+        # 0: keep the interpreter lock; to reacquire it costs more than the CRC of any entry.
         return _crc32c(self._input, 0, 0)
+
+    cdef object too_large(self, int64_t size):
+        """Return the error for an entry that expands to ``size`` bytes; 0 = unknown."""
+        return CorruptEntryError(
+            Damage.TOO_LARGE,
+            f"decompresses to {size if size else 'more'} bytes, and one entry may to {self.most}, "
+            "an eighth of the memory budget: more memory (daemon.memory) lets it pass",
+        )
 
     cdef int reserve(self, int64_t size) except -1:
         """Make the scratch hold ``size`` bytes; its content is lost."""
@@ -125,8 +135,9 @@ cdef class Decompressor:
         return 0
 
     cdef void shrink(self) noexcept:
-        """Let go of what one large entry needed."""
+        """Release the memory that one large entry needed."""
         self._held = None
+        self._held_charge = None
         if self._scratch_size > SCRATCH_KEPT:
             fw_give(self._pool.pool, self._scratch, self._scratch_class)
             self._scratch = NULL
@@ -135,14 +146,12 @@ cdef class Decompressor:
     cdef const uint8_t* decompress(
         self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t out_size
     ) except NULL:
-        """``out_size`` bytes, valid until the next call. Raises CorruptEntryError, named as Pulsar names it."""
+        """Return ``out_size`` decompressed bytes, valid until the next call. Raises CorruptEntryError with Pulsar's
+        reasons.
+        """
         cdef int64_t ratio = 0
         cdef int64_t said
         cdef Py_ssize_t got
-        if out_size > MAX_OUTPUT:
-            raise CorruptEntryError(
-                "UncompressedSizeCorruption", f"announces {out_size} bytes, the limit is {MAX_OUTPUT}"
-            )
         if codec == CODEC_LZ4_BLOCK:
             ratio = LZ4_RATIO
         elif codec == CODEC_ZLIB:
@@ -153,8 +162,10 @@ cdef class Decompressor:
             ratio = ZSTD_RATIO
         if ratio and out_size > (size + 16) * ratio:
             raise CorruptEntryError(
-                "UncompressedSizeCorruption", f"announces {out_size} bytes, {size} compressed ones cannot become that"
+                Damage.SIZE, f"announces {out_size} bytes, {size} compressed ones cannot become that"
             )
+        if ratio and out_size > self.most:
+            raise self.too_large(out_size)
         self._input.at = <uint8_t*>data
         self._input.size = size
         try:
@@ -167,31 +178,34 @@ cdef class Decompressor:
                 else:
                     got = _snappy.decompress_raw_into(self._input, self._output)
                 if got != out_size:
-                    raise CorruptEntryError("DecompressionError", f"gave {got} bytes, {out_size} were announced")
+                    raise CorruptEntryError(Damage.DECOMPRESSION, f"gave {got} bytes, {out_size} were announced")
                 return self._scratch
+            if out_size > SCRATCH_KEPT:
+                self._held_charge = Charge(self._pool)
+                self._held_charge.add(out_size)
             if codec == CODEC_ZSTD:
-                # The package allocates what the frame's header claims, whatever limit it is given.
+                # The package allocates the size in the frame header, even above the limit it is given.
                 said = zstd_content_size(data, size)
                 if said != -1 and said != out_size:
-                    raise CorruptEntryError("DecompressionError", f"no zstd frame of {out_size} bytes")
+                    raise CorruptEntryError(Damage.DECOMPRESSION, f"no zstd frame of {out_size} bytes")
                 self._held = self._zstd.decompress(
                     self._input, max_output_size=out_size, allow_extra_data=False, read_across_frames=False
                 )
             elif codec == CODEC_ZLIB:
-                # Java ends its streams with a sync flush: no final block, no Adler-32 (pulsar 9).
+                # Java ends its streams with a sync flush: no final block, no Adler-32 (spec: pulsar 9).
                 self._held = zlib.decompressobj().decompress(self._input, out_size + 1)
             else:
-                raise CorruptEntryError("DecompressionError", f"unknown codec {codec}")
+                raise CorruptEntryError(Damage.DECOMPRESSION, f"unknown codec {codec}")
         except CorruptEntryError:
             raise
         except (DecompressionError, ZstdError, zlib.error) as exc:
-            raise CorruptEntryError("DecompressionError", str(exc)) from None
+            raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
         if len(self._held) != out_size:
-            raise CorruptEntryError("DecompressionError", f"gave {len(self._held)} bytes, {out_size} were announced")
+            raise CorruptEntryError(Damage.DECOMPRESSION, f"gave {len(self._held)} bytes, {out_size} were announced")
         return <const uint8_t*><char*>self._held
 
     cdef uint32_t crc32(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
-        """The older sum, CRC-32 of IEEE."""
+        """Return CRC-32 of IEEE, the checksum of older formats."""
         self._input.at = <uint8_t*>data
         self._input.size = size
         return zlib.crc32(self._input)
@@ -199,15 +213,20 @@ cdef class Decompressor:
     cdef const uint8_t* inflate(
         self, Codec codec, const uint8_t* data, Py_ssize_t size, int64_t* out_size
     ) except NULL:
-        """All that ``data`` becomes, valid until the next call, where nobody announces how much that is.
+        """Decompress ``data`` of unknown decompressed size; the result is valid until the next call.
 
-        The scratch grows until it fits, to what the codec can make of so many bytes at best, and to MAX_OUTPUT. Raises
-        CorruptEntryError, named as in ``decompress``.
+        The scratch grows up to ``most`` and to the greatest expansion of the codec. Raises CorruptEntryError as
+        ``decompress`` does.
         """
         cdef int64_t most, room
         cdef object module
         if codec == CODEC_SNAPPY_RAW or codec == CODEC_SNAPPY_XERIAL:
-            out_size[0] = self.xerial(data, size) if codec == CODEC_SNAPPY_XERIAL else self.snappy_block(data, size, 0)
+            if codec == CODEC_SNAPPY_XERIAL:
+                out_size[0] = self.xerial(data, size)
+            else:
+                out_size[0] = self.snappy_size(data, size)
+                self.reserve(max(out_size[0], FIRST_SCRATCH))
+                self.snappy_block(data, size, 0, out_size[0])
             return self._scratch
         if codec == CODEC_LZ4_FRAME:
             out_size[0] = self.lz4_blocks(data, size)
@@ -220,8 +239,8 @@ cdef class Decompressor:
         elif codec == CODEC_ZSTD:
             module, most = _zstd, ZSTD_RATIO
         else:
-            raise CorruptEntryError("DecompressionError", f"unknown codec {codec}")
-        most = min((size + 16) * most, MAX_OUTPUT)
+            raise CorruptEntryError(Damage.DECOMPRESSION, f"unknown codec {codec}")
+        most = min((size + 16) * most, self.most)
         room = max(size * FIRST_RATIO, FIRST_SCRATCH, self._scratch_size)
         while True:
             room = min(room, most)
@@ -235,15 +254,18 @@ cdef class Decompressor:
                 return self._scratch
             except DecompressionError as exc:
                 if "write whole buffer" not in str(exc):
-                    raise CorruptEntryError("DecompressionError", str(exc)) from None
+                    raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
             if self._output.size >= most:
-                raise CorruptEntryError("UncompressedSizeCorruption", f"becomes more than {most} bytes")
+                if most == self.most:
+                    raise self.too_large(0)
+                raise CorruptEntryError(Damage.SIZE, f"becomes more than {most} bytes")
             room = self._output.size * 4
 
     cdef int64_t lz4_blocks(self, const uint8_t* data, Py_ssize_t size) except -2:
-        """The blocks of a frame of the kind that Kafka's own clients write, each straight to its place.
+        """Decompress the blocks of a frame as Kafka's own clients write it, each straight to its place; return the
+        size.
 
-        -1 where it is of another kind: the package reads all of them, with one copy more and at twice the time.
+        Returns -1 for any other frame: the package decodes all kinds, with one more copy and in twice the time.
         """
         cdef int64_t made = 0
         cdef int64_t block = 0
@@ -255,18 +277,18 @@ cdef class Decompressor:
             return -1
         while True:
             if size - at < 4:
-                raise CorruptEntryError("DecompressionError", "an LZ4 frame ends inside a block's size")
+                raise CorruptEntryError(Damage.DECOMPRESSION, "an LZ4 frame ends inside a block's size")
             stored = u32le(data + at) & 0x7FFFFFFF
             at += 4
             if stored > size - at:
-                raise CorruptEntryError("DecompressionError", f"an LZ4 block of {stored} bytes, {size - at} present")
+                raise CorruptEntryError(Damage.DECOMPRESSION, f"an LZ4 block of {stored} bytes, {size - at} present")
             if u32le(data + at - 4) == 0:
                 break
             at += stored
             most += block
         if at != size:
-            return -1                        # another frame behind it
-        most = min(most, (size + 16) * LZ4_RATIO, MAX_OUTPUT)
+            return -1                        # another frame follows
+        most = min(most, (size + 16) * LZ4_RATIO, self.most)
         self.reserve(most if most else 1)
         at = head
         while at < size - 4:
@@ -274,7 +296,7 @@ cdef class Decompressor:
             block = min(block, most - made)
             if data[at + 3] & 0x80:
                 if stored > block:
-                    raise CorruptEntryError("DecompressionError", f"an LZ4 block of {stored} bytes")
+                    raise self.lz4_misfit(f"an LZ4 block of {stored} bytes", made + block)
                 memcpy(self._scratch + made, data + at + 4, <size_t>stored)
                 made += stored
             else:
@@ -285,49 +307,65 @@ cdef class Decompressor:
                 try:
                     made += _lz4.decompress_block_into(self._input, self._output, output_len=block)
                 except DecompressionError as exc:
-                    raise CorruptEntryError("DecompressionError", str(exc)) from None
+                    raise self.lz4_misfit(str(exc), made + block) from None
             at += 4 + stored
         return made
 
-    cdef int64_t snappy_block(self, const uint8_t* data, Py_ssize_t size, int64_t at) except -1:
-        """One raw block to the scratch, behind ``at`` bytes that must stay; returns the bytes there are then."""
+    cdef object lz4_misfit(self, str detail, int64_t end):
+        """Return the error for a block after which fewer than ``end`` bytes are there: damaged, or truncated by the
+        limit.
+        """
+        return self.too_large(0) if end == self.most else CorruptEntryError(Damage.DECOMPRESSION, detail)
+
+    cdef int64_t snappy_size(self, const uint8_t* data, Py_ssize_t size) except -1:
+        """Return the decompressed size that a raw block announces."""
         cdef uint64_t announced = 0
-        cdef const uint8_t* held
         if fw_varint(data, data + size, &announced) is NULL or announced > <uint64_t>(size + 16) * SNAPPY_RATIO:
             raise CorruptEntryError(
-                "UncompressedSizeCorruption", f"announces {announced} bytes, {size} compressed ones cannot become that"
+                Damage.SIZE, f"announces {announced} bytes, {size} compressed ones cannot become that"
             )
-        if at + <int64_t>announced > MAX_OUTPUT:
-            raise CorruptEntryError("UncompressedSizeCorruption", f"becomes more than {MAX_OUTPUT} bytes")
-        if at + <int64_t>announced > self._scratch_size or self._scratch is NULL:
-            kept = PyBytes_FromStringAndSize(<const char*>self._scratch, at) if at else b""
-            self.reserve(max((at + <int64_t>announced) * 2, FIRST_SCRATCH))
-            held = <const uint8_t*><const char*>kept
-            memcpy(self._scratch, held, <size_t>at)
+        if announced > <uint64_t>self.most:
+            raise self.too_large(announced)
+        return <int64_t>announced
+
+    cdef int snappy_block(self, const uint8_t* data, Py_ssize_t size, int64_t at, int64_t announced) except -1:
+        """Decompress a raw block to the scratch after ``at`` bytes; the caller has reserved the announced size."""
         self._input.at = <uint8_t*>data
         self._input.size = size
         self._output.at = self._scratch + at
         self._output.size = <Py_ssize_t>announced
         try:
-            if announced and <uint64_t>_snappy.decompress_raw_into(self._input, self._output) != announced:
-                raise CorruptEntryError("DecompressionError", f"gave not the {announced} bytes that were announced")
+            if announced and <int64_t>_snappy.decompress_raw_into(self._input, self._output) != announced:
+                raise CorruptEntryError(Damage.DECOMPRESSION, f"gave not the {announced} bytes that were announced")
         except DecompressionError as exc:
-            raise CorruptEntryError("DecompressionError", str(exc)) from None
-        return at + <int64_t>announced
+            raise CorruptEntryError(Damage.DECOMPRESSION, str(exc)) from None
+        return 0
 
     cdef int64_t xerial(self, const uint8_t* data, Py_ssize_t size) except -1:
-        """Raw blocks, each behind its size, as Java's streams write them (kafka 8)."""
+        """Decompress raw blocks with a size before each, the framing of Java's streams (spec: kafka 8)."""
         cdef int64_t made = 0
+        cdef int64_t total = 0
+        cdef int64_t announced
         cdef Py_ssize_t at = XERIAL_HEAD
         cdef Py_ssize_t block
-        self.reserve(FIRST_SCRATCH)
         while at < size:
             if size - at < 4:
-                raise CorruptEntryError("DecompressionError", "a snappy stream ends inside a block's size")
+                raise CorruptEntryError(Damage.DECOMPRESSION, "a snappy stream ends inside a block's size")
             block = fw_u32be(data + at)
             at += 4
             if block > size - at:
-                raise CorruptEntryError("DecompressionError", f"a snappy block of {block} bytes, {size - at} present")
-            made = self.snappy_block(data + at, block, made)
+                raise CorruptEntryError(Damage.DECOMPRESSION, f"a snappy block of {block} bytes, {size - at} present")
+            total += self.snappy_size(data + at, block)
+            if total > self.most:
+                raise self.too_large(0)
+            at += block
+        self.reserve(max(total, FIRST_SCRATCH))
+        at = XERIAL_HEAD
+        while at < size:
+            block = fw_u32be(data + at)
+            at += 4
+            announced = self.snappy_size(data + at, block)
+            self.snappy_block(data + at, block, made, announced)
+            made += announced
             at += block
         return made

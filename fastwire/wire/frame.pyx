@@ -1,4 +1,4 @@
-"""Memory of one frame, pinned."""
+"""Pinned memory of one frame."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -11,8 +11,7 @@ cdef class Frame:
     """Pins the buffer ``data`` for as long as this object lives; ``size`` is its length in bytes."""
 
     def __cinit__(self, data):
-        # Holding the export is what makes the pointer safe: until it is released, a bytearray behind it refuses to be
-        # resized.
+        # The export keeps the pointer valid: until its release, a bytearray refuses to be resized.
         PyObject_GetBuffer(data, &self._buf, PyBUF_SIMPLE)
         self.data = <const uint8_t*>self._buf.buf
         self.size = self._buf.len

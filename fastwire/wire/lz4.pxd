@@ -1,4 +1,4 @@
-"""The head of an LZ4 frame (kafka 8)::
+"""The head of an LZ4 frame (spec: kafka 8)::
 
     u32le magic | u8 flags | u8 size of blocks | u64le size of the content, if flagged | u8 sum of these but the magic
 """
@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 cdef enum:
     LZ4_MAGIC = 0x184D2204
-    LZ4_INDEPENDENT = 0x60       # version 1, blocks by themselves, and neither sums, nor a size, nor a dictionary
+    LZ4_INDEPENDENT = 0x60       # version 1, independent blocks, no checksums, size or dictionary
 
 
 cdef inline uint32_t u32le(const uint8_t* p) noexcept nogil:
@@ -15,7 +15,7 @@ cdef inline uint32_t u32le(const uint8_t* p) noexcept nogil:
 
 
 cdef inline uint32_t lz4_descriptor_sum(const uint8_t* p, int64_t size) noexcept nogil:
-    """The second byte of xxHash32 (seed 0) of fewer than 16 bytes, as the head ends with."""
+    """Return the second byte of xxHash32 (seed 0) of fewer than 16 bytes, the last byte of a frame header."""
     cdef uint32_t h = 374761393u + <uint32_t>size
     cdef int64_t i = 0
     while i + 4 <= size:
@@ -32,7 +32,7 @@ cdef inline uint32_t lz4_descriptor_sum(const uint8_t* p, int64_t size) noexcept
 
 
 cdef inline int64_t lz4_independent(const uint8_t* p, int64_t size, int64_t* block) noexcept nogil:
-    """Bytes of a head behind which blocks by themselves follow, each of at most ``block`` bytes; 0 = another head."""
+    """Return the size of a header that independent blocks of at most ``block`` bytes follow; 0 = another header."""
     if size < 7 or u32le(p) != LZ4_MAGIC or p[4] != LZ4_INDEPENDENT or p[5] & 0x8F or p[5] < 0x40:
         return 0
     if p[6] != lz4_descriptor_sum(p + 4, 2):

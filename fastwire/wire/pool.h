@@ -119,7 +119,7 @@ static inline void fw_pool_unref(fw_pool *pool)
     }
 }
 
-/* `size` bytes more are in use. */
+/* `size` bytes more are in use, or fewer if it is negative. */
 static inline void fw_count(fw_pool *pool, long long size)
 {
     long long used = atomic_fetch_add(&pool->used, size) + size;

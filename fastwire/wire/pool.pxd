@@ -11,6 +11,7 @@ cdef extern from "pool.h" nogil:
     void fw_pool_trim(fw_pool*, long long keep)
     void* fw_take(fw_pool*, size_t size, int* klass)
     void fw_give(fw_pool*, void* memory, int klass)
+    void fw_count(fw_pool*, long long size)
     void fw_pool_charge(fw_pool*, long long size)
     long long fw_pool_charged(fw_pool*)
     long long fw_pool_used(fw_pool*)
@@ -22,6 +23,25 @@ cdef extern from "pool.h" nogil:
     void fw_memory_unref(fw_memory*)
     long long fw_memory_bytes(const fw_memory*)
 
+cdef enum:                       # parts of the budget, for one entry (an atom of any system)
+    PAYLOAD_SHARE = 8            # its payload, as received and decompressed
+    COLUMNS_SHARE = 4            # its rows in columns, headers included
+    FRAME_SHARE = 4              # its bytes in a receive buffer, and any other frame
+    LEAST_FRAME = 8 << 20        # independent of the budget: systems allow messages of 5 MiB by default
+    MOST_PAYLOAD = 1 << 30       # independent of the budget: offsets of a column have 32 bits
+
+cdef inline long long fw_most_payload(fw_pool* pool) noexcept nogil:
+    return min(fw_pool_limit(pool) // PAYLOAD_SHARE, <long long>MOST_PAYLOAD)
+
+cdef inline long long fw_most_frame(fw_pool* pool) noexcept nogil:
+    return max(fw_pool_limit(pool) // FRAME_SHARE, <long long>LEAST_FRAME)
+
 
 cdef class Pool:
     cdef fw_pool* pool
+
+
+cdef class Charge:
+    cdef Pool _pool
+    cdef readonly long long size
+    cdef void add(self, long long size) noexcept

@@ -1,8 +1,10 @@
-"""The memory that receive buffers and columns are made of; its counter is the byte budget of the process."""
+"""Memory pool of receive buffers and columns; its counter is the memory budget of the process."""
 
 cimport cython
 
 from fastwire.wire.pool cimport (
+    fw_count,
+    fw_most_payload,
     fw_pool_charge,
     fw_pool_charged,
     fw_pool_kept,
@@ -19,8 +21,8 @@ from fastwire.wire.pool cimport (
 cdef class Pool:
     """Blocks of memory by size class.
 
-    ``limit`` is the budget in bytes. The pool never refuses a block because of it: whoever asks a broker for more looks
-    at ``used`` first. Blocks come back on any thread; the memory outlives this object while a chunk is alive.
+    ``limit`` is the budget in bytes. The pool never refuses a block because of it: callers check ``used`` before they
+    request more data. Blocks may be released on any thread; the memory outlives this object while a chunk is alive.
     """
 
     def __cinit__(self, long long limit):
@@ -35,17 +37,17 @@ cdef class Pool:
             fw_pool_unref(self.pool)
 
     def charge(self, long long size):
-        """``size`` bytes more are held for records outside of any block; a negative number gives them back."""
+        """Count ``size`` more bytes that records occupy outside of any block; a negative number releases them."""
         fw_pool_charge(self.pool, size)
 
     @property
     def charged(self):
-        """Bytes that were charged and not given back."""
+        """Bytes charged and not released."""
         return fw_pool_charged(self.pool)
 
     @property
     def used(self):
-        """Bytes in blocks that are out, and what was charged."""
+        """Bytes in blocks in use, and charged bytes."""
         return fw_pool_used(self.pool)
 
     @property
@@ -59,11 +61,36 @@ cdef class Pool:
         return fw_pool_limit(self.pool)
 
     @property
+    def most_payload(self):
+        """Limit of the payload of one entry, as received and decompressed: an eighth of the budget in bytes."""
+        return fw_most_payload(self.pool)
+
+    @property
     def kept(self):
-        """Bytes in blocks that came back and wait for the next use."""
+        """Bytes in released blocks that are kept for reuse."""
         return fw_pool_kept(self.pool)
 
     def trim(self, long long keep=0):
-        """Give blocks that nobody uses back to the system until at most ``keep`` bytes of them stay."""
+        """Return unused blocks to the system until at most ``keep`` bytes of them are left."""
         with nogil:
             fw_pool_trim(self.pool, keep)
+
+
+@cython.final
+@cython.no_gc                    # __dealloc__ needs the pool, which a collector could clear first; no cycle is possible
+cdef class Charge:
+    """``size`` bytes of a pool's budget that are held outside of its blocks for the life of this object.
+
+    In contrast to ``Pool.charge``, the bytes are released together with the chunk that holds this object.
+    """
+
+    def __cinit__(self, Pool pool not None):
+        self._pool = pool
+
+    def __dealloc__(self):
+        if self._pool is not None:
+            fw_count(self._pool.pool, -self.size)
+
+    cdef void add(self, long long size) noexcept:
+        fw_count(self._pool.pool, size)
+        self.size += size

@@ -1,6 +1,7 @@
-"""A bounds-checked reader over foreign bytes that never raises while it reads.
+"""Bounds-checked reader of untrusted bytes that does not raise while it reads.
 
-The first failure empties the reader: every later read gives 0 or NULL, and the caller asks ``fault`` once a record.
+The first failure empties the reader: every later read returns 0 or NULL, and the caller checks ``fault`` once per
+record.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -1,8 +1,10 @@
+"""The exception of a reader after a failed read."""
+
 from fastwire.errors import ProtocolError
 
 
 cdef object reader_error(Reader* r, str what):
-    """The exception that tells of the first failed read; ``what`` names the record."""
+    """Return the exception for the first failed read; ``what`` names the record."""
     cdef Py_ssize_t left = (r.end - r.start) - r.fault_at
     if r.fault == FAULT_TRUNCATED:
         return ProtocolError(what, r.fault_at, r.wanted, left)

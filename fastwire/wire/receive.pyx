@@ -1,4 +1,4 @@
-"""The receive buffer of a connection: written over and over, so that it stays in the cache, and parsed in place."""
+"""Receive buffer of a connection, reused so that it stays in the CPU cache, and parsed in place."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memmove
 from fastwire.wire.pool cimport Pool, fw_give, fw_take
 
 cdef enum:
-    LEAST_FREE = 65_536          # below it a read gets too small to be worth a wake-up
+    LEAST_FREE = 65_536          # a smaller read is not worth a wake-up
 
 
 @cython.final
@@ -35,7 +35,7 @@ cdef class ReceiveBuffer:
             fw_give(self._pool.pool, self.data, self._class)
 
     cdef int move(self, int64_t capacity) except -1:
-        """Go to a block of ``capacity`` bytes, taking the unparsed bytes along."""
+        """Move to a block of ``capacity`` bytes, with the unparsed bytes."""
         cdef int klass = 0
         cdef uint8_t* at
         cdef int64_t size = self.end - self.start
@@ -77,14 +77,14 @@ cdef class ReceiveBuffer:
         return memoryview(self)
 
     def commit(self, int64_t count):
-        """``count`` bytes were written to the last ``writable()``. Raises ValueError if they cannot have been."""
+        """Count ``count`` bytes written to the last ``writable()``. Raises ValueError for more than its size."""
         if count < 0 or count > self.capacity - self.end:
             raise ValueError(f"{count} bytes do not fit the buffer")
         self.end += count
         self.largest = max(self.largest, self.end - self.start)
 
     def rest(self):
-        """Give the memory back if there is nothing in it and no view of it is out; ``writable()`` takes it again."""
+        """Release the memory if the buffer is empty and no view of it exists; ``writable()`` allocates it again."""
         if self.data is NULL or self.end != self.start or self.exports:
             return
         fw_give(self._pool.pool, self.data, self._class)

@@ -1,4 +1,4 @@
-"""Numbers as they are written, the counterpart of ``reader``. Whoever calls has made room."""
+"""Encoding of numbers, the counterpart of ``reader``. The caller has reserved room."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

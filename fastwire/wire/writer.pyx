@@ -1,3 +1,5 @@
+"""Varints as bytes, for code outside of the hot loops."""
+
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsUnsignedLongLongMask
 from libc.stdint cimport uint8_t, uint64_t

@@ -10,12 +10,22 @@ from typing import TypeVar
 import pytest
 
 from tests.brokers.kafka import GuardedKafka, KafkaBroker
+from tests.brokers.kafka_cluster import KafkaCluster
 from tests.brokers.kafka_zookeeper import OldKafka
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.process import JavaBroker
 from tests.brokers.pulsar import PulsarBroker
 
-__all__ = ["fresh_name", "guarded_kafka", "guarded_pulsar", "old_kafka", "plain_kafka", "plain_pulsar", "running"]
+__all__ = [
+    "fresh_name",
+    "guarded_kafka",
+    "guarded_pulsar",
+    "kafka_cluster",
+    "old_kafka",
+    "plain_kafka",
+    "plain_pulsar",
+    "running",
+]
 
 B = TypeVar("B", bound=JavaBroker)
 
@@ -57,6 +67,20 @@ def _guarded_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafka]:
     """A Kafka broker that stores old message formats: for one module alone, and so not for the whole session."""
     yield from running(OldKafka(tmp_path_factory.mktemp("kafka-old")))
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three Kafka nodes: for one module alone, because they take what two cores can give."""
+    cluster = KafkaCluster(tmp_path_factory.mktemp("kafka-cluster"))
+    try:
+        try:
+            cluster.start()
+        except BrokerUnavailableError as reason:
+            pytest.skip(str(reason))
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ __all__ = [
     "VERSION",
     "GuardedKafka",
     "KafkaBroker",
+    "new_cluster_id",
     "unsecured_token",
 ]
 
@@ -103,12 +104,14 @@ _NO_COORDINATOR_YET = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINA
 class KafkaBroker(JavaBroker):
     """One broker, its own controller; ``settings`` override what is written above."""
 
+    heap = ("-Xms256m", "-Xmx768m")
+
     def __init__(self, folder: Path, *, settings: dict[str, str] | None = None) -> None:
         super().__init__(folder)
         self._settings = dict(settings or {})
         self._port, self._proxied_port, self._proxy_port, self._controller_port = free_ports(4)
         self._listeners = {"PLAINTEXT": self._port, "PROXIED": self._proxied_port}
-        self._cluster_id = _cluster_id()
+        self._cluster_id = new_cluster_id()
 
     @property
     def servers(self) -> str:
@@ -145,10 +148,15 @@ class KafkaBroker(JavaBroker):
                     raise
             time.sleep(0.1)
 
-    def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:
-        """Create a topic and wait for it; ``settings`` with _ for dots."""
+    def create_topic(
+        self, name: str, partitions: int = 1, *, replicas: list[list[int]] | None = None, **settings: str
+    ) -> None:
+        """Create a topic and wait for it; ``settings`` with _ for dots. ``replicas``: the nodes of each partition."""
         said = {key.replace("_", "."): value for key, value in settings.items()}
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=said)
+        if replicas is None:
+            topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=said)
+        else:
+            topic = NewTopic(name, num_partitions=len(replicas), replica_assignment=replicas, config=said)
         admin = self.admin  # it must live until the answer has come
         admin.create_topics([topic])[name].result(30)
 
@@ -227,8 +235,7 @@ class KafkaBroker(JavaBroker):
         (self.folder / "log4j2.xml").write_text(LOG4J)
         java = [
             java_executable(),
-            "-Xms256m",
-            "-Xmx768m",
+            *self.heap,
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}",
@@ -251,7 +258,8 @@ class KafkaBroker(JavaBroker):
             raise RuntimeError(f"the broker's storage could not be formatted:\n{done.stdout}")
 
 
-def _cluster_id() -> str:
+def new_cluster_id() -> str:
+    """An id for the storage of a cluster that is new."""
     # The storage tool takes an id that begins with a dash, one in 64, for an option.
     while True:
         found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

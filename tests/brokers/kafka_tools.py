@@ -29,9 +29,13 @@ def tool_jars() -> list[Path]:
 
 
 def kafka_tool(name: str, *arguments: str, lines: str = "") -> None:
-    """Run a tool of ``org.apache.kafka.tools`` to its end, with ``lines`` at its input; fails with what it has said."""
+    """Run a tool to its end, with ``lines`` at its input; fails with what it has said.
+
+    ``name`` is its class, those of ``org.apache.kafka.tools`` without the package.
+    """
+    name = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
     java = [java_executable(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command = [*java, "-cp", ":".join(f"{one}/*" for one in tool_jars()), f"org.apache.kafka.tools.{name}", *arguments]
+    command = [*java, "-cp", ":".join(f"{one}/*" for one in tool_jars()), name, *arguments]
     done = subprocess.run(
         [*ends_with_parent(), *command],
         input=lines.encode(),

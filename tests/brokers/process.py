@@ -36,6 +36,11 @@ class JavaBroker(ABC):
 
     def start(self) -> Self:
         """Start the broker and wait until it is healthy."""
+        self.launch()
+        return self.wait()
+
+    def launch(self) -> None:
+        """Start the broker; ``wait`` follows."""
         if self.process is not None:
             raise RuntimeError("the broker runs already")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +54,9 @@ class JavaBroker(ABC):
                 cwd=self.folder,
                 start_new_session=True,
             )
+
+    def wait(self) -> Self:
+        """Wait until the broker is healthy."""
         try:
             self._wait_until_healthy()
         except BaseException:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon import cli
+from fastwire_daemon.cli import app as cli
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.cli.orders import AnyBroker, add_orders

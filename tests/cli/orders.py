@@ -2,7 +2,9 @@
 
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.load import Load, fill
+from fastwire_daemon.systems.load import Load
+from fastwire_daemon.systems.pulsar.load import fill
+from tests.kafka_load import batches
 
 __all__ = ["AnyBroker", "add_orders", "shown_name"]
 
@@ -16,7 +18,7 @@ def add_orders(broker: AnyBroker, topic: str, records: int, partitions: int) -> 
     if isinstance(broker, PulsarDevBroker):
         fill(broker.append, topic, load, _now_ms)
         return
-    for partition, batch, _ in load.batches(_now_ms):
+    for partition, batch, _ in batches(load, _now_ms):
         broker.append(topic, [batch], partition)
 
 

@@ -28,4 +28,4 @@ type = "stdout"
 # What the fixture ``run`` is: arguments in; exit code, stdout and stderr out.
 Run = Callable[..., tuple[int, str, str]]
 
-PROGRAM = (sys.executable, "-c", "from fastwire_daemon.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from fastwire_daemon.cli.app import main; main()")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from fastwire import __version__
-from fastwire_daemon.systemd import unit
+from fastwire_daemon.service.systemd import unit
 from tests.cli.program import PROGRAM, Run
 
 
@@ -39,17 +39,18 @@ def test_help_names_every_command(run: Run) -> None:
         (["run", "x", "--no-such"], "No such option: --no-such"),
         (["verify"], "Missing argument 'PATH'"),
         (["tail", "pulsar://h"], "Missing argument 'TOPIC'"),
-        (["tail", "tank://h", "t"], "Invalid value for URL: tank:// is not supported by this version"),
+        (["tail", "rabbit://h", "t"], 'Invalid value for URL: "rabbit://" is not a known kind of broker'),
         (["tail", "pulsar://h", "a/b"], "Invalid value for TOPIC: topic 'a/b': a short name is"),
         (["tail", "pulsar://h", "t", "--from", "soon"], 'Invalid value for --from: must be "earliest" (everything'),
         (["tail", "pulsar://h", "t", "--from", "99999999999999999999:1"], "Invalid value for --from: "),
+        (["tail", "pulsar://h", "t", "--rack", "a"], "Invalid value for --rack: is not supported for pulsar"),
         (["tail", "pulsar://h", "t", "--format", "xml"], "Invalid value for '--format'"),
         (["tail", "pulsar://h", "t", "--ca", "x"], "Invalid value for URL: needs an encrypted connection"),
         (["tail", "pulsar+ssl://h", "t", "--key", "x"], "Invalid value for --key: is the key of a certificate"),
         (["demo", "--broker", "none"], "Invalid value for '--broker'"),
         (
             ["demo", "--system", "kafka", "--broker", "real"],
-            "Invalid value for --broker: of Kafka there is the embedded",
+            "Invalid value for --broker: Kafka has only the embedded",
         ),
         (["dev-broker", "rabbit"], "'rabbit' is not one of 'pulsar', 'kafka'"),
         (["dev-broker", "pulsar", "--port", "70000"], "Invalid value for '--port'"),
@@ -65,7 +66,7 @@ def test_help_is_quick_to_load() -> None:
     """Nobody waits for libraries that the command does not need."""
     heavy = ["pyarrow", "pydantic", "aiohttp", "uvloop", "prometheus_client", "google.protobuf", "rich.console"]
     code = (
-        "import sys\nfrom fastwire_daemon.cli import app\n"
+        "import sys\nfrom fastwire_daemon.cli.app import app\n"
         "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
@@ -116,7 +117,7 @@ def test_dev_broker_serves_until_it_is_stopped(system: str) -> None:
             [*PROGRAM, "dev-broker", system, "--port", match[1]], capture_output=True, text=True, check=False
         )
     assert (taken.returncode, taken.stdout) == (1, "")
-    assert taken.stderr == f"cannot listen at 127.0.0.1:{match[1]}: the address is taken\n"
+    assert taken.stderr == f"cannot listen at 127.0.0.1:{match[1]}: the address is already in use\n"
     program.send_signal(signal.SIGTERM)
     out, err = program.communicate(timeout=20)
     assert (program.returncode, out, err) == (0, "", "")

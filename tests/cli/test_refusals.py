@@ -82,7 +82,7 @@ def test_nobody_there(run: Run, check: Callable[[str, str], tuple[int, str]], sy
 def test_a_topic_that_is_not_there(
     run: Run, check: Callable[[str, str], tuple[int, str]], system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastwire_daemon.kafka.producer.MISSING_S", 0.1)
+    monkeypatch.setattr("fastwire_daemon.systems.kafka.producer.MISSING_S", 0.1)
     with running(broker_of(system)) as broker:
         topic = shown_name(broker, "t")
         missing = f"{topic} does not exist; fastwire reads topics and creates none"

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from fastwire.errors import FastwireError
-from fastwire_daemon import service
-from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.errors import DatasetMismatchError
-from fastwire_daemon.sources.base import SourceFailed
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
+from fastwire_daemon.runtime.errors import DatasetMismatchError
+from fastwire_daemon.service import service
+from fastwire_daemon.systems.source import SourceFailed
+from tests.cli.orders import add_orders
 from tests.cli.program import GOOD, PROGRAM, Run
 
 
@@ -26,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return 0
 
     monkeypatch.setattr(service, "run_service", run_service)
-    monkeypatch.setattr("fastwire_daemon.logs.configure", lambda **options: calls.append(options))
+    monkeypatch.setattr("fastwire_daemon.runtime.logs.configure", lambda **options: calls.append(options))
     return calls
 
 
@@ -51,7 +53,7 @@ def test_run_knows_its_pipelines(run: Run, good: Path, asked: list[dict[str, Any
     assert code == 2
     assert err.endswith('Invalid value for --pipeline: no pipeline is called "order", did you mean "orders"?\n')
     code, _, err = run("run", good, "--pipeline", "xyz")
-    assert err.endswith('no pipeline is called "xyz": there are orders, look\n')
+    assert err.endswith('no pipeline is called "xyz": the pipelines are orders, look\n')
     assert not asked
 
 
@@ -72,7 +74,7 @@ def test_a_bad_configuration_is_78(run: Run, tmp_path: Path, command: str) -> No
             f'{file}:2: daemon.memry: unknown key, did you mean "memory"?\n'
             f'{file}:3: daemon.http: must be a string such as "127.0.0.1:8650", not a number\n'
             f"{file}:4: pipelines: is required: at least one [pipelines.NAME.source] with its [pipelines.NAME.sink]\n"
-            "3 mistakes in the configuration\n"
+            "the configuration has 3 mistakes\n"
         ),
     )
     file.write_text("a =")
@@ -117,7 +119,7 @@ def test_a_fault_of_ours_shows_its_traceback(run: Run, good: Path, monkeypatch: 
     code, out, err = run("run", good)
     assert (code, out) == (1, "")
     line = json.loads(err)
-    assert (line["level"], line["event"]) == ("error", "failed by a fault of this program")
+    assert (line["level"], line["event"]) == ("error", "failed because of a fault of this program")
     assert line["error"] == "ZeroDivisionError: division by zero"
     assert "test_run.py" in line["traceback"]
 
@@ -137,9 +139,9 @@ def test_run_check_and_verify_on_a_broker(broker: PulsarDevBroker, tmp_path: Pat
 
     checked = command("check", config, "--connect")
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert f"  broker   {broker.url} answers and lets us in\n" in checked.stdout
+    assert f"  broker   {broker.url} answers and accepts the credentials\n" in checked.stdout
     assert "  topic    persistent://public/default/orders: 2 partitions\n" in checked.stdout
-    assert checked.stdout.endswith("\nall is well\n")
+    assert checked.stdout.endswith("\nall checks passed\n")
     assert broker.subscriptions("orders-partition-0") == []
 
     ran = command("run", config, "--until-end")
@@ -153,6 +155,29 @@ def test_run_check_and_verify_on_a_broker(broker: PulsarDevBroker, tmp_path: Pat
     assert (verified.returncode, verified.stderr) == (0, "")
     assert json.loads(verified.stdout)["counted_rows"] == 40
     assert broker.violations == []
+
+
+def test_a_kafka_cluster_with_another_id_is_78(kafka: KafkaDevBroker, good: Path) -> None:
+    text = 'daemon.http = ""\n' + good.read_text().partition("[pipelines.look")[0]
+    text = text.replace('"orders", "refunds"', '"orders"').replace("subscription = ", "group = ")
+
+    def ran(broker: KafkaDevBroker) -> "subprocess.CompletedProcess[str]":
+        good.write_text(text.replace("pulsar://127.0.0.1:6650", broker.url))
+        return subprocess.run([*PROGRAM, "run", good, "--until-end"], capture_output=True, text=True, check=False)
+
+    first = ran(kafka)
+    assert first.returncode == 0, first.stderr
+    with running(KafkaDevBroker(KafkaOptions(cluster_id="another"))) as other:
+        add_orders(other, "orders", 40, 2)
+        refused = ran(other)
+        assert other.offsets("fastwire-orders") == {}
+    assert refused.returncode == 78, refused.stderr
+    assert "records of the cluster whose id is fastwire-dev, but that at" in refused.stderr
+    assert "has the id another" in refused.stderr
+    with running(KafkaDevBroker()) as moved:  # other hosts, the same cluster
+        add_orders(moved, "orders", 40, 2)
+        again = ran(moved)
+        assert "holds records of the cluster" not in again.stderr
 
 
 def test_a_taken_http_address_is_1(broker: PulsarDevBroker, good: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.errors import ConfigurationRefused
-from fastwire_daemon.spark import job as job_module
+from fastwire_daemon.runtime.errors import ConfigurationRefused
+from fastwire_daemon.spark.job import run as job_module
 from tests.cli.program import Run
 
 JOB = """\
@@ -48,11 +48,11 @@ def test_check_says_what_a_job_does(run: Run, config: Path, tmp_path: Path) -> N
 spark.orders
   from     {tmp_path}/landed, json values
   once     by order_id, within 1h of the first
-  into     {tmp_path}/table/date=… (dataset), bad rows into {tmp_path}/bad
+  into     {tmp_path}/table/date=… (dataset), dead letters into {tmp_path}/bad
   runs     every 30s
   promise  exactly once: rows and the number of the batch are one commit
   schema   {tmp_path}/orders.ddl
-the configuration is good (--connect asks the brokers, too)
+the configuration is valid (--connect also checks the brokers)
 """
     )
     assert not (tmp_path / "table").exists()
@@ -80,12 +80,12 @@ spark.orders
   from     persistent://public/default/orders
            at pulsar://127.0.0.1:1, no subscription, none values
            start earliest, where the checkpoint is new
-           the brokers do not know what is still to be read: retention alone keeps it
-  into     {tmp_path}/table (dataset), bad rows into {tmp_path}/bad
+           the brokers do not know the job's progress: only retention keeps unread records
+  into     {tmp_path}/table (dataset), dead letters into {tmp_path}/bad
   runs     when started, until all is read
   promise  exactly once: rows and the number of the batch are one commit
   auth     token found
-the configuration is good (--connect asks the brokers, too)
+the configuration is valid (--connect also checks the brokers)
 """
     )
     code, out, _ = run("check", config, "--connect")
@@ -110,7 +110,7 @@ output = {{ path = "{tmp_path}/table", quarantine = "{tmp_path}/bad", checkpoint
         found = [line for line in out.splitlines() if line.startswith("  topic ")]
         assert found == ["  topic    orders-1: 2 partitions", "  topic    orders-2: 1 partitions"]
         config.write_text(config.read_text().replace("orders-.*", "bills.*"))
-        assert "  topic    none matches bills.* yet\n" in run("check", config, "--connect")[1]
+        assert "  topic    no topic matches bills.* yet\n" in run("check", config, "--connect")[1]
         assert broker.violations == []
 
 
@@ -131,15 +131,15 @@ def test_check_looks_at_the_schema(
 
 
 def test_check_of_the_machine(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.checks.find_spec", lambda name: None)
+    monkeypatch.setattr("fastwire_daemon.cli.checks.find_spec", lambda name: None)
     code, out, _ = run("check", config, "--connect")
     assert code == 1
-    assert "  spark    FAILED: not there: pyspark, pandas" in out
+    assert "  spark    FAILED: missing: pyspark, pandas" in out
     assert out.count("can hold a dataset") == 2
 
 
 def test_run_needs_a_pipeline(run: Run, config: Path) -> None:
-    said = "is required: at least one; `fastwire-consume spark` is what runs jobs on Spark"
+    said = "is required: at least one; use `fastwire-consume spark` to run jobs on Spark"
     assert run("run", config) == (78, "", f"{config}: pipelines: {said}\n")
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import socket
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Record, encode_single_entry
 from fastwire_daemon.config import SourceConfig
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.systems.kafka.config import KafkaSourceConfig
 from tests.cli.orders import AnyBroker, add_orders, shown_name
 from tests.cli.program import Run
+from tests.kafka_pipe import batches
 
 
 def numbers(lines: str) -> list[int]:
@@ -115,6 +119,57 @@ def test_tail_from_a_position(run: Run, broker: PulsarDevBroker) -> None:
     assert numbers(out) == list(range(21, 40, 2))
 
 
+@pytest.fixture
+def offset_broker() -> Iterator[KafkaDevBroker]:
+    with running(KafkaDevBroker(KafkaOptions())) as broker:
+        broker.create_topic("t", 2)
+        for partition in range(2):
+            broker.append("t", batches(0, 2 + partition), partition)
+        yield broker
+
+
+def test_tail_reads_from_the_replica_in_our_rack(run: Run) -> None:
+    with running(KafkaDevBroker(KafkaOptions(nodes=2, racks=("a", "b")))) as broker:
+        broker.create_topic("t")
+        broker.append("t", batches(0, 2))
+        code, out, err = run("tail", broker.url, "t", "--from", "earliest", "--until-end", "--rack", "b")
+        assert (code, len(out.splitlines()), err) == (0, 20, "")
+        assert set(broker.read_at) == {1}
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        ("15", {0: range(15, 20), 1: range(15, 30)}),
+        ("25", {1: range(25, 30)}),  # partition 0 ends before it
+        ("1=12", {1: range(12, 30)}),
+        ("0=19,1=28", {0: [19], 1: [28, 29]}),
+        ("99", {}),
+    ],
+)
+def test_tail_from_offsets_of_kafka(
+    run: Run, offset_broker: KafkaDevBroker, start: str, wanted: dict[int, Iterable[int]]
+) -> None:
+    code, out, err = run("tail", offset_broker.url, "t", "--from", start, "--until-end", "--format", "jsonl")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {partition: [row["offset"] for row in rows if row["partition"] == partition] for partition in (0, 1)} == {
+        partition: list(wanted.get(partition, ())) for partition in (0, 1)
+    }
+
+
+def test_tail_from_offsets_that_are_none(run: Run, offset_broker: KafkaDevBroker, broker: PulsarDevBroker) -> None:
+    for given, words in (
+        ((broker.url, "t", "--from", "15"), "of Pulsar is LEDGER:ENTRY"),
+        ((offset_broker.url, "t.*", "--pattern", "--from", "0=15"), "of which topic"),
+        ((offset_broker.url, "t", "--from", "5=15", "--until-end"), ""),
+    ):
+        code, out, err = run("tail", *given)
+        assert (code == 2) == bool(words)
+        assert words in err
+        assert out == ""
+
+
 def test_tail_of_a_pattern(run: Run, any_broker: AnyBroker) -> None:
     add_orders(any_broker, "orders-eu", 7, 1)
     options = ("--pattern", "--from", "earliest", "--until-end", "--format", "jsonl")
@@ -149,7 +204,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[SourceConfig]:
         asked.append(source)
         return 0
 
-    monkeypatch.setattr("fastwire_daemon.tail.tail", tail)
+    monkeypatch.setattr("fastwire_daemon.cli.tail.tail", tail)
     return asked
 
 
@@ -166,7 +221,7 @@ def test_tail_takes_its_token_from_file_or_environment(
     monkeypatch.setenv("FASTWIRE_TOKEN", "hünter2")
     code, out, err = run("tail", "pulsar://h", "t")
     assert code == 2
-    assert err.endswith("Invalid value for FASTWIRE_TOKEN: holds characters that no token has\n")
+    assert err.endswith("Invalid value for FASTWIRE_TOKEN: contains characters that are not allowed in a token\n")
     assert "hünter2" not in out + err
 
 
@@ -181,7 +236,11 @@ def test_tail_takes_every_way_of_saying_who_one_is(
     issuer = ("--oauth2-issuer", "https://i", "--oauth2-audience", "urn:a", "--oauth2-scope", "s")
     assert run(*start, "--oauth2-key-file", tmp_path / "k", *issuer)[0] == 0
     assert run(*start, "--ca", "a", "--cert", "b", "--key", "c", "--server-name", "d")[0] == 0
-    first, second, third, fourth = sources
+    more = ("--cert", "b", "--key-password-file", tmp_path / "p", "--client-id", "looking")
+    assert run("tail", "kafka+ssl://h", "t", *more)[0] == 0
+    first, second, third, fourth, fifth = sources
+    assert isinstance(fifth, KafkaSourceConfig)
+    assert (fifth.tls.key_password_file, fifth.client_id) == (tmp_path / "p", "looking")
     assert first.auth.password is not None and first.auth.password.get_secret_value() == "hunter2"
     assert (second.auth.user, second.auth.password, second.auth.password_file) == ("me", None, tmp_path / "p")
     oauth2 = third.auth.oauth2
@@ -196,8 +255,8 @@ def test_tail_takes_every_way_of_saying_who_one_is(
     assert [str(value) for value in (fourth.tls.ca, fourth.tls.cert, fourth.tls.key)] == ["a", "b", "c"]
     assert fourth.tls.server_name == "d"
     for options, words in (
-        (("--token-file", "x", "--user", "me"), "for --user: token_file stands here too"),
-        (("--password-file", "x"), "for --password-file: is of no use without user"),
+        (("--token-file", "x", "--user", "me"), "for --user: token_file is given too"),
+        (("--password-file", "x"), "for --password-file: needs user"),
         (("--oauth2-issuer", "http://i", "--oauth2-key-file", "x"), "for --oauth2-issuer: must be https://"),
         (("--oauth2-audience", "x"), "for --oauth2-key-file: is required without key_file"),
     ):

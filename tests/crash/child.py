@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from fastwire_daemon.cli import main
+from fastwire_daemon.cli.app import main
 from fastwire_daemon.dataset.writer import DatasetWriter
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
-from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from tests.crash.nursery import Nursery
 from tests.crash.preload import library

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from confluent_kafka import Producer
 
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import Entry, Record, encode_chunks, split_payload
 from tests.audit import numbered
 from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
@@ -19,11 +20,16 @@ Store = Callable[[list[bytes]], None]
 
 
 class Feed(ABC):
-    """Adds records to a topic, numbered from 0; ``count`` of them so far, ``size`` is the bytes of the next ones."""
+    """Adds records to a topic, numbered from 0; ``count`` of them so far, ``size`` is the bytes of the next ones.
+
+    ``interleaves`` makes Pulsar's end each addition with chunked messages of two producers, of which one is completed
+    by the next addition, or by ``complete``.
+    """
 
     def __init__(self, partitions: int, batch: int, size: int) -> None:
         self.count = 0
         self.size = size
+        self.interleaves = False
         self._partitions = partitions
         self._batch = batch
 
@@ -34,6 +40,10 @@ class Feed(ABC):
                 for _ in range(entries):
                     store([numbered(number, self.size) for number in range(self.count, self.count + self._batch)])
                     self.count += self._batch
+
+    def complete(self) -> None:
+        """Store what is missing of messages that are not whole."""
+        return  # Kafka's always are
 
     @abstractmethod
     def _storing(self, partition: int) -> AbstractContextManager[Store]: ...
@@ -49,11 +59,40 @@ class PulsarFeed(Feed):
         self._url = url
         self._names = partition_names(topic, partitions)
         self._token = token
+        self._open: dict[int, Entry] = {}  # by partition, the last part of a message
+
+    def complete(self) -> None:
+        for partition in tuple(self._open):
+            with self._storing(partition):
+                pass
 
     @contextmanager
     def _storing(self, partition: int) -> Iterator[Store]:
         with RawProducer(self._url, self._names[partition], token=self._token) as producer:
+            missing = self._open.pop(partition, None)
+            if missing is not None:
+                _send_part(producer, missing)
+            before = self.count
             yield lambda values: self._send(producer, values)
+            if self.interleaves and self.count > before:
+                self._interleave(producer, partition)
+
+    def _interleave(self, producer: RawProducer, partition: int) -> None:
+        """A message in parts between the parts of another, of which the last one is left out."""
+        (first, self._open[partition]), whole = self._chunked("slow"), self._chunked("quick")
+        for part in (first, *whole):
+            _send_part(producer, part)
+
+    def _chunked(self, name: str) -> list[Entry]:
+        value = numbered(self.count, self.size)
+        self.count += 1
+        return encode_chunks(
+            Record(value=value),
+            chunk_bytes=-(-len(value) // 2),
+            producer_name=name,
+            sequence_id=self.count,
+            publish_time=int(time.time() * 1000),
+        )
 
     def _send(self, producer: RawProducer, values: list[bytes]) -> None:
         plain = batch_payload([(pb.SingleMessageMetadata(), value) for value in values])
@@ -65,6 +104,11 @@ class PulsarFeed(Feed):
             uncompressed_size=len(plain),
         )
         producer.send(metadata, compress(pb.LZ4, plain))
+
+
+def _send_part(producer: RawProducer, part: Entry) -> None:
+    metadata, payload = split_payload(part.body)
+    producer.send(metadata, bytes(payload))
 
 
 class KafkaFeed(Feed):

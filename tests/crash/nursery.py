@@ -4,6 +4,7 @@ An interpreter with everything imported takes a second of processor time to star
 What is forked runs the same command line as what is executed; only the imports are behind it.
 """
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -56,9 +57,10 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; the process id is ours until ``wait`` has told the end."""
+        """Send a signal, unless the process has ended: the nursery may know that a moment before we do."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -154,7 +156,7 @@ def become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from fastwire_daemon.cli import main
+    from fastwire_daemon.cli.app import main
     from tests.crash.child import install
 
     for name in ("service", "sinks.dataset", "encoders.parquet"):

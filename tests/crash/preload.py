@@ -4,6 +4,7 @@ Compiled by the test with gcc and loaded by LD_PRELOAD. Controlled through the e
 knows nothing of it.
 """
 
+import errno
 import mmap
 import shutil
 import struct
@@ -28,7 +29,8 @@ SOURCE = r"""
 #include <time.h>
 #include <unistd.h>
 
-/* FAIL_FSYNC_UNDER: a folder; FAIL_FSYNC_NTH: which call on something in it fails with EIO, from 1. */
+/* FAIL_FSYNC_UNDER: a folder; FAIL_FSYNC_NTH: which call on something in it fails, from 1; FAIL_FSYNC_TIMES: how
+   many in a row (1); FAIL_FSYNC_ERRNO: with which error (EIO). */
 static atomic_long calls;
 
 static int fails(int fd)
@@ -46,7 +48,9 @@ static int fails(int fd)
     path[size] = 0;
     if (strncmp(path, under, strlen(under)))
         return 0;
-    return atomic_fetch_add(&calls, 1) + 1 == atol(nth);
+    const char *times = getenv("FAIL_FSYNC_TIMES");
+    long call = atomic_fetch_add(&calls, 1) + 1 - atol(nth);
+    return call >= 0 && call < (times ? atol(times) : 1);
 }
 
 static int flushed(const char *name, int fd)
@@ -54,7 +58,8 @@ static int flushed(const char *name, int fd)
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
 
     if (fails(fd)) {
-        errno = EIO;
+        const char *code = getenv("FAIL_FSYNC_ERRNO");
+        errno = code ? atoi(code) : EIO;
         return -1;
     }
     return real(fd);
@@ -137,9 +142,14 @@ def library(folder: Path) -> Path:
     return built
 
 
-def failing_fsync(under: Path, nth: int) -> dict[str, str]:
-    """The environment in which the ``nth`` fsync of something in ``under`` fails, once."""
-    return {"FAIL_FSYNC_UNDER": str(under), "FAIL_FSYNC_NTH": str(nth)}
+def failing_fsync(under: Path, nth: int, *, times: int = 1, code: int = errno.EIO) -> dict[str, str]:
+    """The environment in which the ``nth`` fsync of something in ``under`` fails, and so many after it."""
+    return {
+        "FAIL_FSYNC_UNDER": str(under),
+        "FAIL_FSYNC_NTH": str(nth),
+        "FAIL_FSYNC_TIMES": str(times),
+        "FAIL_FSYNC_ERRNO": str(code),
+    }
 
 
 def full_disk(within: str) -> dict[str, str]:

@@ -41,7 +41,8 @@ class Scene:
         self._nursery = nursery
         self.partitions = partitions
         self.path = folder / "data"
-        source = {**system.source(kind), **job.pop("source", {})}
+        # It has a name, because it is reached through proxies as well.
+        source = {"cluster": "scene", **system.source(kind), **job.pop("source", {})}
         self.job = Job(system.url, topic, self.path, kind=kind, source=source, roll=ROLL, **job)
         self.feed = system.feed(topic, partitions)
         self._runs = 0
@@ -113,6 +114,7 @@ class Scene:
 
     def settle(self) -> None:
         """Run to the end without an accident."""
+        self.feed.complete()
         with self.run() as daemon:
             daemon.wait_done()
 

@@ -1,5 +1,6 @@
 """Disks that are full, that fail to sync, and that may not be written."""
 
+import errno
 import os
 import threading
 import time
@@ -94,6 +95,21 @@ def test_failed_fsync_is_never_believed(dev_scene: Callable[..., Scene], tampere
             # Opening again as after a crash, or giving up: both lose nothing.
             assert daemon.wait() in (0, 1), daemon.tail()
     scene.settle()
+    scene.judge()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("first", [1, 5])
+def test_full_disk_that_only_fsync_reports_is_waited_out(
+    dev_scene: Callable[..., Scene], tampered_nursery: Nursery, first: int, code: int
+) -> None:
+    """Three in a row, at the start or in the middle: the daemon says so, opens anew and goes on."""
+    scene = dev_scene()
+    scene.feed.add(12)
+    env = failing_fsync(scene.path, first, times=3, code=code)
+    with scene.run(env=env, nursery=tampered_nursery) as daemon:
+        daemon.wait_done()
+    assert os.strerror(code) in daemon.output, daemon.output
     scene.judge()
 
 

@@ -17,7 +17,7 @@ RECORDS = 1000
 # The command as it is, and at its end the names of all that was loaded.
 PROGRAM = """
 import json, sys
-from fastwire_daemon.cli import main
+from fastwire_daemon.cli.app import main
 try:
     main()
 except SystemExit as ended:
@@ -32,14 +32,14 @@ NEEDLESS = {
     "fastwire.pulsar.encryption": "end-to-end encryption",
     "fastwire.pulsar.producer": "writing",
     "fastwire.kafka.producer": "writing",
-    "fastwire_daemon.auth.oauth2": "issuers of tokens",
+    "fastwire_daemon.net.auth.oauth2": "issuers of tokens",
     "fastwire_daemon.devbroker": "a broker",
-    "fastwire_daemon.kafka.producer": "writing",
-    "fastwire_daemon.pulsar.client": "the client for people",
-    "fastwire_daemon.pulsar.consumer": "the client for people",
-    "fastwire_daemon.pulsar.deadletters": "the client for people",
-    "fastwire_daemon.pulsar.intake": "the client for people",
-    "fastwire_daemon.pulsar.producer": "writing",
+    "fastwire_daemon.systems.kafka.producer": "writing",
+    "fastwire_daemon.systems.pulsar.client.client": "the client for people",
+    "fastwire_daemon.systems.pulsar.client.consumer": "the client for people",
+    "fastwire_daemon.systems.pulsar.client.deadletters": "the client for people",
+    "fastwire_daemon.systems.pulsar.client.intake": "the client for people",
+    "fastwire_daemon.systems.pulsar.producer": "writing",
     "fastwire_daemon.spark": "jobs on Spark",
     "pandas": "converting columns",
     "pyarrow.compute": "folders by day or hour; 8 MiB, and as long as the rest of pyarrow",
@@ -67,8 +67,16 @@ def loaded(config: Path) -> set[str]:
 
 # What only one system needs.
 OWN = {
-    "pulsar": {"fastwire.pulsar.connection", "fastwire_daemon.pulsar", "fastwire_daemon.sources.pulsar.source"},
-    "kafka": {"fastwire.kafka.connection", "fastwire_daemon.kafka", "fastwire_daemon.sources.kafka.source"},
+    "pulsar": {
+        "fastwire.pulsar.connection",
+        "fastwire_daemon.systems.pulsar.cluster",
+        "fastwire_daemon.systems.pulsar.source.source",
+    },
+    "kafka": {
+        "fastwire.kafka.connection",
+        "fastwire_daemon.systems.kafka.cluster",
+        "fastwire_daemon.systems.kafka.source.source",
+    },
 }
 
 

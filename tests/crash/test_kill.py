@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.dataset.writer import STEPS
+from fastwire_daemon.dataset.steps import STEPS
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 from tests.crash.system import seldom
@@ -73,12 +73,27 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
 @pytest.mark.parametrize("kind", ["failover", *seldom("static", "consumer")])
 def test_killed_at_random(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=3)
+    scene.feed.interleaves = True
     with Watch(scene.path, tmp_path / "seen.json") as watch:
         killed = kill_at_random(scene, 40, seed=1)
         scene.settle()
         wrong = watch.finish()
     assert wrong == []
     assert killed == 40
+    scene.judge()
+
+
+@pytest.mark.parametrize("kind", ["exclusive", *seldom("failover", "shared")])
+def test_killed_while_chunked_messages_interleave(dev_scene: Callable[..., Scene], kind: str) -> None:
+    scene = dev_scene(kind=kind)
+    scene.feed.interleaves = True
+    for run in range(6):
+        scene.feed.add(4)
+        # The first commit of the first run is that of the first positions.
+        script = {"at": "committed", "nth": 1 if run else 2, "do": "kill", "checkpoint_every": CHECKPOINT_EVERY}
+        with scene.run(script=script, until_end=False) as daemon:
+            assert daemon.wait() == KILLED, daemon.tail()
+    scene.settle()
     scene.judge()
 
 

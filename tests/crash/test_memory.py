@@ -7,10 +7,9 @@ the page cache then holds them in large pieces: with such ones 29 MiB are left u
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,50 +18,20 @@ from fastwire.kafka import payload as kafka_payload
 from fastwire.kafka.payload import encode_batch
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
-from fastwire_daemon.devbroker.pulsar.broker import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.load import Load, fill
-from tests.real.daemon import Daemon, Job, verify
+from fastwire_daemon.systems.load import Load
+from fastwire_daemon.systems.pulsar.load import fill
+from tests.crash.resident import ROOM_MIB, watch
+from tests.kafka_bombs import value_of
+from tests.kafka_load import batches
+from tests.real.daemon import Job, verify
 
 pytestmark = pytest.mark.crash
 
 TOPIC = "persistent://public/default/memory"
-ROOM_MIB = 128  # interpreter, packages, libraries, what encoders hold
 
-
-def resident_mib(pid: int, peak: bool = False) -> float:
-    """Resident memory of a process, now or at its highest."""
-    name = "VmHWM:" if peak else "VmRSS:"
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    raise ProcessLookupError(pid)  # it is a zombie
-
-
-@dataclass
-class Seen:
-    """The memory of a run in MiB, look by look, and the kernel's word for the highest."""
-
-    looks: list[float] = field(default_factory=list)
-    peak: float = 0
-
-
-def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> Seen:
-    """Run the daemon to the end of its topic."""
-    seen = Seen()
-    with Daemon("run", str(config), "--until-end", log=log, script=script) as daemon:
-        while daemon.process.poll() is None:
-            try:
-                seen.looks.append(resident_mib(daemon.process.pid))
-                seen.peak = resident_mib(daemon.process.pid, peak=True)
-            except (FileNotFoundError, ProcessLookupError):
-                break  # it has just ended
-            time.sleep(0.005)
-        daemon.wait_done()
-    return seen
-
-
-SMALL = Load(records=600_000, partitions=4, compression=Compression.LZ4)
+SMALL = Load(records=600_000, partitions=4, compression="LZ4")
 LARGE = 40
 
 
@@ -99,7 +68,7 @@ def kafka(path: Path, *, large: bool) -> Iterator[Job]:
                 codec = kafka_payload.Compression.LZ4 if compressed else kafka_payload.Compression.NONE
                 broker.append("memory", [encode_batch([kafka_payload.Record(value=value)], compression=codec)])
         else:
-            for partition, batch, _ in SMALL.batches(lambda: 1_700_000_000_000):
+            for partition, batch, _ in batches(SMALL, lambda: 1_700_000_000_000):
                 broker.append("memory", [batch], partition)
         yield Job(broker.url, "memory", path, source={"subscription_type": None, "group_protocol": "none"})
 
@@ -129,6 +98,59 @@ def test_memory_stays_within_the_budget(
     print(f"{peak:.0f} MiB")
     # One payload may stand beside the budget: it is read whole before anything can be done about it.
     assert peak < budget_mib + ROOM_MIB + (5 if large else 0), f"{peak:.0f} MiB"
+
+
+BOMBS = 7
+
+
+@contextmanager
+def pulsar_bombs(path: Path, sink: dict[str, object], size: int) -> Iterator[Job]:
+    """Partitions with one value each, of bytes that JSON escapes by six characters and compressed to nearly nothing."""
+    with running(PulsarDevBroker(PulsarOptions())) as broker:
+        broker.create_topic(TOPIC, BOMBS)
+        entry = encode_batch_entry(
+            [Record(value=bytes(size))], producer_name="p", sequence_id=0, publish_time=1, compression=Compression.ZSTD
+        )
+        for partition in range(BOMBS):
+            broker.append(f"{TOPIC}-partition-{partition}", [entry])
+        yield Job(broker.url, TOPIC, path, sink=sink)
+
+
+@contextmanager
+def kafka_bombs(path: Path, sink: dict[str, object], size: int) -> Iterator[Job]:
+    """The same."""
+    with running(KafkaDevBroker(KafkaOptions())) as broker:
+        broker.create_topic("memory", BOMBS)
+        batch = value_of(size, kafka_payload.Compression.ZSTD)
+        for partition in range(BOMBS):
+            broker.append("memory", [batch], partition)
+        source = {"subscription_type": None, "group_protocol": "none"}
+        yield Job(broker.url, "memory", path, source=source, sink=sink)
+
+
+@pytest.mark.parametrize(
+    ("budget_mib", "size", "sink"),
+    [
+        (64, 8_000_000, {"type": "jsonl", "compression": "none"}),
+        (64, 8_000_000, {"type": "jsonl", "compression": "zstd"}),
+        (256, 31_000_000, {"type": "parquet"}),
+    ],
+)
+@pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs])
+def test_values_that_decompress_to_an_eighth_of_the_budget_stay_within_it(
+    serve: Callable[[Path, dict[str, object], int], AbstractContextManager[Job]],
+    budget_mib: int,
+    size: int,
+    sink: dict[str, object],
+    tmp_path: Path,
+) -> None:
+    with serve(tmp_path / "data", sink, size) as task:
+        job = replace(task, daemon={"memory": f"{budget_mib}MiB"}, roll={"idle": "1s"})
+        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+    said = verify(tmp_path / "data")
+    assert f"{BOMBS} rows" in said.stdout, said.stdout
+    print(f"{peak:.0f} MiB")
+    assert peak < budget_mib + ROOM_MIB, f"{peak:.0f} MiB"
 
 
 MANY = 1000

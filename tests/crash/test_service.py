@@ -1,17 +1,24 @@
 """The daemon as a process: signals, reload, HTTP, one pipeline beside another."""
 
+import asyncio
 import json
 import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fastwire_daemon.config import load_config
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.service.http import HttpServer
+from fastwire_daemon.service.service import run_service
 from tests.audit import assert_each_once
 from tests.crash.nursery import Nursery
 from tests.crash.scene import Scene
@@ -43,12 +50,8 @@ def test_a_signal_commits_acknowledges_and_ends(scene: Scene, tmp_path: Path, nu
     address = tmp_path / "http"
     job = {"roll": {"idle": "1h", "age": "1h"}, "daemon": {"http": f"unix:{address}"}}
 
-    def staged() -> bool:
-        status = ask(address, "/status")
-        return bool(status) and json.loads(status)["pipelines"]["p"]["roll"]["rows"] == FED
-
     with scene.run(until_end=False, job=job) as daemon:
-        eventually(staged, "everything came")
+        eventually(lambda: staged_rows(address) == FED, "everything came")
         assert scene.unacknowledged()
         daemon.signal(number)
         daemon.wait_done()
@@ -79,12 +82,104 @@ def test_sighup_takes_a_new_configuration_over(scene: Scene, tmp_path: Path, nur
         daemon.wait_for("the old one stays in force")
         config.write_text(scene.job.text().replace('"200ms"', '"100ms"'))
         daemon.signal(signal.SIGHUP)
-        daemon.wait_for("configuration taken over")
+        daemon.wait_for("configuration reloaded")
         scene.feed.add(1)
         daemon.wait_for_rows(scene.feed.count)
         daemon.signal(signal.SIGTERM)
         daemon.wait_done()
     scene.judge()
+
+
+@pytest.mark.parametrize("kind", ["failover", "static"])
+def test_a_dataset_of_another_cluster_is_refused(dev_scene: Callable[..., Scene], kind: str) -> None:
+    scene = dev_scene(kind=kind)
+    del scene.job.source["cluster"]
+    scene.feed.add(2)
+    scene.settle()
+    named = KafkaOptions(cluster_id="another")
+    other: PulsarDevBroker | KafkaDevBroker = PulsarDevBroker() if kind == "failover" else KafkaDevBroker(named)
+    with running(other):
+        other.create_topic(scene.job.topic, scene.partitions)
+        job = replace(scene.job, url=other.url)
+        with scene.run(job={"url": other.url}) as daemon:
+            assert daemon.wait() == 78, daemon.tail()
+        hosts = [url.partition("://")[2] for url in (scene.job.url, other.url)]
+        if isinstance(other, PulsarDevBroker):
+            assert f"holds records of the cluster at {hosts[0]}, but source.url leads to {hosts[1]}" in daemon.output
+            assert f'set source.cluster = \\"{hosts[0]}\\"' in daemon.output
+            # Nobody has subscribed.
+            assert not other.subscriptions(f"{job.topic}-partition-0")
+            with scene.run(job={"url": other.url, "source": {**job.source, "cluster": hosts[0]}}) as daemon:
+                daemon.wait_done()
+        else:
+            assert f"but that at {hosts[1]} has the id another" in daemon.output
+        more = f"127.0.0.1:1,{scene.job.url.partition('://')[2]}"  # another list with one of the hosts
+        with scene.run(job={"url": f"{scene.system.scheme}://{more}"}) as daemon:
+            daemon.wait_done()
+
+
+def staged_rows(address: Path) -> int:
+    status = ask(address, "/status")
+    return int(json.loads(status)["pipelines"]["p"]["roll"]["rows"]) if status else 0
+
+
+@pytest.fixture(params=["failover", "static"])
+def reloading(
+    request: pytest.FixtureRequest, dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery
+) -> Iterator[tuple[Scene, Daemon, Path]]:
+    """A daemon whose pipeline drains for a reload, and takes two seconds for it; and its configuration."""
+    scene = dev_scene(kind=request.param, partitions=1)
+    scene.feed.add(10)
+    address = tmp_path / "http"
+    daemon_keys = {"drain_timeout": "8s", "http": f"unix:{address}"}
+    job = replace(scene.job, roll={"idle": "1h", "age": "1h"}, daemon=daemon_keys)
+    config = job.write(tmp_path)
+    # The first commit is that of the first position.
+    script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 2}
+    with Daemon("run", str(config), log=tmp_path / "log", script=script, nursery=nursery) as daemon:
+        eventually(lambda: staged_rows(address) == FED, "everything came")
+        config.write_text(job.text().replace('idle = "1h"', 'idle = "200ms"'))
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for('"draining"')
+        yield scene, daemon, config
+
+
+def test_a_signal_during_a_reload_ends_the_daemon(reloading: tuple[Scene, Daemon, Path]) -> None:
+    scene, daemon, _ = reloading
+    daemon.signal(signal.SIGTERM)
+    daemon.wait_done()
+    assert "the configuration is not reloaded" in daemon.output
+    scene.settle()
+    scene.judge()
+
+
+def test_sighup_during_a_reload_is_not_forgotten(reloading: tuple[Scene, Daemon, Path]) -> None:
+    scene, daemon, config = reloading
+    config.write_text(config.read_text().replace('age = "1h"', 'age = "2h"'))
+    daemon.signal(signal.SIGHUP)
+    eventually(lambda: daemon.output.count("configuration reloaded") == 2, "it is read again")
+    daemon.signal(signal.SIGHUP)
+    daemon.signal(signal.SIGTERM)
+    daemon.signal(signal.SIGHUP)  # while it drains: nothing is read any more
+    daemon.wait_done()
+    scene.settle()
+    scene.judge()
+
+
+def test_a_signal_before_the_first_pipeline_starts_none(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(_server: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.01)
+
+    async def stop(_server: object) -> None: ...
+
+    monkeypatch.setattr(HttpServer, "start", start)
+    monkeypatch.setattr(HttpServer, "stop", stop)
+    job = replace(scene.job, daemon={"http": f"unix:{tmp_path / 'http'}", "drain_timeout": "2s"})
+    assert run_service(load_config(job.write(tmp_path))) == 0
+    assert not scene.path.exists()
 
 
 def test_one_pipeline_that_fails_does_not_take_the_other_with_it(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.dataset.writer import STEPS
+from fastwire_daemon.dataset.steps import STEPS
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 from tests.crash.system import seldom

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.spark import systems
+from fastwire_daemon.spark.source import systems
 from tests.spark_scene import SCENES, Scene, Serve, serve
 
 
@@ -36,7 +36,7 @@ def serving(system: str) -> Serve:
 @pytest.fixture(autouse=True)
 def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not know is missing after a moment."""
-    monkeypatch.setattr("fastwire_daemon.spark.kafka.client.MISSING_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.cluster.MISSING_S", 0.05)
 
 
 @pytest.fixture

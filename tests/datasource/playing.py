@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from fastwire_daemon.spark.datasource import StreamReader
+from fastwire_daemon.spark.source.datasource import StreamReader
 from tests.spark_scene import Scene, numbers_of
 
 __all__ = ["Query", "given", "rows", "stream", "through_text", "values"]
@@ -71,6 +71,12 @@ class Query:
             return False
         self.ends.append(end)
         return True
+
+    def plan_first(self) -> None:
+        """Plan the first batch as Spark does, whether there is anything to read or not."""
+        assert not self.ends
+        if not self.plan():
+            self.ends.append(self.initial)
 
     def run(self) -> None:
         """Read the batch that is planned, and commit it."""

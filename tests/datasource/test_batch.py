@@ -32,9 +32,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, In, InputPartit
 
 from fastwire.errors import FastwireError
 from fastwire_daemon.config import ConfigError
-from fastwire_daemon.spark import systems
-from fastwire_daemon.spark.datasource import BatchReader, FilteringBatchReader
-from fastwire_daemon.spark.register import FastwireSource
+from fastwire_daemon.spark.source import systems
+from fastwire_daemon.spark.source.datasource import BatchReader, FilteringBatchReader
+from fastwire_daemon.spark.source.register import FastwireSource
 from tests.datasource.playing import given, rows
 from tests.spark_scene import ROWS, PulsarScene, Serve, serve
 from tests.spark_source import eventually
@@ -90,7 +90,7 @@ def test_an_import_begins_nothing() -> None:
         "import os, pyarrow, pyspark.sql\n"
         "def held(): return len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd'))\n"
         "before = held()\n"
-        "import fastwire_daemon.spark.datasource\n"
+        "import fastwire_daemon.spark.source.datasource\n"
         "print(before == held(), before, held())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -147,6 +147,33 @@ def test_a_batch_of_a_topic_that_is_not_there(serving: Serve) -> None:
             BatchReader(CaseInsensitiveDict(assigned)).partitions()
         with pytest.raises(FastwireError, match="named by an option, and not read by this query"):
             BatchReader(given(scene, startingOffsets='{"other":{"3":-2}}')).partitions()
+
+
+@pytest.mark.parametrize("largest", [2**31 - 1, 2**63 - 1])
+def test_the_largest_numbers_that_options_take(serving: Serve, largest: int) -> None:
+    names = {
+        2**31 - 1: ("batchRows", "batchBytes", "prefetchBatches", "fetchOffset.numRetries", "fetchMaxBytes"),
+        2**63 - 1: (
+            "maxRecordsPerPartition",
+            "pollTimeoutMs",
+            "fetchOffset.retryIntervalMs",
+            "offsetPollIntervalMs",
+            "topicRefreshIntervalMs",
+        ),
+    }
+    with serving(30) as scene:
+        options = {name: str(largest) for name in names[largest]}
+        if scene.system == "pulsar" and options.pop("fetchMaxBytes", ""):
+            options["receiverQueueSize"] = str(largest)
+        reader = BatchReader(given(scene, **options))
+        assert rows(reader, reader.partitions()) == list(range(30))
+
+
+def test_times_beyond_all_records(serving: Serve) -> None:
+    with serving(3) as scene:
+        reader = BatchReader(given(scene, startingTimestamp=str(2**63 - 1)))
+        with pytest.raises(FastwireError, match="has no record of 9223372036854775807 or later"):
+            reader.partitions()
 
 
 def test_a_batch_in_pieces(serving: Serve) -> None:

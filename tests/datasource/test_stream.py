@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire_daemon.spark.ranges import DataLossError
+from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.datasource.playing import rows, stream, through_text
 from tests.spark_scene import KafkaScene, Serve, serve
 
@@ -56,6 +56,49 @@ def test_nothing_new_is_the_very_same_text(serving: Serve, query: Any) -> None:
         one.go()
         start = through_text(one.at)
         assert one.reader.latestOffset(start, ReadAllAvailable()) is start
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(query: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither while the query runs nor where it begins again; and what it held comes when it has a leader."""
+    scene = KafkaScene(nodes=2)
+
+    def append(first: int) -> None:
+        for partition in range(3):
+            scene.append(first + partition * 10, 10, "u", partition)
+
+    with serve(scene):
+        scene.create("u", 3)
+        append(0)
+        one = query(scene, subscribe="u", startingOffsets="earliest")
+        assert sorted(one.go()) == list(range(30))
+        scene.broker.move_leader("u", 1, node=-1)
+        append(100)
+        assert sorted(one.go()) == [*range(100, 110), *range(120, 130)]
+        one.stop()
+        one.start()
+        append(200)
+        assert sorted(one.go()) == [*range(200, 210), *range(220, 230)]
+        scene.broker.grow_topic("u", 4)
+        scene.broker.move_leader("u", 3, node=-1)
+        scene.append(300, 10, "u", 3)
+        one.stop()
+        one.start()  # so that the new partition is looked for at once
+        assert not one.plan()
+        for partition in (1, 3):
+            scene.broker.move_leader("u", partition, node=0)
+        assert sorted(one.go()) == [*range(110, 120), *range(210, 220), *range(300, 310)]
+    told = [record.message for record in caplog.records if "cannot be read at the moment" in record.message]
+    assert told and all("LEADER_NOT_AVAILABLE" in text for text in told)
+
+
+def test_a_query_without_any_leader_is_patient_and_names_a_partition(query: Any) -> None:
+    scene = KafkaScene(nodes=2)
+    with serve(scene, 5):
+        one = query(scene, startingOffsets="earliest", pollTimeoutMs="300")
+        one.go()
+        scene.broker.move_leader("t", 0, node=-1)
+        with pytest.raises(FastwireError, match="t partition 0: LEADER_NOT_AVAILABLE"):
+            one.plan()
 
 
 def test_a_driver_that_dies_in_batch_0_loses_nothing(serving: Serve, query: Any) -> None:
@@ -354,3 +397,25 @@ def test_a_checkpoint_that_was_changed(serving: Serve, query: Any) -> None:
         end["p"] = {}
         with pytest.raises(DataLossError, match="the checkpoint was changed"):
             one.reader.partitions(one.initial, end)
+
+
+# --- a first batch without rows, which Spark plans all the same
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+@pytest.mark.parametrize("old", [False, True], ids=["", "old"])
+def test_an_empty_batch_0_that_fails(serving: Serve, query: Any, starting: str, old: bool) -> None:
+    """The beginning has moved when the query comes again, and the topic has a partition more."""
+    with serving() as scene:
+        scene.create("many", 1)
+        one = query(scene, subscribe="many", startingOffsets=starting, topicRefreshIntervalMs="0")
+        one.plan_first()
+        if old:
+            one.ends[0].pop("init", None)  # as earlier versions wrote it
+        one.stop()
+        scene.append(0, 3, "many", 0)
+        scene.grow("many", 2)
+        scene.append(100, 3, "many", 1)
+        one.start()
+        assert one.read == [[]]
+        assert sorted(one.go()) == [0, 1, 2, 100, 101, 102]

@@ -6,7 +6,6 @@ from itertools import count
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
-from fastwire.position import PULSAR_EARLIEST
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Assembly
 from fastwire.pulsar.batcher import BatchLimits
@@ -34,6 +33,7 @@ from fastwire.pulsar.event import (
 )
 from fastwire.pulsar.namespace import list_topics, parse_pattern, topics_hash, unwatch, watch
 from fastwire.pulsar.payload import Record
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.producer import Phase as Writing
 from fastwire.pulsar.producer import Producer, ProducerSettings
 from fastwire.pulsar.request import Kind, SubscribeRequest

@@ -30,7 +30,7 @@ class Subject:
     module: str  # what its ``__main__`` is called
     suffix: str  # of its files in the corpus
     size: int  # cases in a block
-    block: Callable[[int, int, int], None]
+    block: Callable[[int, int, int], object]
     cases: Callable[[int], Iterator[Case]]
     run: Callable[[Case], None]
 

@@ -25,7 +25,7 @@ BLOCK = 2000
 MOST_BYTES = 8192
 VERSION = 12
 MOST_MEMORY = 96 << 20
-# Of a batch: its length and what comes before it, its magic, its checksum and what that is about (kafka 6).
+# Of a batch: its length and what comes before it, its magic, its checksum and what that is about (spec: kafka 6).
 _LENGTH, _MAGIC, _CHECKSUM, _CHECKED = 8, 16, 17, 21
 
 
@@ -89,9 +89,5 @@ def run_block(seed: int, first: int, count: int) -> Counter[str]:
     return reached
 
 
-def _block(seed: int, first: int, count: int) -> None:
-    run_block(seed, first, count)
-
-
 if __name__ == "__main__":
-    sys.exit(main(Subject("tests.fuzz.kafka", "kafka", BLOCK, _block, cases, run_case), __doc__))
+    sys.exit(main(Subject("tests.fuzz.kafka", "kafka", BLOCK, run_block, cases, run_case), __doc__))

@@ -10,7 +10,7 @@ from typing import Any
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import encode_payload, split_payload
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions
-from fastwire_daemon.devbroker.pulsar.consumer import Consumer
+from fastwire_daemon.devbroker.pulsar.subscriptions import ConnectedConsumer
 from fastwire_daemon.devbroker.topiclog import StoredEntry
 
 __all__ = [
@@ -33,16 +33,11 @@ _SIZES = Struct(">II")
 class _Hostile(PulsarDevBroker):
     """``every``: which entries are hit, by index; ``times``: how often what hits a connection happens."""
 
-    connection: type[PulsarConnection] = PulsarConnection
-
     def __init__(self, options: PulsarOptions | None = None, *, every: int = 3, times: int = 1) -> None:
         super().__init__(options)
         self.every = every
         self.times = times
         self.hits = 0
-
-    def accept(self) -> PulsarConnection:
-        return self.connection(self)
 
     def hit(self, index: int) -> bool:
         """Whether to strike at this entry, if only ``times`` entries are hit; counts it."""
@@ -58,7 +53,7 @@ class _Connection(PulsarConnection):
     broker: Any
 
     def send_message(
-        self, consumer: Consumer, index: int, entry: StoredEntry, left: int | None, redelivery_count: int
+        self, consumer: ConnectedConsumer, index: int, entry: StoredEntry, left: int | None, redelivery_count: int
     ) -> int:
         self.before(consumer, index)
         size = super().send_message(consumer, index, self.changed(index, entry), left, redelivery_count)
@@ -68,9 +63,9 @@ class _Connection(PulsarConnection):
     def changed(self, index: int, entry: StoredEntry) -> StoredEntry:
         return entry
 
-    def before(self, consumer: Consumer, index: int) -> None: ...
+    def before(self, consumer: ConnectedConsumer, index: int) -> None: ...
 
-    def after(self, consumer: Consumer, index: int) -> None: ...
+    def after(self, consumer: ConnectedConsumer, index: int) -> None: ...
 
 
 def _with_body(entry: StoredEntry, body: bytes) -> StoredEntry:
@@ -123,7 +118,7 @@ class BadLengths(_Hostile):
                 return _with_body(entry, b"\x7f\xff\xff\xff" + entry.body[4:])
             return entry
 
-        def before(self, consumer: Consumer, index: int) -> None:
+        def before(self, consumer: ConnectedConsumer, index: int) -> None:
             if self.broker.kind != "metadata" and self.broker.hit(index):
                 self.queue(BAD_FRAMES[self.broker.kind])
 
@@ -140,7 +135,7 @@ class UnknownCommands(_Hostile):
     """Before every so many entries come commands that no client of today knows; the entries are sound."""
 
     class connection(_Connection):  # noqa: N801
-        def before(self, consumer: Consumer, index: int) -> None:
+        def before(self, consumer: ConnectedConsumer, index: int) -> None:
             if (index + 1) % self.broker.every == 0:
                 self.broker.hits += 1
                 for body in UNKNOWN_COMMANDS:
@@ -158,7 +153,7 @@ class CutInFrame(_Hostile):
     """The connection ends in the middle of a MESSAGE frame."""
 
     class connection(_Connection):  # noqa: N801
-        def after(self, consumer: Consumer, index: int) -> None:
+        def after(self, consumer: ConnectedConsumer, index: int) -> None:
             if self.broker.hit(index):
                 whole = b"".join(self._out)
                 _, size = _SIZES.unpack_from(whole)
@@ -210,11 +205,11 @@ class ClosingConsumers(_Hostile):
     """Consumers are closed by the broker soon after every so many entries, ``times`` times."""
 
     class connection(_Connection):  # noqa: N801
-        def after(self, consumer: Consumer, index: int) -> None:
+        def after(self, consumer: ConnectedConsumer, index: int) -> None:
             if (index + 1) % self.broker.every == 0:
                 self.broker.loop.call_soon(self._close, consumer, index)
 
-        def _close(self, consumer: Consumer, index: int) -> None:
+        def _close(self, consumer: ConnectedConsumer, index: int) -> None:
             if self.consumers.get(consumer.consumer_id) is consumer and self.broker.hit(index):
                 self.close_consumer(consumer)
 
@@ -226,7 +221,7 @@ class OverDelivery(_Hostile):
         super().__init__(options, times=extra)
 
     class connection(_Connection):  # noqa: N801
-        def after(self, consumer: Consumer, index: int) -> None:
+        def after(self, consumer: ConnectedConsumer, index: int) -> None:
             missing = consumer.debited + 1 - consumer.granted
             if missing > 0 and self.broker.hits < self.broker.times:
                 self.broker.hits += missing
@@ -238,8 +233,8 @@ class Repeats(_Hostile):
     """Every so many entries are sent twice, one right behind the other, both debited."""
 
     class connection(_Connection):  # noqa: N801
-        def after(self, consumer: Consumer, index: int) -> None:
+        def after(self, consumer: ConnectedConsumer, index: int) -> None:
             if (index + 1) % self.broker.every == 0:
-                entry = consumer.subscription.topic.log[index]
+                entry = consumer.subscription.log[index]
                 consumer.debited += entry.messages
                 PulsarConnection.send_message(self, consumer, index, entry, None, 0)

@@ -125,7 +125,9 @@ class Script:
 
 
 CUTS = ("cut none", "cut all", "cut even", "cut odd")
-FATES = ("pause", "kill", "fail", "lie", *CUTS)
+LOSSES = ("lose newest", "lose first", "lose middle", "lose all")
+FAULTS = {"fail": ("sync", "sync-folder", "link"), "space": ("sync", "sync-folder"), "lie": ("link",)}
+FATES = ("pause", "kill", "fail", "space", "lie", *LOSSES, *CUTS)
 
 
 def run_plan(scenario: Scenario, plan: Plan, reader: type[Reader] = Reader) -> Found | None:
@@ -144,6 +146,8 @@ def run_plan(scenario: Scenario, plan: Plan, reader: type[Reader] = Reader) -> F
                 run.start(slot)
             _advance(run, slot, 1_000)
         run.settle()
+        if plan.fate == "kill":
+            run.harm()
     except Violation as exc:
         return Found(f"{scenario.name}, {plan}: {exc}", run.trace)
     finally:
@@ -161,11 +165,13 @@ def _advance(run: Run, slot: Slot, count: int) -> None:
 def _suffer(run: Run, slot: Slot, fate: str) -> None:
     if fate.startswith("cut"):
         run.cut_power(Script(fate.removeprefix("cut ")))
+    elif fate.startswith("lose"):
+        run.lose(fate.removeprefix("lose "))
     elif not slot.running:
         return
     elif fate == "kill":
         run.kill(slot)
-    elif (fate, slot.at[0]) in (("fail", "sync"), ("fail", "sync-folder"), ("fail", "link"), ("lie", "link")):
+    elif slot.at[0] in FAULTS.get(fate, ()):
         run.advance(slot, fate)
 
 

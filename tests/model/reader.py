@@ -7,12 +7,12 @@ from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.errors import SinkFailedError, Superseded
+from fastwire_daemon.runtime.errors import FolderRefusedError, SinkFailedError, Superseded
 
 from .broker import Assigned, Broker, Row
 from .world import Process, SimDisk, World
 
-__all__ = ["CHECKPOINT_EVERY", "ROOT", "Reader", "Writer", "log_of", "rows_of"]
+__all__ = ["CHECKPOINT_EVERY", "ROOT", "TOPIC", "Reader", "Writer", "log_of", "rows_of"]
 
 ROOT = "/data/set"
 CHECKPOINT_EVERY = 2
@@ -66,6 +66,8 @@ class Reader:
             try:
                 self._session()
                 return
+            except FolderRefusedError:
+                raise  # not the business of this model; the sink goes on without some logs
             except (Superseded, SinkFailedError):
                 continue  # as after a crash, only quicker
 
@@ -86,13 +88,17 @@ class Reader:
                 self._assigned(event.partition)
             elif isinstance(event, Row):
                 self._row(event.partition, event.number)
-            elif self._staged:
+            elif self._has_something:
                 self._commit()
             elif self._broker.finished():
                 self._writer.close()
                 return
             else:
                 self._step("idle")
+
+    @property
+    def _has_something(self) -> bool:
+        return bool(self._staged)
 
     def _assigned(self, partition: int) -> None:
         self._coverage = self._writer.refresh()
@@ -149,6 +155,9 @@ class Reader:
                     floors[log] = Position(LEDGER, floor)
         self._coverage = self._writer.commit(list(self._files.values()), spans, floors=floors)
         self._new_roll()
+        self._acknowledge(spans, staged)
+
+    def _acknowledge(self, spans: Sequence[Span], staged: Sequence[tuple[int, int]]) -> None:
         if self._broker.ordered:
             for span in spans:
                 end = self._coverage.end(span.log)

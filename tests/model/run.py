@@ -1,17 +1,23 @@
 """One run of the model: processes that advance one operation at a time, and a judge who sees what readers see."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from fastwire.position import Coverage, Position
+from fastwire.position import Coverage, Log, Position
 from fastwire_daemon.dataset.checkpoint import Checkpoint
 from fastwire_daemon.dataset.log import LOG, STAGING, LogEntry, entry_name
+from fastwire_daemon.dataset.verify import VerifyReport, verify
+from fastwire_daemon.dataset.whole import NEWEST
+from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
 
 from .broker import Broker, OrderedBroker, SharedBroker
-from .reader import LEDGER, ROOT, Reader, log_of, rows_of
-from .world import Choices, File, Folder, Process, World
+from .reader import LEDGER, ROOT, TOPIC, Reader, log_of, rows_of
+from .scanning import ChunkedBroker, Scanning
+from .world import Choices, File, Folder, Process, SimDisk, World
 
 __all__ = ["SCENARIOS", "Run", "Scenario", "Violation"]
 
@@ -30,21 +36,32 @@ class Scenario:
     rows: int
     split: str = "none"
     locks_lie: bool = False
+    mounted: bool = False  # the folder of the topic is another mount
+    entries: str = ""  # what the rows of a partition are, where parts of chunked messages are among them
 
     def broker(self) -> Broker:
+        if self.entries:
+            return ChunkedBroker(self.partitions, self.entries)
         return (OrderedBroker if self.ordered else SharedBroker)(self.partitions, self.rows)
 
 
-SCENARIOS = tuple(
-    Scenario(f"{name}{', locks lie' if lie else ''}", ordered, partitions, rows, split, lie)
-    for lie in (False, True)
-    for name, ordered, partitions, rows, split in (
-        ("one partition in order", True, 1, 4, "none"),
-        ("two partitions in order", True, 2, 3, "none"),
-        ("two partitions in order, in folders", True, 2, 3, "partition"),
-        ("shared", False, 1, 5, "none"),
-        ("shared, two partitions in folders", False, 2, 3, "partition"),
+SCENARIOS = (
+    tuple(
+        Scenario(f"{name}{', locks lie' if lie else ''}", ordered, partitions, rows, split, lie)
+        for lie in (False, True)
+        for name, ordered, partitions, rows, split in (
+            ("one partition in order", True, 1, 4, "none"),
+            ("two partitions in order", True, 2, 3, "none"),
+            ("two partitions in order, in folders", True, 2, 3, "partition"),
+            ("shared", False, 1, 5, "none"),
+            ("shared, two partitions in folders", False, 2, 3, "partition"),
+        )
     )
+    + tuple(
+        Scenario(f"chunked messages interleave: {entries}", True, partitions, len(entries), entries=entries)
+        for entries, partitions in (("aXYYbX", 1), ("aWbXYZYcZXW", 1), ("XYYX", 2))
+    )
+    + (Scenario("two partitions in order, in folders of another mount", True, 2, 2, "partition", mounted=True),)
 )
 
 
@@ -66,7 +83,7 @@ class Run:
 
     def __init__(self, scenario: Scenario, reader: type[Reader] = Reader, slots: int = 2) -> None:
         self.scenario = scenario
-        self.reader = reader
+        self._reader = type(f"Scanning{reader.__name__}", (Scanning, reader), {}) if scenario.entries else reader
         self.world = World(locks_lie=scenario.locks_lie)
         self.broker = scenario.broker()
         self.slots = [Slot() for _ in range(slots)]
@@ -76,8 +93,15 @@ class Run:
         self._seen: dict[str, bytes] = {}
         self._entries: dict[File, LogEntry] = {}
         self._log: dict[int, LogEntry] = {}  # remembered also when somebody deletes one
+        self._restored = False
+        self._lost = ""  # what every process must refuse the dataset for
         self._data = Folder()
         self.world.root.names["data"] = self.world.root.durable["data"] = self._data
+        if scenario.mounted:
+            data_set = Folder()
+            self._data.names["set"] = self._data.durable["set"] = data_set
+            data_set.names[f"t={TOPIC}"] = data_set.durable[f"t={TOPIC}"] = Folder()
+            self.world.mount = f"{ROOT}/t={TOPIC}/"
         self.world.on_link = self._linked
         self.world.on_rename = self._renamed
         self.broker.on_ack = self._acked
@@ -95,7 +119,7 @@ class Run:
             return fault
 
         process = Process(f"p{self._born}", step)
-        reader = self.reader(self.world, self.broker, process, self.scenario.split)
+        reader = self._reader(self.world, self.broker, process, self.scenario.split)
         slot.process = process
         slot.program = greenlet(reader.run)
         self.trace.append(f"{process.name} starts")
@@ -114,13 +138,20 @@ class Run:
             at = slot.program.switch() if not slot.program else slot.program.switch(fault)
         except Violation:
             raise
+        except (DatasetError, FolderRefusedError) as exc:
+            if not (self.scenario.mounted or (self._restored and isinstance(exc, DatasetDamagedError))):
+                raise Violation(f"{slot.process.name} fails: {exc!r}") from exc
+            self.trace.append(f"{slot.process.name} refuses: {exc}")
         except Exception as exc:
             raise Violation(f"{slot.process.name} fails: {exc!r}") from exc
-        if slot.program.dead:
-            self.trace.append(f"{slot.process.name} is done")
-            self._bury(slot)
         else:
-            slot.at = at
+            if not slot.program.dead:
+                slot.at = at
+                if self._lost and at[0] == "connect":
+                    raise Violation(f"{slot.process.name} opens a dataset that {self._lost}")
+                return
+            self.trace.append(f"{slot.process.name} is done")
+        self._bury(slot)
 
     def kill(self, slot: Slot) -> None:
         assert slot.process is not None and slot.program is not None
@@ -152,15 +183,53 @@ class Run:
                 del self._log[number]
         self.judge()
 
+    def lose(self, which: str) -> None:
+        """All processes end, and log entries are gone: the newest, first or middle one, or all of them."""
+        for slot in self.slots:
+            if slot.running:
+                self.kill(slot)
+        self.world.sync_all()
+        numbers = [number for number in self._read_log() if self.world.find(f"{ROOT}/{entry_name(number)}")]
+        if not numbers:
+            return
+        gone = {
+            "newest": numbers[-1:],
+            "first": numbers[:1],
+            "middle": numbers[len(numbers) // 2 :][:1],
+            "all": numbers,
+        }[which]
+        self.trace.append(f"log entries {gone} are lost")
+        for number in gone:
+            self._remove(f"{ROOT}/{entry_name(number)}")
+            del self._log[number]
+        self._restored = True
+        noted = [name for name in self._names(f"{ROOT}/{NEWEST}") if name >= f"{gone[-1]:012d}"]
+        emptied = len(gone) == len(numbers) and any(self._visible())
+        if noted or gone[-1] < numbers[-1] or emptied:
+            self._lost = f"lacks log entries {gone}"
+        # What a power cut took back before is not published again without its log entry.
+        self._seen = {name: file.content for name, file in self._visible()}
+
+    def _names(self, path: str) -> list[str]:
+        folder = self.world.find(path)
+        return sorted(folder.names) if isinstance(folder, Folder) else []
+
+    def _remove(self, path: str) -> None:
+        folder = self.world.find(os.path.dirname(path))
+        assert isinstance(folder, Folder)
+        del folder.names[os.path.basename(path)], folder.durable[os.path.basename(path)]
+
     # --- judging
 
     def _visible(self) -> Iterator[tuple[str, File]]:
         root = self.world.find(ROOT)
         if isinstance(root, Folder):
             for name, node in root.names.items():
-                if name != "_fastwire":
+                if not name.startswith(("_", ".")):
                     if isinstance(node, Folder):
-                        yield from self.world.walk(node, f"{name}/")
+                        yield from (
+                            (path, file) for path, file in self.world.walk(node, f"{name}/") if "/." not in path
+                        )
                     elif isinstance(node, File):
                         yield name, node
 
@@ -199,11 +268,13 @@ class Run:
             except ValueError:
                 raise Violation(f"{name} is torn: {file.content!r}") from None
             for row in content:
-                if row in rows:
+                if row in rows and not self._restored:
                     raise Violation(f"row {row} is visible twice")
                 rows.add(row)
             if self._seen.setdefault(name, file.content) != file.content:
                 raise Violation(f"{name} has changed")
+        if self._restored:
+            return  # what was visible stays as it is, and nothing more can be promised
         expected: set[str] = set()
         complete = True
         for number, entry in self._read_log().items():
@@ -219,6 +290,8 @@ class Run:
             raise Violation(f"visible without a log entry: {sorted(stray)}")
 
     def _acked(self, partition: int, number: int) -> None:
+        if self._restored:
+            return
         position = Position(LEDGER, number)
         for log_number, entry in self._read_log().items():
             for span in entry.spans:
@@ -245,15 +318,66 @@ class Run:
         self.start(self.slots[0])
         self._run_on()
         self.judge()
+        if lost := self._seen.keys() - dict(self._visible()).keys():
+            raise Violation(f"was visible, and is gone: {sorted(lost)}")
+        if self._restored:
+            return
+        if self.scenario.mounted:
+            if any(entry.files for entry in self._read_log().values()):
+                raise Violation("files are committed that can never become visible")
+            return
         staging = self.world.find(f"{ROOT}/{STAGING}")
         if not isinstance(staging, Folder) or staging.names:
             raise Violation("staging is not empty")
         landed = sorted(row for _name, file in self._visible() for row in rows_of(file.content))
         if landed != sorted(self.broker.produced()):
             raise Violation(f"produced {sorted(self.broker.produced())}, landed {landed}")
-        if lost := self._seen.keys() - dict(self._visible()).keys():
-            raise Violation(f"was visible, and is gone: {sorted(lost)}")
         self._check_log()
+        if problems := self._verify().problems:
+            raise Violation(f"verify finds {problems}")
+
+    def harm(self) -> None:
+        """Damage the dataset in one way after the other, all at rest: ``verify`` must see each."""
+        if self._restored or self.scenario.mounted:
+            return
+        visible = list(self._visible())
+        for name, file in visible:
+            self._must_be_seen(f"a changed byte in {name}", {file: file.content.replace(b":", b";", 1)})
+        for (name, file), (other_name, other) in pairwise(visible):
+            if file.content != other.content:
+                swapped = {file: other.content, other: file.content}
+                self._must_be_seen(f"{name} and {other_name} exchanged", swapped)
+        *earlier, (newest, last) = sorted(self._read_log().items())
+        for number, _entry in earlier:
+            file = self._file_of(number)
+            changed = {file: file.content.replace(b'"at":"20', b'"at":"19')}
+            self._must_be_seen(f"another log entry {number}", changed)
+        if last.files:
+            folder = self.world.find(os.path.dirname(f"{ROOT}/{entry_name(newest)}"))
+            assert isinstance(folder, Folder)
+            file = self._file_of(newest)
+            name = next(name for name, node in folder.names.items() if node is file)
+            del folder.names[name]
+            self._must_be_seen(f"log entry {newest} gone and its files there", {})
+            folder.names[name] = file
+
+    def _file_of(self, number: int) -> File:
+        file = self.world.find(f"{ROOT}/{entry_name(number)}")
+        assert isinstance(file, File)
+        return file
+
+    def _must_be_seen(self, what: str, contents: dict[File, bytes]) -> None:
+        before = {file: file.content for file in contents}
+        for file, content in contents.items():
+            file.content = content
+        if self._verify().ok:
+            raise Violation(f"verify does not see {what}")
+        for file, content in before.items():
+            file.content = content
+
+    def _verify(self) -> VerifyReport:
+        onlooker = Process("verify", lambda kind, path: None)
+        return verify(ROOT, disk=SimDisk(self.world, onlooker), deep=True)
 
     def _run_on(self) -> None:
         for _ in range(5_000):
@@ -266,14 +390,20 @@ class Run:
         raise Violation("it never comes to rest")
 
     def _check_log(self) -> None:
-        """The log adds up, and each checkpoint is a function of it."""
+        """The log adds up, says of each hole what was held there, and each checkpoint is a function of it."""
         state = Checkpoint(0, Coverage())
         checkpoints = {}
+        held: list[tuple[Log, Position, Position]] = []
         for _number, entry in sorted(self._read_log().items()):
             try:
                 state.fold(entry)
             except ValueError as exc:
                 raise Violation(f"the log does not add up: {exc}") from exc
+            held += ((span.log, span.held_from, span.start) for span in entry.spans if span.held_from is not None)
+            for log in state.coverage.logs() if self.scenario.ordered else ():
+                for low, high in state.coverage.holes(log):
+                    if not any(each == log and start <= low and high <= end for each, start, end in held):
+                        raise Violation(f"log entry {state.number} leaves a hole from {low} to {high} without a word")
             checkpoints[f"{state.number:012d}.json"] = state.encode()
         folder = self.world.find(f"{ROOT}/_fastwire/checkpoint")
         if isinstance(folder, Folder):

@@ -5,14 +5,17 @@ They are subclasses here and never switches in the product: what is left out is 
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fastwire.position import Log, Position, Span
+from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name
+from fastwire_daemon.dataset.disk import DISK_FULL
 from fastwire_daemon.dataset.log import CHECKPOINTS, LogEntry, entry_name
 from fastwire_daemon.dataset.patience import Patience
-from fastwire_daemon.dataset.staging import DeadWriters, Staging
+from fastwire_daemon.dataset.staging import DeadWriters, StagedFile, Staging
 from fastwire_daemon.dataset.storage import Storage
+from fastwire_daemon.dataset.whole import noted_number
 
 from .reader import Reader, Writer
 from .run import SCENARIOS, Scenario
@@ -137,6 +140,18 @@ class FailedSyncRepeated(Writer):
             super()._sync_roll(descriptors)
 
 
+class FullSyncRepeated(Writer):
+    """R7 off where space is missing: as if a sync were like a write, to be repeated once there is some."""
+
+    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+        try:
+            super()._sync_roll(descriptors)
+        except OSError as exc:
+            if exc.errno not in DISK_FULL:
+                raise
+            super()._sync_roll(descriptors)
+
+
 class LaterBeforeEarlierSynced(Writer):
     """R9 off: files of an entry are published while those of earlier ones can still be taken back."""
 
@@ -149,11 +164,88 @@ class LaterBeforeEarlierSynced(Writer):
         self._unsynced |= unsynced
 
 
+class HoldsForgotten(Writer):
+    """A span does not say that what lies before it was held."""
+
+    def commit(self, files: Sequence[StagedFile], spans: Sequence[Span], **more: Any) -> Coverage:
+        return super().commit(files, [replace(span, held_from=None) for span in spans], **more)
+
+
 class OverlapIgnored(Writer):
     """R3 off."""
 
     def _fit(self, staging: Staging, spans: Sequence[Span], floors: Mapping[Log, Position]) -> None:
         pass
+
+
+class FilesNotSummed(Writer):
+    """Log entries without the checksums of their files."""
+
+    def _chained(self, entry: LogEntry) -> LogEntry:
+        return super()._chained(replace(entry, files=tuple(replace(file, checksum=None) for file in entry.files)))
+
+
+class EntriesNotChained(Writer):
+    """Log entries without the checksum of the one before."""
+
+    def _chained(self, entry: LogEntry) -> LogEntry:
+        return entry
+
+
+class LogNotChecked(Writer):
+    """R11 off."""
+
+    def _check_whole(self) -> None:
+        pass
+
+
+class HoleBelievedAtOnce(Writer):
+    """R11 without a second look: an entry that another writer has just made is taken for one behind a hole."""
+
+    def _follow_on(self) -> int:
+        return self._state.number
+
+
+class NotedBeforeCommit(Writer):
+    """A note that is ahead of the log when its writer dies."""
+
+    def _link_next(self, temporary: str, step: str) -> bool:
+        try:
+            self._disk.link(self._storage.path(temporary), self._storage.path(noted_number(self._state.number + 1)))
+        except FileExistsError:
+            pass
+        return super()._link_next(temporary, step)
+
+
+class PublishingReplaces(Writer):
+    """R10 off: a visible file is replaced by another one that gets its name."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._storage = _ReplacingStorage(self._storage.root, self._disk, Patience(self._disk))
+
+    def _check_names(self, entry: LogEntry) -> bool:
+        return True
+
+
+class _ReplacingStorage(Storage):
+    def publish(self, staged: str, name: str) -> bool:
+        if self.exists(staged):
+            self.discard(name)
+        return super().publish(staged, name)
+
+
+class FoldersNotTried(Writer):
+    """A folder is used without having tried whether files can be moved into it."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._storage = _TrustingStorage(self._storage.root, self._disk, Patience(self._disk))
+
+
+class _TrustingStorage(Storage):
+    def _refusal(self, folder: str) -> str | None:
+        return None
 
 
 class StagingDroppedUnsynced(Writer):
@@ -162,6 +254,22 @@ class StagingDroppedUnsynced(Writer):
     def close(self) -> None:
         self._unsynced = set()
         super().close()
+
+
+class LinkedTakenForVoid(Writer):
+    """A failed roll is cleared away without a fence, although a link was tried for it."""
+
+    def _leave(self, *, reopening: bool = False) -> None:
+        self._linked = self._linked and not self._broken
+        super()._leave(reopening=reopening)
+
+
+class VoidDroppedUnsynced(Writer):
+    """The staging of a void roll goes while renames of earlier rolls out of it can still be lost."""
+
+    def _clear_void(self) -> None:
+        self._unsynced = set()
+        super()._clear_void()
 
 
 class NewFoldersUnsynced(Writer):
@@ -173,7 +281,7 @@ class NewFoldersUnsynced(Writer):
 
 
 class _ForgetfulStorage(Storage):
-    def make_folders(self, folders: Iterable[str]) -> None:
+    def make_folders(self, folders: Iterable[str], *, published: bool = False) -> None:
         assert isinstance(self.disk, SimDisk)
         for folder in folders:
             path = "/data"
@@ -212,9 +320,20 @@ WEAKENED = (
     Weakened("staging folder not synced", _with(StagingUnsynced)),
     Weakened("files not synced", _with(FilesUnsynced)),
     Weakened("R7 off", _with(FailedSyncRepeated)),
+    Weakened("R7 off for a full disk", _with(FullSyncRepeated)),
     # Wants two entries in a row without a checkpoint, and the power cut there.
     Weakened("R9 off", _with(LaterBeforeEarlierSynced), lambda scenario: scenario.ordered and scenario.partitions == 2),
     Weakened("R3 off", _with(OverlapIgnored)),
+    Weakened("files without checksums", _with(FilesNotSummed)),
+    Weakened("log entries without a chain", _with(EntriesNotChained)),
+    Weakened("folders not tried", _with(FoldersNotTried), lambda scenario: scenario.mounted),
+    Weakened("R10 off", _with(PublishingReplaces)),
+    Weakened("R11 off", _with(LogNotChecked)),
+    Weakened("R11 without a second look", _with(HoleBelievedAtOnce)),
+    Weakened("a note before the commit", _with(NotedBeforeCommit)),
+    Weakened("holes without a word", _with(HoldsForgotten), lambda scenario: bool(scenario.entries)),
     Weakened("staging dropped while renames are pending", _with(StagingDroppedUnsynced)),
+    Weakened("a linked roll taken for void", _with(LinkedTakenForVoid)),
+    Weakened("void staging dropped while renames are pending", _with(VoidDroppedUnsynced)),
     Weakened("new folders not synced", _with(NewFoldersUnsynced)),
 )

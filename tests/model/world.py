@@ -82,6 +82,7 @@ class World:
         self.tokens = 0
         self.seconds = 1_800_000_000.0
         self.full = False
+        self.mount: str | None = None  # a folder that nothing can be renamed or linked into from outside, nor out of
         self.on_link: Callable[[str], None] = lambda path: None
         self.on_rename: Callable[[str], None] = lambda path: None
 
@@ -116,6 +117,14 @@ class World:
                 yield from self.walk(node, f"{path}{name}/")
             elif isinstance(node, File):
                 yield f"{path}{name}", node
+
+    def sync_all(self) -> None:
+        """Everything that is seen is certain from now on."""
+        for change in self.pending:
+            change.apply()
+        self.pending = []
+        for _path, file in self.walk(self.root):
+            file.durable = file.content
 
     def cut_power(self, choices: Choices) -> None:
         """Everything that is not certain may be gone; no process survives."""
@@ -166,6 +175,10 @@ class SimDisk(Disk):
             folder.names[name] = node
         self._world.pending.append(Pending(folder, [(folder, name, node, before)]))
 
+    def _check_mount(self, source: str, target: str) -> None:
+        if (mount := self._world.mount) and (f"{source}/".startswith(mount) != f"{target}/".startswith(mount)):
+            raise OSError(errno.EXDEV, "another mount", target)
+
     def _full(self, path: str) -> None:
         if self._world.full:
             raise OSError(errno.ENOSPC, "no space", path)
@@ -208,9 +221,9 @@ class SimDisk(Disk):
         failure: OSError | None = None
         for handle in files:
             file, path = self._process.files[handle]
-            if self._step("sync", path) == "fail":
+            if fault := self._step("sync", path):
                 file.forgotten = True
-                failure = OSError(errno.EIO, "input/output error", path)
+                failure = _sync_failure(fault, path)
             elif not file.forgotten:
                 file.durable = file.content
         for path in folders:
@@ -218,8 +231,8 @@ class SimDisk(Disk):
             node = self._world.find(path)
             if not isinstance(node, Folder):
                 failure = FileNotFoundError(errno.ENOENT, "no such folder", path)
-            elif fault == "fail":
-                failure = OSError(errno.EIO, "input/output error", path)
+            elif fault:
+                failure = _sync_failure(fault, path)
             else:
                 self._sync_folder(node)
         if failure is not None:
@@ -239,6 +252,13 @@ class SimDisk(Disk):
         node = self._world.find(path)
         return node.content if isinstance(node, File) else None
 
+    def pieces(self, path: str) -> Iterator[bytes]:
+        self._step("read", path)
+        node = self._world.find(path)
+        if not isinstance(node, File):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        yield node.content
+
     def link(self, source: str, target: str) -> None:
         fault = self._step("link", target)
         node = self._world.find(source)
@@ -247,6 +267,7 @@ class SimDisk(Disk):
             raise FileExistsError(errno.EEXIST, "exists", target)
         if not isinstance(node, File):
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._check_mount(source, target)
         self._full(target)
         self._set(folder, name, node)
         self._world.on_link(target)
@@ -263,6 +284,9 @@ class SimDisk(Disk):
         node = old_folder.names.get(old_name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._check_mount(source, target)
+        if name in folder.names:
+            raise FileExistsError(errno.EEXIST, "exists", target)
         self._full(target)
         del old_folder.names[old_name]
         before = folder.names.get(name)
@@ -318,8 +342,17 @@ class SimDisk(Disk):
         node = self._world.find(folder)
         return sorted(node.names) if isinstance(node, Folder) else []
 
+    def walk(self, folder: str, below: str = "") -> Iterator[str]:
+        self._step("list", folder)
+        node = self._world.find(folder)
+        if isinstance(node, Folder):
+            yield from sorted(path for path, _file in self._world.walk(node))
+
     def is_folder(self, path: str) -> bool:
         return isinstance(self._world.find(path), Folder)
+
+    def is_writable(self, path: str) -> bool:
+        return self.is_folder(path)
 
     def device(self, path: str) -> int:
         if self._world.find(path) is None:
@@ -360,3 +393,9 @@ class SimDisk(Disk):
     def pause(self, seconds: float, stop: threading.Event) -> bool:
         self._step("pause", "")
         return stop.is_set()
+
+
+def _sync_failure(fault: str, path: str) -> OSError:
+    if fault == "space":
+        return OSError(errno.ENOSPC, "no space", path)
+    return OSError(errno.EIO, "input/output error", path)

@@ -140,7 +140,12 @@ class RawProducer(_Connection):
         count = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1
         command = pb.BaseCommand(
             type=pb.BaseCommand.SEND,
-            send=pb.CommandSend(producer_id=1, sequence_id=metadata.sequence_id, num_messages=count),
+            send=pb.CommandSend(
+                producer_id=1,
+                sequence_id=metadata.sequence_id,
+                num_messages=count,
+                is_chunk=metadata.num_chunks_from_msg > 1,
+            ),
         ).SerializeToString()
         head = metadata.SerializeToString()
         tail = len(head).to_bytes(4, "big") + head + payload

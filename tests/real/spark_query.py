@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.spark import systems
-from fastwire_daemon.spark.datasource import StreamReader
+from fastwire_daemon.spark.source import systems
+from fastwire_daemon.spark.source.datasource import StreamReader
 
 __all__ = ["Stream", "kept", "options", "values"]
 

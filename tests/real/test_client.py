@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulsar
@@ -108,6 +108,8 @@ def test_seeks(plain_pulsar: PulsarBroker, topic: str, kind: Any) -> None:
             assert sorted(again) == list(range(33, 50))
             await consumer.seek(datetime(2020, 1, 1, tzinfo=UTC))
             assert sum(chunk.rows for chunk in await take(consumer, 50)) == 50
+            await consumer.seek("earliest")
+            assert sum(chunk.rows for chunk in await take(consumer, 50)) == 50
             await consumer.seek("latest")
             await asyncio.to_thread(produce, plain_pulsar, topic, range(50, 60))
             assert sum(chunk.rows for chunk in await take(consumer, 10)) == 10
@@ -137,8 +139,13 @@ def test_readers(plain_pulsar: PulsarBroker, topic: str) -> None:
         assert await read("latest") == []
         reader = client.read(topic, "latest")
         assert not await reader.has_more()
+        await asyncio.sleep(2.0)  # brokers go back by whole seconds
+        between = datetime.now(UTC)
         await asyncio.to_thread(produce, plain_pulsar, topic, range(50, 60))
         assert await reader.has_more()
+        assert await read(between) == list(range(50, 60))
+        assert await read(datetime.now(UTC) - between + timedelta(seconds=60)) == list(range(60))
+        assert await read(datetime.now(UTC) - between) == list(range(50, 60))
 
     run(plain_pulsar, work)
 

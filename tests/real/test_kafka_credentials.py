@@ -177,6 +177,7 @@ def test_a_wrong_password(guarded_kafka: GuardedKafka, tmp_path: Path, mechanism
         "SCRAM-SHA-512",
     }
     assert f"{guarded_kafka.url_of('SASL')}: {mechanism}: the broker refuses the login: {why[mechanism]}" in said
+    assert "something else" not in said
 
 
 def test_a_token_that_has_ended(guarded_kafka: GuardedKafka, tmp_path: Path) -> None:

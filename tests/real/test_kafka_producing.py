@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import BatchLimits, ProducerSettings
-from fastwire_daemon.kafka.producer import TopicProducer
-from fastwire_daemon.kafka.quiet import QuietCluster
-from fastwire_daemon.kafka.settings import ClientSettings
-from fastwire_daemon.produced import ProduceError
+from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+from fastwire_daemon.systems.kafka.producer import TopicProducer
+from fastwire_daemon.systems.kafka.settings import ClientSettings
+from fastwire_daemon.systems.produced import ProduceError
 from tests.brokers.kafka import KafkaBroker
 from tests.real.daemon import ROOT, command
 from tests.real.test_kafka import BEGAN_MS, Sent, records
@@ -62,7 +62,7 @@ def test_every_field(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str],
     async def main() -> None:
         settings = ProducerSettings(compression=codec, batching=BatchLimits(records=50))
         async with (
-            QuietCluster(client(plain_kafka.url)) as cluster,
+            ClientCluster(client(plain_kafka.url)) as cluster,
             TopicProducer(cluster, topic, settings) as producer,
         ):
             futures = [await producer.put(ours(one), partition=one.partition) for one in sent]
@@ -88,7 +88,7 @@ def test_keys_go_where_the_java_client_sends_them(plain_kafka: KafkaBroker, fres
     assert official.flush(60) == 0
 
     async def main() -> None:
-        async with QuietCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
+        async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
             futures = [await producer.put(Record(key=key, value=b"x", timestamp=BEGAN_MS)) for key in keys]
             await producer.flush()
             found = {key: future.result().partition for key, future in zip(keys, futures, strict=True)}
@@ -109,7 +109,7 @@ def test_connections_that_break_lose_and_double_nothing(
         nonlocal breaks
         settings = ProducerSettings(batching=BatchLimits(records=20))
         async with (
-            QuietCluster(client(plain_kafka.url)) as cluster,
+            ClientCluster(client(plain_kafka.url)) as cluster,
             TopicProducer(cluster, topic, settings) as producer,
         ):
             for number in range(6000):
@@ -136,7 +136,7 @@ def test_a_broker_that_restarts(plain_kafka: KafkaBroker, fresh_name: Callable[[
     plain_kafka.create_topic(topic, 1)
 
     async def main() -> None:
-        async with QuietCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
+        async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
             for number in range(100):
                 await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS))
             plain_kafka.stop(at_once=True)  # nothing may be read meanwhile: the loop stands still
@@ -154,7 +154,7 @@ def test_a_record_that_is_too_large(plain_kafka: KafkaBroker, fresh_name: Callab
     plain_kafka.create_topic(topic, 1, max_message_bytes="2000")
 
     async def main() -> None:
-        async with QuietCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
+        async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
             sizes = [100] * 50 + [3000] + [100] * 50
             futures = [await producer.put(Record(value=b"x" * size, timestamp=BEGAN_MS)) for size in sizes]
             with pytest.raises(ProduceError, match="MESSAGE_TOO_LARGE"):
@@ -168,7 +168,7 @@ def test_a_record_that_is_too_large(plain_kafka: KafkaBroker, fresh_name: Callab
 
 def test_a_topic_that_is_not_there(plain_kafka: KafkaBroker) -> None:
     async def main() -> None:
-        async with QuietCluster(client(plain_kafka.url)) as cluster:
+        async with ClientCluster(client(plain_kafka.url)) as cluster:
             with pytest.raises(ProduceError, match="nobody-made-this: does not exist, and the broker does not make it"):
                 await TopicProducer(cluster, "nobody-made-this").open()
 

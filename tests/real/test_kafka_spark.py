@@ -9,9 +9,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
-from fastwire_daemon.spark.datasource import BatchReader
-from fastwire_daemon.spark.ranges import DataLossError
+from fastwire_daemon.spark.source import systems
+from fastwire_daemon.spark.source.datasource import BatchReader
+from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.brokers.kafka import PASSWORD, USER, GuardedKafka, KafkaBroker
+from tests.brokers.kafka_tools import kafka_tool
 from tests.real.spark_query import Stream, kept, options, values  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("kept")]
@@ -20,8 +22,8 @@ PARTITIONS = 2
 BEGAN_MS = 1_700_000_000_000
 
 
-def send(broker: KafkaBroker, topic: str, numbers: range, **settings: Any) -> None:
-    """One record a number, a millisecond apart, in batches of some."""
+def send(broker: KafkaBroker, topic: str, numbers: range, size: int = 0, /, **settings: Any) -> None:
+    """One record a number, of ``size`` bytes at least, a millisecond apart, in batches of some."""
     basic = {"bootstrap.servers": broker.servers, "log_level": 0, "batch.num.messages": 50}
     # What a slow broker is sent once more is stored once all the same.
     producer = Producer({**basic, "enable.idempotence": True, **settings})
@@ -30,7 +32,9 @@ def send(broker: KafkaBroker, topic: str, numbers: range, **settings: Any) -> No
         producer.init_transactions()
         producer.begin_transaction()
     for number in numbers:
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS, timestamp=BEGAN_MS + number)
+        producer.produce(
+            topic, (b"%d" % number).rjust(size), partition=number % PARTITIONS, timestamp=BEGAN_MS + number
+        )
     assert producer.flush(60) == 0
     if transactional:
         producer.abort_transaction()
@@ -70,6 +74,22 @@ def test_batches_and_streams(plain_kafka: KafkaBroker, fresh_name: Callable[[str
     with pytest.raises(DataLossError, match=f"{topic}: was deleted and made again|does not exist any more"):
         stream.go()
     stream.reader.stop()
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_reader_above_its_quota(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str], fail: str) -> None:
+    """The broker answers without records then, for many seconds."""
+    topic, prefix = fresh_name("quota"), fresh_name("prefix")
+    plain_kafka.create_topic(topic, PARTITIONS)
+    send(plain_kafka, topic, range(300), 1000)
+    entity = ["--entity-type", "clients", "--entity-name", prefix]
+    quota = ["--alter", "--add-config", "consumer_byte_rate=12000"]
+    kafka_tool("kafka.admin.ConfigCommand", "--bootstrap-server", plain_kafka.servers, *quota, *entity)
+    given = options(plain_kafka.url, topic, groupIdPrefix=prefix, fetchMaxBytes="60000", failOnDataLoss=fail)
+    reader = BatchReader(given)
+    assert sorted(values(reader, reader.partitions())) == list(range(300))
+    [connections] = systems._kept.values()
+    assert connections.cluster.throttled_until
 
 
 def ends(broker: KafkaBroker, topic: str) -> dict[tuple[str, int], int]:

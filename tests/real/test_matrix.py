@@ -7,7 +7,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.audit import assert_in_order
+from tests.audit import assert_each_once, assert_in_order, numbered
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.compare import assert_landed, assert_readers_agree
 from tests.real.daemon import Daemon, Job, verify
@@ -60,7 +60,7 @@ def test_every_column_of_every_row(
 def test_over_tls_with_a_token_and_a_limit_on_unacknowledged_messages(
     guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The limit of 200 is far below a roll: a shared subscription has to be committed early, again and again."""
+    """The limit of 200 is far below a roll: with ``--until-end`` what has come is committed when nothing more comes."""
     assert guarded_pulsar.certificates is not None
     topic = f"persistent://public/default/{fresh_name('guarded')}"
     guarded_pulsar.admin.create_topic(topic, 2)
@@ -87,3 +87,35 @@ def test_over_tls_with_a_token_and_a_limit_on_unacknowledged_messages(
     assert_landed(job.path, sent)
     assert guarded_pulsar.admin.backlog(topic, job.subscription, 2) == 0
     assert token not in (tmp_path / "run.log").read_text()
+
+
+def test_a_limit_on_unacknowledged_messages_commits_early(
+    guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Nothing else would commit: no roll ends by itself, and the daemon runs on."""
+    topic = fresh_name("limited")
+    guarded_pulsar.admin.create_topic(topic)
+    token = guarded_pulsar.token("admin")
+    client = quiet_client(guarded_pulsar.service_url, authentication=pulsar.AuthenticationToken(token))
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    for number in range(600):
+        producer.send_async(numbered(number), lambda *_: None)
+    producer.flush()
+    client.close()
+    job = Job(
+        guarded_pulsar.service_url,
+        topic,
+        tmp_path / "data",
+        kind="shared",
+        source={"auth": {"token": token}},
+        roll={"rows": 100_000, "idle": "1h", "age": "1h"},
+    )
+    with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
+        daemon.wait_for_rows(400)
+        stalls = [event for event in daemon.events() if event.get("setting") == "maxUnackedMessagesPerConsumer"]
+        assert stalls, daemon.tail()
+        reasons = {event["reason"] for event in daemon.events() if event["event"] == "committed" and event["rows"]}
+        assert reasons <= {"unacknowledged limit", "rows"}, reasons
+        daemon.end()
+    land(job, tmp_path)
+    assert_each_once(job.path, 600)

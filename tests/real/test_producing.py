@@ -22,14 +22,14 @@ from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import Access, ProducerSettings
 from fastwire.pulsar.routing import java_string_hash
-from fastwire_daemon.auth import TokenCredentials
 from fastwire_daemon.config import TlsConfig
-from fastwire_daemon.produce import client_settings, open_topic
-from fastwire_daemon.produced import ProduceError
-from fastwire_daemon.pulsar.producer import TopicProducer
-from fastwire_daemon.pulsar.sealing import Sealer
-from fastwire_daemon.pulsar.settings import ClientSettings
-from fastwire_daemon.tls import ClientTls
+from fastwire_daemon.net.auth import TokenCredentials
+from fastwire_daemon.net.tls import ClientTls
+from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic
+from fastwire_daemon.systems.pulsar.producer import TopicProducer
+from fastwire_daemon.systems.pulsar.sealing import Sealer
+from fastwire_daemon.systems.pulsar.settings import ClientSettings
 from tests.brokers.pulsar import PulsarBroker
 from tests.proxy import Proxy
 from tests.real.matrix import quiet_client

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
-from fastwire_daemon.spark.datasource import BatchReader
-from fastwire_daemon.spark.ranges import DataLossError
+from fastwire_daemon.spark.source.datasource import BatchReader
+from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
 from tests.real.spark_query import Stream, kept, options, values  # noqa: F401 - a fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar.topic import parse_topic
-from fastwire_daemon.pulsar.topics import Topics
-from fastwire_daemon.sources.pulsar.host import Stage
+from fastwire_daemon.systems.pulsar.source.host import Stage
+from fastwire_daemon.systems.pulsar.topics import Topics
 from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.admin import AdminError, PulsarAdmin
 from tests.brokers.kafka import KafkaBroker

@@ -14,10 +14,10 @@ import signal
 import sys
 from typing import Any
 
-from fastwire_daemon.cli import main
+from fastwire_daemon.cli.app import main
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.spark import output
-from fastwire_daemon.spark.job import RunningJob
+from fastwire_daemon.spark.job import output
+from fastwire_daemon.spark.job.run import RunningJob
 
 
 def install(script: dict[str, Any]) -> None:

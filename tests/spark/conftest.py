@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fastwire_daemon.logs import configure
+from fastwire_daemon.runtime.logs import configure
 
 # pytest finds fixtures by their names here.
 from tests.crash.conftest import dev_broker, dev_scene, nursery  # noqa: F401

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fastwire.columns.schema import COLUMNS
-from fastwire.position import PULSAR_EARLIEST, Log, Position, Span
+from fastwire.position import Log, Position, Span
+from fastwire.pulsar.columns import ROW
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
@@ -60,7 +61,7 @@ class Landed:
         writer = DatasetWriter(self.path, options)
         end = writer.open().end(self._log) or PULSAR_EARLIEST
         file = writer.stage()
-        columns = tuple(column for column in COLUMNS["pulsar"] if column.name in SCHEMA.names)
+        columns = tuple(column for column in ROW.columns if column.name in SCHEMA.names)
         encoder = ParquetEncoder(
             file.file, SCHEMA, EncoderOptions(compression=parse_compression(None, {"zstd": ""}), columns=columns)
         )

@@ -89,6 +89,8 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
             _field("first", 10, _KINDS.TYPE_MESSAGE, ".shop.Line"),
         ]
     )
+    for name in ("First", "Second"):  # behind the hidden message of the map
+        order.nested_type.add(name=name).field.append(_field("order_id", 1, _KINDS.TYPE_INT64))
     node = file.message_type.add(name="Node")
     node.field.append(_field("next", 1, _KINDS.TYPE_MESSAGE, ".shop.Node"))
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])

@@ -1,4 +1,4 @@
-"""The walk-through of the README, from a broker to a table, and the notebook that goes on from there."""
+"""The walk-through of docs/spark.md, from a broker to a table, and the notebook that goes on from there."""
 
 import os
 import re
@@ -36,8 +36,8 @@ def folder(tmp_path: Path, port: str) -> Path:
 @pytest.fixture
 def commands(port: str) -> Iterator[list[str]]:
     """What follows the broker, which runs."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    [block] = [block for kind, block in blocks if not kind and "conf/spark.toml" in block]
+    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^```sh spark\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     broker, *rest = re.sub(r"\|\n", "| ", re.sub(r" +#.*", "", block)).splitlines()
     program = Path(sys.executable).with_name("fastwire-consume")
     arguments = broker.removesuffix(" &").split()[1:]

@@ -1,24 +1,19 @@
-"""SaslHandshake and SaslAuthenticate: who a client is, and for how long that is believed (kafka 15)."""
+"""Logins of clients: the broker's side of each SASL mechanism, and the login of one connection (spec: kafka 15)."""
 
 import base64
 import hmac
 import math
 import secrets
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
 from fastwire.errors import ProtocolError
 from fastwire.kafka.connection import Key
 from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
 from fastwire.kafka.sasl import LEAST_ITERATIONS, Scram
 
-if TYPE_CHECKING:
-    from .connection import KafkaConnection, Request
+__all__ = ["MECHANISMS", "Login", "LoginRefusedError", "Users"]
 
-__all__ = ["MECHANISMS", "Login", "authenticate", "handshake"]
-
-AGAIN_S = 1.0  # another login is taken so long after the last one
+AGAIN_S = 1.0  # seconds after a login before another one is taken
 OF_LOGINS = frozenset({Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE})
 
 Users = Mapping[str, str]
@@ -26,7 +21,7 @@ Users = Mapping[str, str]
 
 
 class LoginRefusedError(Exception):
-    """The client is not who it says it is."""
+    """The credentials of a client are wrong."""
 
 
 class _Plain:
@@ -36,7 +31,7 @@ class _Plain:
         self._users = users
 
     def answer(self, token: bytes) -> tuple[bytes, bool]:
-        """What to say to a token, and whether that was the last one. Raises LoginRefusedError."""
+        """Return the response to a token, and whether it is the last one. Raises LoginRefusedError."""
         parts = token.split(b"\0")
         known = self._users.get(parts[1].decode(errors="replace")) if len(parts) == 3 else None
         if known is None or not hmac.compare_digest(known.encode(), parts[2]):
@@ -45,7 +40,7 @@ class _Plain:
 
 
 class _Scram:
-    """The broker's side of SCRAM: it knows the password, and so what a client that knows it will say."""
+    """The broker's side of SCRAM: computes the tokens of a client that knows the password, and compares."""
 
     def __init__(self, mechanism: str, users: Users) -> None:
         self._mechanism = mechanism
@@ -88,52 +83,51 @@ MECHANISMS: Mapping[str, Callable[[str, Users], _Plain | _Scram]] = {
 
 
 class Login:
-    """How far one connection is with its login. Without ``users`` everybody is let in."""
+    """The login of one connection. Without ``users`` every client is let in and no login is taken.
 
-    def __init__(self, users: Users | None) -> None:
-        self.exchange: _Plain | _Scram | None = None
-        self.ends = math.inf if users is None else -math.inf
-        self.last = -math.inf
+    A login that was made by SaslAuthenticate ends after ``lifetime_ms``; 0 is without end.
+    """
+
+    def __init__(self, users: Users | None, mechanisms: Collection[str], lifetime_ms: int) -> None:
+        self.raw = False  # tokens come without requests, as after SaslHandshake 0
+        self.lifetime_ms = lifetime_ms
+        self._users = users
+        self._mechanisms = mechanisms
+        self._exchange: _Plain | _Scram | None = None
+        self._ends = math.inf if users is None else -math.inf
+        self._last = -math.inf
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether a mechanism was chosen and its exchange is not over."""
+        return self._exchange is not None
 
     def admits(self, key: int, now: float) -> bool:
-        """Whether a request may come now. Raises ProtocolError for what comes between the steps of a login."""
-        if self.exchange is not None and key not in OF_LOGINS:
+        """Tell whether a request is handled now. Raises ProtocolError for one between the steps of a login."""
+        if self.begun and key not in OF_LOGINS:
             raise ProtocolError(f"request {key} between the steps of a login")
-        return key in OF_LOGINS or key == Key.API_VERSIONS or now < self.ends
+        return key in OF_LOGINS or key == Key.API_VERSIONS or now < self._ends
 
+    def begin(self, mechanism: str, now: float, *, raw: bool) -> Code:
+        """Begin an exchange with a mechanism; return the error code of the response."""
+        if self._users is None or now - self._last < AGAIN_S:
+            return Code.ILLEGAL_SASL_STATE
+        if mechanism not in self._mechanisms:
+            return Code.UNSUPPORTED_SASL_MECHANISM
+        self._exchange = MECHANISMS[mechanism](mechanism, self._users)
+        self.raw = raw
+        return Code.NONE
 
-def handshake(connection: "KafkaConnection", request: "Request") -> Body | None:
-    """Handle SaslHandshake."""
-    options, login = connection.broker.options, connection.login
-    answer: Body = {"error_code": 0, "mechanisms": list(options.mechanisms)}
-    if options.users is None or connection.broker.loop.time() - login.last < AGAIN_S:
-        return answer | {"error_code": Code.ILLEGAL_SASL_STATE}
-    mechanism = request.body["mechanism"]
-    if mechanism not in options.mechanisms:
-        return answer | {"error_code": Code.UNSUPPORTED_SASL_MECHANISM}
-    login.exchange = MECHANISMS[mechanism](mechanism, options.users)
-    return answer
-
-
-def authenticate(connection: "KafkaConnection", request: "Request") -> Body | None:
-    """Handle SaslAuthenticate; whoever is refused is told so, and hears nothing more."""
-    broker, login = connection.broker, connection.login
-    if login.exchange is None:
-        return {"error_code": Code.ILLEGAL_SASL_STATE, "auth_bytes": b""}
-    try:
-        said, over = login.exchange.answer(request.body["auth_bytes"])
-    except LoginRefusedError as exc:
-        broker.refused_logins += 1
-        refusal = {"error_code": Code.SASL_AUTHENTICATION_FAILED, "error_message": str(exc), "auth_bytes": b""}
-        connection.answer(request, refusal)
-        connection.close()
-        return None
-    answer: Body = {"error_code": 0, "auth_bytes": said}
-    if over:
-        broker.logins += 1
-        login.exchange = None
-        login.last = broker.loop.time()
-        lifetime_ms = broker.options.login_ms
-        login.ends = login.last + lifetime_ms / 1000 if lifetime_ms else math.inf
-        answer["session_lifetime_ms"] = lifetime_ms
-    return answer
+    def step(self, token: bytes, now: float) -> tuple[bytes, bool]:
+        """Return the broker's token, and whether the client is logged in with it. Raises LoginRefusedError."""
+        assert self._exchange is not None
+        answer, over = self._exchange.answer(token)
+        if over:
+            self._exchange = None
+            self._ends = math.inf
+            if not self.raw:
+                self._last = now
+                if self.lifetime_ms:
+                    self._ends = now + self.lifetime_ms / 1000
+            self.raw = False
+        return answer, over

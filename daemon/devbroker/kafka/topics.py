@@ -1,120 +1,148 @@
-"""ApiVersions, Metadata, CreateTopics, DeleteTopics: what there is, and where (kafka 4, 5.1)."""
+"""Topics as the embedded Kafka broker stores them: batches by offset, leader epochs, the state of producers."""
+
+from collections import deque
+from dataclasses import dataclass, field
 
 from fastwire.kafka.error import Code
-from fastwire.kafka.message import Body
-from fastwire.kafka.names import parse_topic
+from fastwire.kafka.payload import MAX_SEQUENCE, BatchHead, place_batch, split_batches
 
-from .connection import KafkaConnection, Request
-from .topic import RefusedError, Topic
+from ..base import RefusedError
+from ..topiclog import TopicLog
 
-__all__ = ["api_versions", "create_topics", "delete_topics", "metadata"]
+__all__ = ["PartitionLog", "StoredTopic"]
 
-INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
-NO_ID = bytes(16)
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+REMEMBERED = 5  # batches of a producer by which a repeated one is recognized (spec: kafka 14)
 
 
-def api_versions(connection: KafkaConnection, request: Request) -> Body | None:
-    """Say which versions are spoken here."""
-    ranges = connection.broker.versions.items()
-    return {
-        "error_code": 0,
-        "api_keys": [{"api_key": key, "min_version": first, "max_version": last} for key, (first, last) in ranges],
-    }
+@dataclass(slots=True)
+class _ProducerState:
+    epoch: int
+    next_sequence: int = 0
+    recent: "deque[tuple[int, int, int]]" = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
 
-def metadata(connection: KafkaConnection, request: Request) -> Body | None:
-    """Say which nodes and topics there are; with leave to do so a topic that is asked for is made."""
-    broker = connection.broker
-    asked = request.body["topics"]
-    topics: list[Body]
-    if asked is None or (request.version == 0 and not asked):
-        topics = [_described(topic) for topic in broker.topics.values()]
-    else:
-        create = request.body.get("allow_auto_topic_creation", True) and broker.options.auto_create
-        topics = [_named(connection, one.get("topic_id", NO_ID), one["name"], create=create) for one in asked]
-    return {
-        "brokers": broker.nodes(),
-        "cluster_id": broker.options.cluster_id,
-        "controller_id": 0,
-        "topics": topics,
-    }
+class PartitionLog:
+    """The log of one partition. Its entries are batches, its messages offsets, those of holes in batches included."""
+
+    def __init__(self, topic: str, number: int, node: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = TopicLog()
+        self.start = 0  # the first offset; it may lie inside of a batch
+        self.leader = node
+        self.epoch = 0
+        self.highest = 0  # end of the log at its longest, before elections truncated it
+        self.looked_up = 0  # requests for offsets to begin at
+        self.aborted: list[tuple[int, int, int]] = []  # producer, first and last offset
+        self._epochs = [(0, 0)]  # epoch, and the offset that it began at
+        self._open: dict[int, int] = {}  # first offset of each open transaction, by producer
+        self._producers: dict[int, _ProducerState] = {}
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record: the high watermark, as all replicas share one memory."""
+        return self.log.messages
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: the end, or the begin of the first open transaction."""
+        return min(self._open.values(), default=self.end)
+
+    def append(self, batch: bytes, now_ms: int) -> int:
+        """Store one sound batch as the leader does, and return the offset that it begins at."""
+        (head,) = split_batches(batch)
+        base = self.end
+        last = base + head.last_offset_delta
+        if head.control:
+            first = self._open.pop(head.producer_id, None)
+            if first is not None and _is_abort(batch):
+                self.aborted.append((head.producer_id, first, last))
+        elif head.transactional:
+            self._open.setdefault(head.producer_id, base)
+        self.log.append(place_batch(batch, base, self.epoch), head.last_offset_delta + 1, head.max_timestamp, now_ms)
+        self.highest = max(self.highest, self.end)
+        return base
+
+    def produce(self, head: BatchHead, batch: bytes, now_ms: int) -> int:
+        """Store a batch of a client, and return its offset; a repeated one is not stored again (spec: kafka 14).
+
+        Raises RefusedError for an old epoch and for a gap in the sequence.
+        """
+        if head.producer_id < 0:
+            return self.append(batch, now_ms)
+        known = self._producers.get(head.producer_id)
+        if known is not None and head.producer_epoch < known.epoch:
+            raise RefusedError(Code.INVALID_PRODUCER_EPOCH)
+        if known is None:
+            known = _ProducerState(head.producer_epoch, head.base_sequence)  # any will do, as with the real one
+        elif head.producer_epoch > known.epoch:
+            known = _ProducerState(head.producer_epoch, 0)
+        for sequence, count, offset in known.recent:
+            if (sequence, count) == (head.base_sequence, head.count):
+                return offset
+        if head.base_sequence != known.next_sequence:
+            raise RefusedError(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, f"the next is {known.next_sequence}")
+        offset = self.append(batch, now_ms)
+        known.recent.append((head.base_sequence, head.count, offset))
+        known.next_sequence = (head.base_sequence + head.count) & MAX_SEQUENCE
+        self._producers[head.producer_id] = known
+        return offset
+
+    def lead(self, node: int) -> None:
+        """Begin a new leader epoch, with this leader."""
+        self.leader = node
+        self.epoch += 1
+        self._epochs.append((self.epoch, self.end))
+
+    def truncate(self, offset: int) -> None:
+        """Lose the batches from the one that holds ``offset`` on."""
+        self.log.truncate(self.log.find_message(offset))
+        self._epochs = [(epoch, min(began, self.end)) for epoch, began in self._epochs]
+        self._open = {producer: first for producer, first in self._open.items() if first < self.end}
+        self.aborted = [one for one in self.aborted if one[2] < self.end]
+
+    def damage(self, offset: int, at: int, mask: int) -> None:
+        """Flip bits of the batch that holds ``offset``."""
+        entry = self.log[self.log.find_message(offset)]
+        entry.body = entry.body[:at] + bytes([entry.body[at] ^ mask]) + entry.body[at + 1 :]
+        entry.damaged = True
+
+    def trim(self, offset: int) -> None:
+        """Delete what lies before ``offset``, as retention does."""
+        self.start = max(self.start, min(offset, self.end))
+        self.log.trim(self.log.find_message(self.start))
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to ``epoch`` and its end offset; -1 and -1 if there is none (spec: kafka 5.1)."""
+        if epoch > self.epoch:
+            return -1, -1
+        found = -1, -1
+        for place, (known, _) in enumerate(self._epochs):
+            if known <= epoch:
+                found = known, self._epochs[place + 1][1] if place + 1 < len(self._epochs) else self.end
+        return found
+
+    def find_time(self, time_ms: int) -> tuple[int, int]:
+        """Return time and offset of the first batch with a record of that time or later; -1 and -1 without one."""
+        for index in range(self.log.start, self.log.end):
+            entry = self.log[index]
+            if entry.time_ms >= time_ms:
+                return entry.time_ms, max(entry.first, self.start)
+        return -1, -1
 
 
-def _named(connection: KafkaConnection, topic_id: bytes, name: str | None, *, create: bool) -> Body:
-    broker = connection.broker
-    topic = broker.find(topic_id if name is None else name)
-    if topic is None and name is not None:
-        try:
-            parse_topic(name)
-        except ValueError:
-            return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "name": name, "partitions": []}
-        if create:
-            broker.create_topic(name)
-            topic = broker.find(name)
-    if topic is None:
-        code = Code.UNKNOWN_TOPIC_ID if name is None else Code.UNKNOWN_TOPIC_OR_PARTITION
-        return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
-    return _described(topic)
+@dataclass(slots=True)
+class StoredTopic:
+    """One incarnation of a topic."""
+
+    name: str
+    topic_id: bytes
+    partitions: list[PartitionLog]
 
 
-def _described(topic: Topic) -> Body:
-    return {
-        "error_code": 0,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL,
-        "partitions": [
-            {
-                "error_code": Code.LEADER_NOT_AVAILABLE if one.leader < 0 else 0,
-                "partition_index": one.number,
-                "leader_id": one.leader,
-                "leader_epoch": one.epoch,
-                "replica_nodes": [max(one.leader, 0)],
-                "isr_nodes": [max(one.leader, 0)],
-            }
-            for one in topic.partitions
-        ],
-    }
-
-
-def create_topics(connection: KafkaConnection, request: Request) -> Body | None:
-    """Make topics; their configuration is taken and not looked at."""
-    broker = connection.broker
-    answers = []
-    for one in request.body["topics"]:
-        answer: Body = {"name": one["name"], "error_code": 0}
-        try:
-            if broker.find(one["name"]) is not None:
-                raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{one['name']}' already exists.")
-            count = one["num_partitions"]
-            if count == 0 or count < -1:
-                raise RefusedError(INVALID_PARTITIONS, f"{count} partitions")
-            if one["replication_factor"] > len(broker.ports):
-                raise RefusedError(INVALID_REPLICATION_FACTOR, f"there are {len(broker.ports)} nodes")
-            parse_topic(one["name"])
-            if not request.body["validate_only"]:
-                broker.create_topic(one["name"], max(count, 0))
-                answer["topic_id"] = broker.topics[one["name"]].topic_id
-        except RefusedError as exc:
-            answer |= {"error_code": exc.code, "error_message": str(exc)}
-        except ValueError as exc:
-            answer |= {"error_code": Code.INVALID_TOPIC_EXCEPTION, "error_message": str(exc)}
-        answers.append(answer)
-    return {"topics": answers}
-
-
-def delete_topics(connection: KafkaConnection, request: Request) -> Body | None:
-    """Drop topics, by name or id."""
-    broker = connection.broker
-    asked: list[tuple[str | None, bytes]] = [(name, NO_ID) for name in request.body.get("topic_names", [])]
-    asked += [(one["name"], one["topic_id"]) for one in request.body.get("topics", [])]
-    answers = []
-    for name, topic_id in asked:
-        topic = broker.find(topic_id if name is None else name)
-        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else Code.NONE
-        if topic is not None:
-            broker.delete_topic(topic.name)
-        answers.append({"name": name if topic is None else topic.name, "topic_id": topic_id, "error_code": code})
-    return {"responses": answers}
+def _is_abort(marker: bytes) -> bool:
+    # The record of a marker begins behind the header: length, attributes, two deltas, length of the key, version, type.
+    return marker[61 + 7 : 61 + 9] == b"\0\0"

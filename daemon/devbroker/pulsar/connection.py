@@ -1,35 +1,31 @@
-"""One client's connection: frames in, commands to their handlers, answers out; ends it where a rule is broken.
+"""One connection to the embedded Pulsar broker: decodes frames, calls the handlers of commands, checks the protocol.
 
-A test that wants a hostile broker derives from ``PulsarConnection`` and from the broker that makes it, and changes
-``send``, ``send_message`` or ``handle``.
+Tests of hostile brokers derive from ``PulsarConnection``, override ``send``, ``send_message`` or ``handle``, and name
+that class as the ``connection`` of a broker derived from ``PulsarDevBroker``.
 """
 
-import asyncio
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastwire.errors import ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, decode_command, encode_command
 from fastwire.pulsar.payload import encode_broker_entry_metadata
 
+from ..base import RefusedError
+from ..pending import Timer
 from ..server import Connection
 from ..topiclog import StoredEntry
-from .consumer import Consumer
-from .credentials import Shown
+from .cluster import Cluster
 from .frame import ack_words
-from .producers import Producer
-from .subscription import RefusedError
+from .logins import Login, Shown
+from .subscriptions import ConnectedConsumer
+from .topics import ConnectedProducer, TopicWatcher
 
-if TYPE_CHECKING:
-    from .broker import PulsarDevBroker
-    from .watching import Watcher
+__all__ = ["NO_REQUEST", "Handler", "Handlers", "PulsarConnection"]
 
-__all__ = ["NO_REQUEST", "PulsarConnection"]
-
-NO_REQUEST = (1 << 64) - 1  # request id of what answers no request
+NO_REQUEST = (1 << 64) - 1  # request id of a message that is no response
 REFRESH = b"PulsarAuthRefresh"
 # The official C++ client numbers these with a counter of their own, so their ids meet those of other requests.
 LOOKUPS = frozenset(("LOOKUP", "PARTITIONED_METADATA", "GET_TOPICS_OF_NAMESPACE", "GET_SCHEMA"))
@@ -37,37 +33,44 @@ LOOKUPS = frozenset(("LOOKUP", "PARTITIONED_METADATA", "GET_TOPICS_OF_NAMESPACE"
 CHALLENGE_SINCE = 14
 ENTRY_METADATA_SINCE = 18
 MIGRATION_SINCE = 20
-# What a proxy serves by itself; for anything else a connection has to lead to a broker behind it.
+# Commands that a proxy serves itself; others need a connection to a broker behind it.
 PROXY_SERVES = LOOKUPS | {"CONNECT", "AUTH_RESPONSE", "PING", "PONG", "WATCH_TOPIC_LIST", "WATCH_TOPIC_LIST_CLOSE"}
 
 _SIZES = Struct(">II")
 Command = pb.BaseCommand
 
+Handler = Callable[["PulsarConnection", Any, bytes], None]
+"""Handles the fields of one command; the bytes are those that followed it in its frame."""
+
+Handlers = Mapping[int, tuple[str, Handler]]
+"""The name of its field in BaseCommand and the handler of each command, by type."""
+
 
 class PulsarConnection(Connection):
-    """Speaks Pulsar with one client."""
+    """A connection of one client."""
 
-    def __init__(self, broker: "PulsarDevBroker") -> None:
+    def __init__(self, broker: Cluster, handlers: Handlers) -> None:
         super().__init__(broker)
         self.broker = broker
+        self._handlers = handlers
         self.connected = False
         self.protocol_version = 0  # the lower one of both sides
-        self.broker_entry_metadata = False  # the client wants it and we have it
-        self.consumers: dict[int, Consumer] = {}
-        self.producers: dict[int, Producer] = {}
-        self.watchers: dict[int, Watcher] = {}
-        self.proxy_to = ""  # the broker that the client wants, if it takes us for a proxy
-        # Ids that the broker closed: what the client had on the way for them is no broken rule.
+        self.broker_entry_metadata = False  # enabled, and supported by the client
+        self.consumers: dict[int, ConnectedConsumer] = {}
+        self.producers: dict[int, ConnectedProducer] = {}
+        self.watchers: dict[int, TopicWatcher] = {}
+        self.proxy_to = ""  # the broker that the client names to a proxy
+        # Ids that the broker closed: commands for them may still be on the way.
         self.closed_consumers: set[int] = set()
         self.closed_producers: set[int] = set()
-        self.commands: list[str] = []  # names of what came, in order; FLOW, ACK, SEND and PING left out
+        self.commands: list[str] = []  # received, in order, without FLOW, ACK, SEND, PING and PONG
         self._request_ids: set[tuple[bool, int]] = set()
         self._heard = False
         self._ping_open = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._good_until = math.inf  # loop time at which the client's credentials end
-        self._challenged = False
-        self._refresh: asyncio.TimerHandle | None = None
+        self._keep_alive = Timer()
+        self.login = Login(
+            broker.authenticate, broker.options.refresh_check_s, challenge=self.challenge, close=self.close
+        )
 
     # Sending.
 
@@ -76,14 +79,14 @@ class PulsarConnection(Connection):
         self.queue(encode_command(Command(type=kind, **parts)))
 
     def send_message(
-        self, consumer: Consumer, index: int, entry: StoredEntry, left: int | None, redelivery_count: int
+        self, consumer: ConnectedConsumer, index: int, entry: StoredEntry, left: int | None, redelivery_count: int
     ) -> int:
         """Queue the MESSAGE frame of one entry and return its size; ``left`` are the elements to be delivered."""
         extra = b""
         if self.broker_entry_metadata:
             extra = encode_broker_entry_metadata(entry.stored_ms, entry.first + entry.messages - 1)
         header = consumer.header.encode(
-            consumer.subscription.topic.ledgers.position(index),
+            consumer.subscription.log.ledgers.position(index),
             len(extra) + len(entry.body),
             redelivery_count=redelivery_count,
             ack_set=() if left is None else ack_words(left),
@@ -100,11 +103,11 @@ class PulsarConnection(Connection):
         self.send(Command.ERROR, error=pb.CommandError(request_id=request_id, error=error, message=message))
 
     def send_success(self, request_id: int) -> None:
-        """Answer a request whose answer says nothing more."""
+        """Answer a request with SUCCESS."""
         self.send(Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
 
-    def close_consumer(self, consumer: Consumer, assigned_url: str = "") -> None:
-        """Close a consumer from our side; the connection stays."""
+    def close_consumer(self, consumer: ConnectedConsumer, assigned_url: str = "") -> None:
+        """Close a consumer from the side of the broker; the connection stays."""
         self.consumers.pop(consumer.consumer_id, None)
         self.closed_consumers.add(consumer.consumer_id)
         close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=NO_REQUEST)
@@ -112,8 +115,8 @@ class PulsarConnection(Connection):
         self.send(Command.CLOSE_CONSUMER, close_consumer=close)
         consumer.subscription.leave(consumer)
 
-    def close_producer(self, producer: Producer, assigned_url: str = "") -> None:
-        """Close a producer from our side; the connection stays."""
+    def close_producer(self, producer: ConnectedProducer, assigned_url: str = "") -> None:
+        """Close a producer from the side of the broker; the connection stays."""
         self.producers.pop(producer.producer_id, None)
         self.closed_producers.add(producer.producer_id)
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=NO_REQUEST)
@@ -122,7 +125,7 @@ class PulsarConnection(Connection):
         producer.topic.producers.leave(producer)
 
     def migrated(self, consumer_id: int, url: str) -> None:
-        """Tell a consumer where its topic lives from now on."""
+        """Tell a consumer that its topic lives in another cluster, if its client understands that."""
         moved = pb.CommandTopicMigrated(resource_id=consumer_id, resource_type=pb.CommandTopicMigrated.Consumer)
         if url.startswith("pulsar+ssl"):
             moved.brokerServiceUrlTls = url
@@ -132,7 +135,7 @@ class PulsarConnection(Connection):
             self.send(Command.TOPIC_MIGRATED, topicMigrated=moved)
 
     def challenge(self) -> None:
-        """Ask the client for fresh credentials, if it can be asked."""
+        """Ask the client for fresh credentials, if its protocol version has that."""
         if self.protocol_version < CHALLENGE_SINCE:
             return
         data = pb.AuthData(auth_method_name="token", auth_data=REFRESH)
@@ -144,6 +147,7 @@ class PulsarConnection(Connection):
     # Receiving.
 
     def receive(self, data: memoryview) -> int:
+        """See ``Connection.receive``."""
         limit = (self.broker.options.max_message_size or DEFAULT_MAX_MESSAGE_SIZE) + FRAME_PADDING
         at = 0
         while not self.closing and len(data) - at >= 8:
@@ -163,7 +167,7 @@ class PulsarConnection(Connection):
 
     def handle(self, command: pb.BaseCommand, body: bytes) -> None:
         """Handle one command; ``body`` is what followed it in its frame."""
-        entry = self.broker.handlers.get(command.type)
+        entry = self._handlers.get(command.type)
         name = Command.Type.Name(command.type)
         if entry is None:
             return self._unsupported(command, name)
@@ -181,16 +185,19 @@ class PulsarConnection(Connection):
         try:
             handler(self, part, body)
         except RefusedError as exc:
-            self.send_error(NO_REQUEST if request_id is None else request_id, exc.error, str(exc))
+            self.send_error(NO_REQUEST if request_id is None else request_id, exc.code, str(exc))
         return None
 
     def violated(self, text: str) -> None:
+        """See ``Connection.violated``."""
         self.send_error(NO_REQUEST, pb.UnknownError, f"protocol violation: {text}")
 
     def lost(self) -> None:
-        for timer in (self._timer, self._refresh):
-            if timer is not None:
-                timer.cancel()
+        """See ``Connection.lost``."""
+        self._keep_alive.cancel()
+        self.login.stop()
+        for watcher in self.watchers.values():
+            self.broker.watchers.discard(watcher)
         for consumer in list(self.consumers.values()):
             consumer.subscription.leave(consumer)
         for producer in self.producers.values():
@@ -199,11 +206,12 @@ class PulsarConnection(Connection):
         self.producers.clear()
 
     def resumed(self) -> None:
+        """See ``Connection.resumed``."""
         for consumer in self.consumers.values():
             consumer.subscription.schedule()
 
     def _note(self, name: str, part: Any) -> int | None:
-        """Remember that a request came; a request id that came before is a broken rule."""
+        """Record a command; a request id that was used before is a violation."""
         if name not in ("FLOW", "ACK", "SEND", "PING", "PONG"):
             self.commands.append(name)
         if "request_id" not in part.DESCRIPTOR.fields_by_name or not part.HasField("request_id"):
@@ -216,13 +224,13 @@ class PulsarConnection(Connection):
         return request_id
 
     def _unsupported(self, command: pb.BaseCommand, name: str) -> None:
-        """Refuse what this broker does not speak, so that a client can do without it."""
+        """Refuse a command that has no handler, so that a client can do without it."""
         for descriptor, part in command.ListFields():
             if descriptor.name != "type" and getattr(part, "request_id", None) is not None:
                 return self.send_error(part.request_id, pb.NotAllowedError, f"the dev broker does not speak {name}")
         return self.violation(f"{name} is no command for a broker")
 
-    # The connection's own commands.
+    # Handlers of the commands of connections.
 
     def connect(self, request: pb.CommandConnect, body: bytes) -> None:
         """Handle CONNECT."""
@@ -251,7 +259,7 @@ class PulsarConnection(Connection):
             connected.max_message_size = options.max_message_size
         self.send(Command.CONNECTED, connected=connected)
         self._watch()
-        self._watch_credentials()
+        self.login.check()
         return None
 
     def auth_response(self, request: pb.CommandAuthResponse, body: bytes) -> None:
@@ -261,7 +269,6 @@ class PulsarConnection(Connection):
         if not self._is_let_in(request.response.auth_method_name, request.response.auth_data):
             self.send_error(NO_REQUEST, pb.AuthenticationError, "Failed to authenticate")
             return self.close()
-        self._challenged = False
         return None
 
     def ping(self, request: pb.CommandPing, body: bytes) -> None:
@@ -273,40 +280,15 @@ class PulsarConnection(Connection):
         self._ping_open = False
 
     def _is_let_in(self, method: str, data: bytes) -> bool:
-        options = self.broker.options
-        if options.authenticate is None:
-            return not options.token or (method == "token" and data == options.token.encode())
         certificate: Any = (self.transport.get_extra_info("peercert") if self.transport is not None else None) or {}
         names = dict(pair for part in certificate.get("subject", ()) for pair in part)
-        seconds = options.authenticate(Shown(method, data, names.get("commonName", "")))
-        if seconds is None or seconds <= 0:
-            return False
-        self._good_until = self.broker.loop.time() + seconds
-        return True
-
-    def expire_credentials(self) -> None:
-        """What the client has shown is not good any more."""
-        self._good_until = self.broker.loop.time()
-        if self._refresh is not None:
-            self._refresh.cancel()
-        self._watch_credentials()
-
-    def _watch_credentials(self) -> None:
-        """Ask for fresh credentials when those shown have ended; drop a client that has not answered the last time."""
-        if self.broker.loop.time() >= self._good_until:
-            if self._challenged:
-                return self.close()
-            self._challenged = True
-            self.challenge()
-        if self.broker.options.authenticate is not None:
-            self._refresh = self.broker.loop.call_later(self.broker.options.refresh_check_s, self._watch_credentials)
-        return None
+        return self.login.admits(Shown(method, data, names.get("commonName", "")))
 
     def _watch(self) -> None:
-        """Ping a silent client, and drop one that does not answer."""
+        """Send a PING to a silent client, and close the connection of one that does not answer."""
         keep_alive_s = self.broker.options.keep_alive_s
         if keep_alive_s:
-            self._timer = self.broker.loop.call_later(keep_alive_s, self._check)
+            self._keep_alive.start(keep_alive_s, self._check)
 
     def _check(self) -> None:
         if self._heard:
@@ -321,11 +303,8 @@ class PulsarConnection(Connection):
 
 
 def _assign(close: pb.CommandCloseConsumer | pb.CommandCloseProducer, url: str) -> None:
-    """Say where the topic is served now, if that is known."""
+    """Name the broker that serves the topic now, if it is known."""
     if url.startswith("pulsar+ssl"):
         close.assignedBrokerServiceUrlTls = url
     elif url:
         close.assignedBrokerServiceUrl = url
-
-
-Handler = Callable[[PulsarConnection, Any, bytes], None]

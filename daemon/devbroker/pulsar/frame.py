@@ -1,4 +1,4 @@
-"""The header of a MESSAGE frame, written by hand because one goes out for every entry (Pulsar 1.2, E6, E7)."""
+"""The header of a MESSAGE frame, written by hand because one goes out for every entry (spec: pulsar 1.2, E6, E7)."""
 
 from collections.abc import Sequence
 from struct import Struct

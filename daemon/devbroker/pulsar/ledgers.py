@@ -1,10 +1,17 @@
-"""Ledger and entry numbers of a topic's entries (Pulsar 14)."""
+"""The log of a topic, with ledger and entry numbers for its entries (spec: pulsar 14)."""
 
 import sys
 from bisect import bisect_right
 from collections.abc import Callable
 
-__all__ = ["Ledgers"]
+from fastwire.pulsar.topic import partition_index
+
+from ..topiclog import TopicLog
+
+__all__ = ["Ledgers", "ManagedLedger", "signed"]
+
+EARLIEST = (1 << 64) - 1  # ledger and entry of the id that means "from the beginning"
+LATEST = (1 << 63) - 1
 
 
 class Ledgers:
@@ -71,3 +78,41 @@ class Ledgers:
     def is_past(self, ledger: int) -> bool:
         """Tell whether a ledger is older than everything here."""
         return ledger < self._ids[0]
+
+
+class ManagedLedger(TopicLog):
+    """The log of one topic or partition.
+
+    ``broker_time``: entries are found by the time at which they were stored, else by the producer's publish time.
+    """
+
+    def __init__(self, name: str, next_ledger: Callable[[], int], capacity: int, *, broker_time: bool) -> None:
+        super().__init__()
+        self.name = name
+        self.partition = partition_index(name)
+        self.ledgers = Ledgers(next_ledger, capacity)
+        self.terminated = False
+        self._broker_time = broker_time
+
+    def append(self, body: bytes, messages: int, time_ms: int, stored_ms: int) -> int:
+        """See ``TopicLog``; the entry gets its ledger and entry number."""
+        index = super().append(body, messages, time_ms, stored_ms)
+        self.ledgers.place(index)
+        return index
+
+    def at_time(self, time_ms: int) -> int:
+        """Return the index of the first entry of that time or later; else ``end``."""
+        return self.find_time(time_ms, stored=self._broker_time)
+
+    def at_id(self, ledger: int, entry: int) -> int:
+        """Return the index that a message id means as a place to start: that entry is delivered again."""
+        if ledger == EARLIEST:
+            return self.start
+        if ledger == LATEST:
+            return self.end
+        return min(max(self.ledgers.at_or_after(ledger, signed(entry)), self.start), self.end)
+
+
+def signed(number: int) -> int:
+    """Return an unsigned 64-bit number of the protocol as the signed one that it stands for: entry -1 is 2^64 - 1."""
+    return number - (1 << 64) if number >> 63 else number

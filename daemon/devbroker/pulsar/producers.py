@@ -1,96 +1,127 @@
-"""Who writes to a topic, and who may (Pulsar 24.1, 24.4)."""
+"""Requests of producers: PRODUCER, SEND, CLOSE_PRODUCER (spec: pulsar 11, 24)."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
-
+from fastwire.errors import CorruptEntryError, Damage
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.payload import split_payload
 
-from .subscription import RefusedError
+from ..base import RefusedError
+from .connection import PulsarConnection
+from .topics import ConnectedProducer, StoredTopic
 
-if TYPE_CHECKING:
-    from .connection import PulsarConnection
-    from .topic import Topic
+__all__ = ["close_producer", "open_producer", "send"]
 
-__all__ = ["Producer", "Producers"]
-
-
-class Producer:
-    """One producer on one connection; ``welcome`` tells its client that it may begin."""
-
-    def __init__(self, connection: "PulsarConnection", topic: "Topic", request: pb.CommandProducer, name: str) -> None:
-        self.connection = connection
-        self.topic = topic
-        self.producer_id = request.producer_id
-        self.name = name
-        self.mode = request.producer_access_mode
-        self.epoch = request.epoch  # how often its client has opened it again
-        self.named_by_user = request.user_provided_producer_name
-        self.topic_epoch = request.topic_epoch if request.HasField("topic_epoch") else None
-        self.welcome: Callable[[], None] = _nothing
-
-    def succeeds(self, other: "Producer") -> bool:
-        """Whether this is the other one come back, before the broker has noticed that it was gone."""
-        given = not self.named_by_user and not other.named_by_user
-        return given and self.name == other.name and self.epoch > other.epoch
+NOWHERE = (1 << 64) - 1  # ledger and entry in the receipt of a repeated entry
 
 
-class Producers:
-    """The producers of one topic: those who write, and those who wait for exclusive access."""
+def open_producer(connection: PulsarConnection, request: pb.CommandProducer, body: bytes) -> None:
+    """Handle PRODUCER."""
+    if request.producer_id in connection.producers:
+        return connection.violation(f"PRODUCER with id {request.producer_id}, which is open: close it first")
+    topic = connection.broker.topic_for(request.topic)
+    if topic.log.terminated:
+        raise RefusedError(pb.TopicTerminatedError, f"Topic {topic.name} is terminated")
+    version = connection.broker.register_schema(topic.name, request.schema) if request.HasField("schema") else b""
+    name = request.producer_name or connection.broker.next_producer_name()
+    producer = ConnectedProducer(connection, topic, request, name)
 
-    def __init__(self) -> None:
-        self.epoch = -1  # rises whenever a producer gets the topic for itself
-        self._writing: list[Producer] = []
-        self._waiting: list[Producer] = []
+    def answer(ready: bool = True) -> None:
+        success = pb.CommandProducerSuccess(
+            request_id=request.request_id,
+            producer_name=name,
+            last_sequence_id=topic.sequences.get(name, -1),
+            schema_version=version,
+            producer_ready=ready,
+        )
+        if producer.topic_epoch is not None:
+            success.topic_epoch = producer.topic_epoch
+        connection.send(pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
 
-    def __iter__(self) -> Iterator[Producer]:
-        return iter([*self._waiting, *self._writing])  # who waits must not get what the others are about to lose
-
-    def join(self, producer: Producer) -> None:
-        """Let a producer in, or into the queue, or raise RefusedError."""
-        for other in self:
-            if other.name == producer.name:
-                if not producer.succeeds(other):
-                    raise RefusedError(
-                        pb.ProducerBusy, f"Producer with name {producer.name!r} is already connected to topic"
-                    )
-                other.connection.close_producer(other)
-        if producer.mode == pb.Shared:
-            if self._waiting or any(other.mode != pb.Shared for other in self._writing):
-                raise RefusedError(pb.ProducerBusy, "Topic has an existing exclusive producer")
-            self._enter(producer)
-            return
-        if producer.topic_epoch is not None and producer.topic_epoch < self.epoch:
-            raise RefusedError(pb.ProducerFenced, "Topic epoch has already moved: another producer had the topic since")
-        if producer.mode == pb.Exclusive and (self._waiting or self._writing):
-            raise RefusedError(pb.ProducerFenced, "Topic has existing producers")
-        if producer.mode == pb.WaitForExclusive and (self._waiting or self._writing):
-            self._waiting.append(producer)
-            return
-        for other in self:
-            other.connection.close_producer(other)
-        self._enter(producer)
-
-    def leave(self, producer: Producer) -> None:
-        """A producer is gone; the next one that waits for that gets the topic."""
-        if producer in self._waiting:
-            self._waiting.remove(producer)
-            return
-        self._writing.remove(producer)
-        if not self._writing and self._waiting:
-            first = self._waiting.pop(0)
-            self._enter(first)
-            first.welcome()
-
-    def waits(self, producer: Producer) -> bool:
-        """Whether a producer is in the queue."""
-        return producer in self._waiting
-
-    def _enter(self, producer: Producer) -> None:
-        self._writing.append(producer)
-        if producer.mode != pb.Shared:
-            self.epoch = self.epoch + 1 if producer.topic_epoch is None else producer.topic_epoch
-            producer.topic_epoch = self.epoch
+    producer.welcome = answer
+    topic.producers.join(producer)
+    connection.producers[request.producer_id] = producer
+    connection.closed_producers.discard(request.producer_id)
+    answer(not topic.producers.waits(producer))
+    return None
 
 
-def _nothing() -> None:
-    pass
+def send(connection: PulsarConnection, request: pb.CommandSend, body: bytes) -> None:
+    """Handle SEND: store the entry as it came and confirm it."""
+    producer = connection.producers.get(request.producer_id)
+    if producer is None:
+        if request.producer_id not in connection.closed_producers:
+            connection.violation(f"SEND of producer {request.producer_id}, which is not open")
+        return
+    topic = producer.topic
+    if topic.producers.waits(producer):
+        return connection.violation(f"SEND of producer {request.producer_id}, which waits for exclusive access")
+    try:
+        metadata, payload = split_payload(body)
+    except CorruptEntryError as exc:
+        error = pb.ChecksumError if exc.reason is Damage.CHECKSUM else pb.UnknownError
+        return _refuse(connection, request, error, str(exc))
+    limit = connection.broker.options.max_message_size
+    if limit and len(payload) > limit:
+        return _refuse(connection, request, pb.UnknownError, f"payload of {len(payload)} bytes, the limit is {limit}")
+    if topic.log.terminated:
+        return _refuse(connection, request, pb.TopicTerminatedError, f"Topic {topic.name} is terminated")
+    messages = metadata.num_messages_in_batch  # 1 where it is absent
+    if messages < 1:
+        return _refuse(connection, request, pb.UnknownError, f"a batch of {messages} messages")
+    if wrong := _disagreement(request, metadata, topic):
+        return connection.violation(f"SEND {request.sequence_id} of {producer.name!r}: {wrong}")
+    place = _store(producer, request, metadata, body)
+    receipt = pb.CommandSendReceipt(
+        producer_id=request.producer_id,
+        sequence_id=request.sequence_id,
+        message_id=pb.MessageIdData(ledgerId=place[0], entryId=place[1], partition=topic.log.partition),
+        highest_sequence_id=request.highest_sequence_id,
+    )
+    connection.send(pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+
+
+def _disagreement(request: pb.CommandSend, metadata: pb.MessageMetadata, topic: StoredTopic) -> str:
+    """Return how the command contradicts its entry, which a real broker does not check; "" if it does not."""
+    if request.sequence_id != metadata.sequence_id:
+        return f"its metadata has number {metadata.sequence_id}"
+    if request.num_messages != metadata.num_messages_in_batch:
+        return f"{request.num_messages} messages, its metadata has {metadata.num_messages_in_batch}"
+    if request.is_chunk != (metadata.num_chunks_from_msg > 0):
+        return f"is_chunk is {request.is_chunk}, its metadata has {metadata.num_chunks_from_msg} chunks"
+    if not request.is_chunk:
+        return ""
+    last = topic.chunks.get(metadata.uuid, -1)
+    topic.chunks[metadata.uuid] = max(metadata.chunk_id, last)
+    if metadata.chunk_id > last + 1 or metadata.chunk_id >= metadata.num_chunks_from_msg:
+        return f"chunk {metadata.chunk_id} of {metadata.num_chunks_from_msg} behind chunk {last}"
+    return ""
+
+
+def _store(
+    producer: ConnectedProducer, request: pb.CommandSend, metadata: pb.MessageMetadata, body: bytes
+) -> tuple[int, int]:
+    topic = producer.topic
+    highest = max(request.sequence_id, request.highest_sequence_id)
+    if topic.options.deduplication:
+        if highest <= topic.sequences.get(producer.name, -1):
+            return NOWHERE, NOWHERE
+        # The number of a record in chunks is taken when all of it is there.
+        if not request.is_chunk or metadata.chunk_id == metadata.num_chunks_from_msg - 1:
+            topic.sequences[producer.name] = highest
+    return topic.append(body, metadata.num_messages_in_batch, metadata.publish_time)
+
+
+def close_producer(connection: PulsarConnection, request: pb.CommandCloseProducer, body: bytes) -> None:
+    """Handle CLOSE_PRODUCER."""
+    producer = connection.producers.pop(request.producer_id, None)
+    if producer is not None:
+        producer.topic.producers.leave(producer)
+    elif request.producer_id not in connection.closed_producers:
+        raise RefusedError(pb.UnknownError, f"Producer {request.producer_id} is not open")
+    connection.send_success(request.request_id)
+
+
+def _refuse(connection: PulsarConnection, request: pb.CommandSend, error: pb.ServerError, message: str) -> None:
+    refusal = pb.CommandSendError(
+        producer_id=request.producer_id, sequence_id=request.sequence_id, error=error, message=message
+    )
+    connection.send(pb.BaseCommand.SEND_ERROR, send_error=refusal)

@@ -1,0 +1,193 @@
+"""Static checks of a configuration: delivery guarantees, the files that it needs, the folders that it writes to."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+
+from ..config import (
+    Config,
+    ConfigError,
+    PipelineConfig,
+    SinkConfig,
+    SourceConfig,
+    SparkConfig,
+    SparkSource,
+    TlsConfig,
+)
+from ..net.auth import AuthError, credentials
+from ..net.tls import client_context
+from ..systems.base import FileCheck
+from ..systems.registry import system_named
+
+__all__ = ["CheckResult", "folder_checks", "promise", "spark_checks", "static_checks"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check: ``what`` names its subject in a word, ``detail`` is a sentence for the user."""
+
+    pipeline: str
+    what: str
+    ok: bool
+    detail: str
+    configuration: bool = False
+    """True if only a changed configuration helps (exit code 78 instead of 1)."""
+
+
+def promise(sink: SinkConfig) -> str:
+    """Return the delivery guarantee of ``sink``: the effect of a crash at any instant on its records."""
+    if sink.is_dataset:
+        return "exactly once: files and positions are one commit"
+    if sink.type == "stdout":
+        return "at least once: stdout has no log, so unacknowledged records are delivered again after a crash"
+    if sink.type == "discard":
+        return "none: discard acknowledges records and drops them"
+    return (
+        f"at least once, unless {sink.type} stores positions: unacknowledged records are delivered again after a crash"
+    )
+
+
+def static_checks(config: Config) -> list[CheckResult]:
+    """Run the checks that need no broker and write nothing: guarantees, credentials, certificates, datasets."""
+    results = []
+    for name, pipeline in config.pipelines.items():
+        results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
+        results += _source(name, pipeline.source)
+        results += _short_folders(name, pipeline)
+        if pipeline.sink.is_dataset and pipeline.sink.path is not None:
+            results += _dataset(name, pipeline.sink.path, pipeline)
+    for name, job in config.spark.items():
+        results += _job(f"spark.{name}", job)
+        results += _dataset(f"spark.{name}", job.output.path, None)
+    return results
+
+
+def _dataset(name: str, path: Path, pipeline: PipelineConfig | None) -> list[CheckResult]:
+    """Check the existing dataset, as `run` would open it; return no result if there is none."""
+    from ..dataset.origin import look_at
+    from ..runtime.errors import DatasetError, DatasetMismatchError
+    from ..sinks.registry import dataset_options
+
+    if not path.exists():
+        return []
+    try:
+        found = look_at(str(path), None if pipeline is None else dataset_options(pipeline))
+    except DatasetError as exc:
+        return [CheckResult(name, "dataset", False, str(exc), isinstance(exc, DatasetMismatchError))]
+    except OSError as exc:
+        return [CheckResult(name, "dataset", False, f"{exc.filename}: {exc.strerror}")]
+    return (
+        []
+        if found is None
+        else [CheckResult(name, "dataset", True, f"{path} is continued; it was created {found.created}")]
+    )
+
+
+def _short_folders(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
+    """Report the shortened folder names of topics whose names are too long for a folder."""
+    from ..dataset.level import level_directory, shortened
+
+    split = pipeline.sink.split
+    if split == "none" or not pipeline.sink.is_dataset:
+        return []
+    grammar = system_named(pipeline.source.system).grammar
+    topics = [grammar.partition(topic)[1] if grammar.topic_is_partition else topic for topic in pipeline.source.topics]
+    return [
+        CheckResult(
+            name, "folder", True, f"{level_directory('topic', 'none', topic=topic)} for {topic}: its name is too long"
+        )
+        for topic in topics
+        if shortened("t", topic) != topic
+    ]
+
+
+def _source(name: str, source: SourceConfig | SparkSource) -> list[CheckResult]:
+    """Check the credentials of a source and the files that it needs."""
+    results = []
+    if source.auth.given:
+        results.append(_auth(name, source))
+    if source.url is not None and source.url.tls:
+        results.append(_tls(name, source.tls))
+    if source.system:
+        results += [_file(name, check) for check in system_named(source.system).file_checks(source)]
+    return results
+
+
+def _job(name: str, job: SparkConfig) -> list[CheckResult]:
+    """Check a job without Spark; `fastwire-consume spark --dry-run` checks the rest."""
+    promise = "exactly once: rows and the number of the batch are one commit"
+    results = [CheckResult(name, "promise", True, promise), *_source(name, job.source)]
+    if job.decode.definition is not None:
+        path = job.decode.definition
+        try:
+            size = len(path.read_bytes())
+        except OSError as exc:
+            results.append(CheckResult(name, "schema", False, f"{path}: {exc.strerror}"))
+        else:
+            results.append(CheckResult(name, "schema", size > 0, f"{path}" if size else f"{path} is empty"))
+    return results
+
+
+def folder_checks(config: Config) -> list[CheckResult]:
+    """Try the operations of a commit in each dataset's folder: link, second link, rename, sync. Leaves no files."""
+    folders = [
+        (name, pipeline.sink.path)
+        for name, pipeline in config.pipelines.items()
+        if pipeline.sink.is_dataset and pipeline.sink.path is not None
+    ]
+    for name, job in config.spark.items():
+        folders += [(f"spark.{name}", job.output.path), (f"spark.{name}", job.output.quarantine)]
+    return [_folder(name, path) for name, path in folders]
+
+
+def spark_checks(config: Config) -> list[CheckResult]:
+    """Check for each job that PySpark, pandas and Java are installed."""
+    missing = [module for module in ("pyspark", "pandas") if find_spec(module) is None]
+    if which("java") is None and "JAVA_HOME" not in os.environ:
+        missing.append("java")
+    detail = f"missing: {', '.join(missing)} (pip install '.[spark]', and Java 17)"
+    found = "PySpark and Java are installed"
+    return [CheckResult(f"spark.{name}", "spark", not missing, detail if missing else found) for name in config.spark]
+
+
+def _auth(pipeline: str, source: SourceConfig | SparkSource) -> CheckResult:
+    try:
+        found = credentials(source.auth)
+        said = found.check()
+        system = system_named(source.system)
+        system.check_credentials(found)
+        if mechanism := system.mechanism(source):
+            said += f", by {mechanism}"
+        return CheckResult(pipeline, "auth", True, said)
+    except AuthError as exc:
+        return CheckResult(pipeline, "auth", False, str(exc))
+
+
+def _tls(pipeline: str, tls: TlsConfig) -> CheckResult:
+    try:
+        client_context(tls)
+    except ConfigError as exc:
+        return CheckResult(pipeline, "tls", False, str(exc))
+    if not tls.verify:
+        return CheckResult(pipeline, "tls", True, "encrypted, but verify = false: the broker is not authenticated")
+    return CheckResult(
+        pipeline, "tls", True, f"the broker's certificate is verified with the CAs of {tls.ca or 'the system'}"
+    )
+
+
+def _file(pipeline: str, check: FileCheck) -> CheckResult:
+    try:
+        return CheckResult(pipeline, check.what, True, check.look())
+    except ConfigError as exc:
+        return CheckResult(pipeline, check.what, False, "; ".join(map(str, exc.problems)))
+
+
+def _folder(pipeline: str, path: Path) -> CheckResult:
+    from ..dataset.storage import probe  # imported here because `tail` and `produce` do not need it
+
+    refused = [check for check in probe(str(path)) if not check.ok]
+    if refused:
+        return CheckResult(pipeline, "folder", False, "; ".join(f"{check.check}: {check.detail}" for check in refused))
+    return CheckResult(pipeline, "folder", True, f"{path} can hold a dataset")

@@ -1,0 +1,44 @@
+"""``check --connect``: checks brokers, credentials and topics. It moves no cursor and creates nothing."""
+
+import asyncio
+
+from fastwire.errors import FastwireError
+
+from ..config import Config, SourceConfig
+from ..systems.registry import system_named
+from .checks import CheckResult
+
+__all__ = ["check_connections"]
+
+PATIENCE_S = 30.0
+MOST_TROUBLES = 10  # the number of failed partitions that are listed
+
+
+def check_connections(config: Config) -> list[CheckResult]:
+    """Return a result for the broker of each pipeline and job, and for each of its topics if the broker answers."""
+    return asyncio.run(_check_all(config))
+
+
+async def _check_all(config: Config) -> list[CheckResult]:
+    found = await asyncio.gather(*(_check(name, source) for name, source in config.sources.items()))
+    return [result for results in found for result in results]
+
+
+async def _check(name: str, source: SourceConfig) -> list[CheckResult]:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            topics, troubles = await system_named(source.system).describe(source)
+    except FastwireError as exc:
+        return [CheckResult(name, "broker", False, str(exc))]
+    except TimeoutError:
+        return [CheckResult(name, "broker", False, f"{source.url} has not answered within {PATIENCE_S:.0f} s")]
+    results = [CheckResult(name, "broker", True, f"{source.url} answers and accepts the credentials")]
+    if not topics:
+        results.append(CheckResult(name, "topic", True, f"no topic matches {source.topics_pattern} yet"))
+    for topic, count in topics:
+        partitions = f"{count} partitions" if count else "not partitioned"
+        results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
+    results += [CheckResult(name, "partition", False, trouble) for trouble in troubles[:MOST_TROUBLES]]
+    if len(troubles) > MOST_TROUBLES:
+        results.append(CheckResult(name, "partition", False, f"and {len(troubles) - MOST_TROUBLES} more"))
+    return results

@@ -1,0 +1,121 @@
+"""The options for credentials and TLS, which all commands that connect to a broker share."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from ..config import ConfigError
+
+__all__ = ["BrokerOptions", "refuse", "with_broker_options"]
+
+TOKEN, PASSWORD = "FASTWIRE_TOKEN", "FASTWIRE_PASSWORD"
+
+# The key of each option in the source table of a configuration.
+_KEYS = {
+    "token_file": "auth.token_file",
+    "user": "auth.user",
+    "password_file": "auth.password_file",
+    "mechanism": "auth.mechanism",
+    "oauth2_key_file": "auth.oauth2.key_file",
+    "oauth2_issuer": "auth.oauth2.issuer_url",
+    "oauth2_audience": "auth.oauth2.audience",
+    "oauth2_scope": "auth.oauth2.scope",
+    "ca": "tls.ca",
+    "cert": "tls.cert",
+    "key": "tls.key",
+    "key_password_file": "tls.key_password_file",
+    "client_id": "client_id",
+    "server_name": "tls.server_name",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerOptions:
+    """Credentials and TLS settings for a broker; secrets come from files or the environment."""
+
+    token_file: Annotated[Path | None, typer.Option(help="File with the token.")] = None
+    user: Annotated[str | None, typer.Option(help="User name, with --password-file or FASTWIRE_PASSWORD.")] = None
+    password_file: Annotated[Path | None, typer.Option(help="File with the user's password.")] = None
+    mechanism: Annotated[
+        str | None, typer.Option(help="SASL mechanism (Kafka): PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (the default).")
+    ] = None
+    oauth2_key_file: Annotated[Path | None, typer.Option(help="OAuth 2 client key file (JSON).")] = None
+    oauth2_issuer: Annotated[str | None, typer.Option(help="URL of the OAuth 2 issuer, if the key file has none.")] = (
+        None
+    )
+    oauth2_audience: Annotated[str | None, typer.Option(help="Audience of the OAuth 2 tokens.")] = None
+    oauth2_scope: Annotated[str | None, typer.Option(help="Scope of the OAuth 2 tokens.")] = None
+    ca: Annotated[Path | None, typer.Option(help="CA certificates to trust (PEM).")] = None
+    cert: Annotated[Path | None, typer.Option(help="Client certificate (PEM).")] = None
+    key: Annotated[Path | None, typer.Option(help="Key of the client certificate (PEM).")] = None
+    key_password_file: Annotated[Path | None, typer.Option(help="File with the key's password.")] = None
+    client_id: Annotated[str | None, typer.Option(help="Kafka client id, for broker logs and quotas.")] = None
+    server_name: Annotated[str | None, typer.Option(help="Name that the broker's certificate must carry.")] = None
+    insecure: Annotated[bool, typer.Option("--insecure", help="Do not verify the broker's certificate.")] = False
+
+    def keys(self, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+        """Return the options as keys of a source's configuration, without empty tables."""
+        source: dict[str, Any] = {}
+        for option, key in _KEYS.items():
+            value = getattr(self, option)
+            if value is not None:
+                _put(source, key, str(value))
+        if self.insecure:
+            _put(source, "tls.verify", False)
+        if self.user is not None and self.password_file is None and environ.get(PASSWORD):
+            _put(source, "auth.password", environ[PASSWORD])
+        if "auth" not in source and environ.get(TOKEN):
+            _put(source, "auth.token", environ[TOKEN])
+        return source
+
+
+def with_broker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of BrokerOptions to ``command``, which receives them as its argument ``broker``."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        ours = {field.name: given.pop(field.name) for field in fields(BrokerOptions)}
+        command(**given, broker=BrokerOptions(**ours))
+
+    hints = get_type_hints(BrokerOptions, include_extras=True)
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "broker"]
+    ours = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(BrokerOptions)
+    ]
+    run.__signature__ = signature.replace(parameters=own + ours)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own + ours}
+    return run
+
+
+def refuse(exc: "ConfigError", names: Mapping[str, str]) -> NoReturn:
+    """Raise BadParameter for the first problem of ``exc``; ``names`` maps keys to the command's own options."""
+    problem = exc.problems[0]
+    own = (said for key, said in names.items() if problem.key.startswith(key))
+    name = _OPTIONS.get(problem.key) or next(own, problem.key)
+    raise typer.BadParameter(problem.message, param_hint=name) from None
+
+
+_OPTIONS = {key: "--" + option.replace("_", "-") for option, key in _KEYS.items()} | {
+    "auth.token": TOKEN,
+    "auth.password": PASSWORD,
+    "auth.oauth2.client_id": "--oauth2-key-file",
+}
+
+
+def _put(tree: dict[str, Any], key: str, value: object) -> None:
+    table, dot, rest = key.partition(".")
+    if dot:
+        _put(tree.setdefault(table, {}), rest, value)
+    else:
+        tree[key] = value

@@ -1,0 +1,131 @@
+"""The text output of ``check`` and ``verify``: pipelines, jobs and reports."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from ..config import PipelineConfig, SourceConfig, SparkConfig, SparkSource
+    from ..dataset.verify import VerifyReport
+    from .checks import CheckResult
+
+__all__ = ["origin", "show_job", "show_pipeline", "show_report"]
+
+
+def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[CheckResult]") -> None:
+    """Print a pipeline of the configuration and the results of its checks."""
+    from ..config import format_duration, format_size
+    from ..systems.registry import system_named
+
+    source, sink = pipeline.source, pipeline.sink
+    typer.echo(f"{name}")
+    _show_topics(source)
+    typer.echo(f"           at {source.url}, {system_named(source.system).sharing(source)}")
+    typer.echo(f"           start {source.start}, where nothing has landed yet")
+    where = f" in {sink.path}" if sink.path else ""
+    compression = f", {sink.compression}" if sink.compression else ""
+    typer.echo(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
+    if sink.is_dataset:
+        levels = [] if sink.split == "none" else [f"each {sink.split}"]
+        levels += [] if sink.partition_by == "none" else [f"each {sink.partition_by} (UTC)"]
+        columns = "all columns" if sink.columns is None else f"columns {', '.join(sink.columns)}"
+        folders = f"folders of their own for {' and '.join(levels)}" if levels else "one folder"
+        typer.echo(f"           {columns}, {folders}")
+    roll = sink.roll
+    typer.echo(
+        f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
+        f"or {format_duration(roll.idle)} of rest"
+    )
+    for result in results:
+        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+
+
+def _show_topics(source: "SourceConfig | SparkSource") -> None:
+    for topic in source.topics:
+        typer.echo(f"  from     {topic}")
+    if source.topics_pattern is not None:
+        typer.echo(f"  from     all topics that match {source.topics_pattern}, also those that come later")
+
+
+def origin(source: "SparkSource") -> str:
+    """Return the dataset or the topics that a job reads, as text."""
+    return str(source.dataset or source.topics_pattern or ", ".join(source.topics))
+
+
+def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") -> None:
+    """Print a job of the configuration and the results of its checks."""
+    from ..config import format_duration
+    from ..systems.registry import system_named
+
+    typer.echo(f"spark.{name}")
+    source, values = job.source, f"{job.decode.format} values"
+    if source.dataset is not None:
+        typer.echo(f"  from     {source.dataset}, {values}")
+    else:
+        word = system_named(source.system).group_word
+        kept = f"no {word}" if source.subscription is None else f"{word} {source.subscription}"
+        _show_topics(source)
+        typer.echo(f"           at {source.url}, {kept}, {values}")
+        typer.echo(f"           start {source.start}, where the checkpoint is new")
+        if source.subscription is None:
+            typer.echo("           the brokers do not know the job's progress: only retention keeps unread records")
+    if job.dedupe is not None:
+        keys = ", ".join(job.dedupe.key)
+        typer.echo(f"  once     by {keys}, within {format_duration(job.dedupe.watermark)} of the first")
+    folders = "".join(f"/{level}=…" for level in job.output.partition_by)
+    typer.echo(
+        f"  into     {job.output.path}{folders} ({job.output.format}), dead letters into {job.output.quarantine}"
+    )
+    when = "when started, until all is read" if job.trigger is None else f"every {format_duration(job.trigger)}"
+    typer.echo(f"  runs     {when}")
+    for result in results:
+        typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+
+
+_MOST_LINES = 20  # the most lines of one list: a dataset may have a thousand logs
+
+
+def show_report(report: "VerifyReport") -> None:
+    """Print the report of `verify` on a dataset."""
+    from ..dataset.verify import counted
+    from ..service.progress import format_bytes
+
+    verdict = "sound" if report.ok else counted(len(report.problems), "problem")
+    typer.echo(f"{report.path}: {verdict}")
+    if report.system:
+        typer.echo(
+            f"  {counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}, "
+            f"{report.entries:,} log entr{'y' if report.entries == 1 else 'ies'} of {report.system}"
+        )
+    if report.diverted_entries:
+        letters = counted(report.diverted_entries, "dead letter")
+        typer.echo(f"  {letters}: entries that could not be decoded, of {counted(report.diverted_rows, 'row')}")
+    if report.filtered:
+        typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
+    if report.pending:
+        typer.echo(f"  committed and not yet published: {counted(len(report.pending), 'file')}")
+    if report.removed:
+        typer.echo(f"  removed after their commit: {counted(len(report.removed), 'file')}")
+    _show_list(
+        "landed",
+        [
+            f"{each.log.topic}{'' if each.log.partition == '-1' else ' ' + each.log.partition}: "
+            f"{'the beginning' if each.start == '-1:-1' else each.start} to {each.end}, {counted(each.rows, 'row')}"
+            for each in report.logs
+        ],
+    )
+    _show_list("proven", report.proven)
+    _show_list("on the broker's word", report.trusted)
+    _show_list("not proven", report.unproven)
+    _show_list("problems", [f"{each.kind}: {each.where}: {each.text}" for each in report.problems])
+    _show_list("what to do", list(dict.fromkeys(f"{each.kind}: {each.todo}" for each in report.problems)))
+
+
+def _show_list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        typer.echo(title)
+    for line in lines[:_MOST_LINES]:
+        typer.echo(f"  {line}")
+    if len(lines) > _MOST_LINES:
+        typer.echo(f"  … and {len(lines) - _MOST_LINES:,} more")

@@ -1,0 +1,134 @@
+"""``fastwire-consume tail``: prints records without moving any cursor."""
+
+import asyncio
+import os
+import sys
+from typing import Any, Literal
+
+import orjson
+
+from fastwire.columns.chunk import Chunk
+from fastwire.columns.text import LineFormatter
+from fastwire.wire.pool import Pool
+
+from ..config import SourceConfig
+from ..runtime.logs import configure
+from ..systems.base import SchemaTexts
+from ..systems.cell import cell_bytes
+from ..systems.registry import system_named
+
+__all__ = ["TailFormat", "tail"]
+
+TailFormat = Literal["pretty", "jsonl", "raw"]
+MEMORY = 1 << 30  # bytes; the largest value is an eighth of it, and most of it is never touched
+WIDE = 100  # characters; a longer JSON value is printed on several lines
+
+
+async def tail(
+    source: SourceConfig, *, count: int | None, until_end: bool, form: TailFormat, schemas: bool = False
+) -> int:
+    """Print records of ``source`` to standard output until ``count`` records, the end, or Ctrl-C; return their number.
+
+    ``until_end`` stops at the end that the topic had at the start; ``schemas`` prints each schema to standard error,
+    before the first records that have it. Raises FastwireError when the broker refuses the connection or cannot be
+    reached; a connection that is lost later is made again.
+    """
+    configure(level="error")  # the caller reports an error at the start
+    reader = system_named(source.system).open_reader(source, Pool(MEMORY))
+    printed = 0
+    shown: set[tuple[str, bytes]] | None = set() if schemas else None
+    try:
+        await reader.open()
+        configure(level="warning")
+        async for chunk in reader.up_to_now() if until_end else reader:
+            for letter in chunk.diverted:
+                print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)
+            lines = _lines(chunk)
+            if count is not None:
+                lines = lines[: count - printed]
+            printed += len(lines)
+            if shown is not None and reader.schemas is not None:
+                await _show_schemas(reader.schemas, lines, shown)
+            _print(_formed(lines, form))
+            if count is not None and printed >= count:
+                break
+    except asyncio.CancelledError:
+        pass  # Ctrl-C is the usual end
+    finally:
+        await reader.close()
+    return printed
+
+
+def _lines(chunk: Chunk) -> list[bytes]:
+    """Return the rows as lines of JSON, and release ``chunk``."""
+    if not chunk.rows:
+        return []
+    formatter = LineFormatter(chunk)
+    chunk.release()
+    pieces: list[bytes] = []
+    formatter.write(pieces.append)
+    return b"".join(pieces).splitlines(keepends=True)
+
+
+def _formed(lines: list[bytes], form: TailFormat) -> list[bytes]:
+    if form == "jsonl":
+        return lines
+    rows = [orjson.loads(line) for line in lines]
+    return [_raw(row) for row in rows] if form == "raw" else [_pretty(row) for row in rows]
+
+
+async def _show_schemas(schemas: SchemaTexts, lines: list[bytes], shown: set[tuple[str, bytes]]) -> None:
+    """Print the schemas of these rows that were not printed yet; rows without a version have no schema."""
+    for line in lines:
+        version = schemas.version_of(orjson.loads(line))
+        if version is None or version in shown:
+            continue
+        shown.add(version)
+        for text in await schemas.describe(*version):
+            print(_shown(text), file=sys.stderr)
+
+
+def _raw(row: dict[str, Any]) -> bytes:
+    return cell_bytes(row["value"]) + b"\n"
+
+
+def _pretty(row: dict[str, Any]) -> bytes:
+    place = str(row["offset"])
+    if "ledger" in row:
+        place = f"{row['ledger']}:{place}" + (f":{row['batchIndex']}" if row["batchIndex"] >= 0 else "")
+    name = row["topic"].removeprefix("persistent://") + (f"-{row['partition']}" if row["partition"] >= 0 else "")
+    head = f"{row['timestamp'] or '(no time)'}  {name} {place}"
+    if row["key"] is not None:
+        head += f"  key={_shown(row['key'])}"
+    for header in row["headers"] or ():
+        head += f"  {header['key']}={_shown(header['value'])}"
+    if row.get("eventTime") is not None:
+        head += f"  event={row['eventTime']}"
+    value = "(tombstone)" if row["value"] is None else _decoded(row["value"])
+    return f"{head}\n    {value}\n".encode()
+
+
+def _decoded(cell: Any) -> str:
+    """Return a value for display; JSON that does not fit on one line is indented."""
+    text = _shown(cell)
+    if len(text) <= WIDE or not isinstance(cell, str) or cell[:1] not in ("{", "["):
+        return text
+    try:
+        lines = orjson.dumps(orjson.loads(cell), option=orjson.OPT_INDENT_2).decode().split("\n")
+    except orjson.JSONDecodeError:
+        return text
+    return "\n    ".join(map(_shown, lines))
+
+
+def _shown(cell: Any) -> str:
+    """Return a cell as text with control characters escaped; bytes that are not text become hex."""
+    if isinstance(cell, dict):
+        return "0x" + cell_bytes(cell).hex()
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(cell))
+
+
+def _print(lines: list[bytes]) -> None:
+    sys.stdout.flush()
+    data = memoryview(b"".join(lines))
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]

@@ -1,0 +1,128 @@
+"""Checks of one data file: its number of rows, its bytes, and the positions of its rows."""
+
+import gzip
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
+import pyarrow.parquet as pq
+import zstandard
+from crc32c import crc32c
+
+from fastwire.position import Span, positions_of
+
+from .disk import Disk
+
+__all__ = ["checksum_of", "misplaced_rows", "row_counter"]
+
+_PIECE_BYTES = 1 << 20
+
+
+def checksum_of(disk: Disk, path: str) -> int:
+    """Return the CRC-32C of a file. Raises OSError."""
+    checksum = 0
+    for piece in disk.pieces(path):
+        checksum = crc32c(piece, checksum)
+    return checksum
+
+
+# --- rows
+
+
+def row_counter(extension: str) -> Callable[[str], int] | None:
+    """Return a function that counts the rows of a file; None for the format of a plug-in."""
+    return {
+        "parquet": _rows_in_parquet,
+        "arrow": _rows_in_arrow,
+        "jsonl": _rows_in_jsonl,
+        "jsonl.gz": _rows_in_jsonl,
+        "jsonl.zst": _rows_in_jsonl,
+    }.get(extension)
+
+
+def _rows_in_parquet(path: str) -> int:
+    return int(pq.read_metadata(path).num_rows)
+
+
+def _rows_in_arrow(path: str) -> int:
+    # This reads the headers of the record batches only, and decompresses nothing.
+    files = pa.fs.LocalFileSystem()
+    return int(pa.dataset.IpcFileFormat().make_fragment(path, filesystem=files).count_rows())
+
+
+def _rows_in_jsonl(path: str) -> int:
+    with open(path, "rb") as file:
+        if path.endswith(".gz"):
+            with gzip.open(file) as lines:
+                return _count_lines(lines)
+        if path.endswith(".zst"):
+            with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as lines:
+                return _count_lines(lines)
+        return _count_lines(file)
+
+
+def _count_lines(file: BinaryIO | Any) -> int:
+    count, last = 0, b"\n"
+    while piece := file.read(_PIECE_BYTES):
+        count += piece.count(b"\n")
+        last = piece[-1:]
+    if last != b"\n":
+        raise ValueError("the last line has no end")
+    return count
+
+
+# --- positions
+
+
+class _Range(NamedTuple):
+    """The smallest and the largest value of a column in a row group."""
+
+    low: Any
+    high: Any
+
+
+def misplaced_rows(path: str, spans: Sequence[Span]) -> str | None:
+    """Compare the statistics of a Parquet file with the spans of its log entry.
+
+    Returns a description of the mismatch, "" if all rows can lie within the spans, None without such statistics.
+    """
+    metadata = pq.read_metadata(path)
+    spans = [span for span in spans if span.rows]
+    systems = {span.log.system for span in spans}
+    places = {"topic", "partition", *(name for system in systems for name in positions_of(system).number_columns)}
+    compared = metadata.num_row_groups > 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        found = {}
+        for index in range(group.num_columns):
+            column = group.column(index)
+            if column.path_in_schema in places and (statistics := column.statistics) and statistics.has_min_max:
+                found[column.path_in_schema] = _Range(statistics.min, statistics.max)
+        problem = _misplaced(found, spans)
+        if problem:
+            return problem
+        compared = compared and problem is not None
+    return "" if compared else None
+
+
+def _misplaced(found: dict[str, _Range], spans: Sequence[Span]) -> str | None:
+    for name, values in (
+        ("topic", {span.log.topic for span in spans}),
+        ("partition", {int(span.log.partition) for span in spans}),
+    ):
+        if name in found and not values.issuperset(found[name]):
+            low, high = found[name]
+            return f"has rows of {name} {low}" + (f" to {high}" if high != low else "")
+    topics, partitions = found.get("topic"), found.get("partition")
+    near = [
+        span
+        for span in spans
+        if (topics is None or topics.low <= span.log.topic <= topics.high)
+        and (partitions is None or partitions.low <= int(span.log.partition) <= partitions.high)
+    ]
+    if not near:
+        return None
+    low, high = min(span.start for span in near), max(span.end for span in near)
+    return positions_of(near[0].log.system).misplaced(low, high, found)

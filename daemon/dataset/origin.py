@@ -1,0 +1,110 @@
+"""The identity of the cluster whose records a dataset holds, from its description and from later files.
+
+The description never changes. A fact that it lacks is recorded in its own file, once, by the first writer: the hosts,
+for a dataset that an older version made, and the cluster id that the brokers report.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import orjson
+
+from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
+from .description import DESCRIPTION, DatasetOptions, Description, read_description
+from .disk import Disk
+from .patience import Impatience
+from .storage import Storage
+
+__all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at"]
+
+HOSTS = "_fastwire/hosts.json"
+CLUSTER_ID = "_fastwire/cluster_id.json"
+FORMAT = 1
+
+
+class Origin:
+    """Reads the description of a dataset, and compares its cluster with that of ``options``."""
+
+    def __init__(self, storage: Storage, options: DatasetOptions) -> None:
+        self._storage = storage
+        self._options = options
+
+    def look(self) -> Description | None:
+        """Return the description with the facts recorded later; None if there is no dataset.
+
+        Raises DatasetDamagedError, or DatasetMismatchError if the dataset was created with other settings or holds
+        records of another cluster. If the cluster id is recorded, hosts are not compared: the id is compared when a
+        broker reports it.
+        """
+        data = self._storage.read(DESCRIPTION)
+        if data is None:
+            return None
+        description = read_description(data, self._storage.root)
+        if not description.known_hosts:
+            description = replace(description, hosts=self._recorded(HOSTS))
+        description.check(self._options, self._storage.root)
+        if not self._recorded(CLUSTER_ID):
+            description.check_hosts(self._options, self._storage.root)
+        return description
+
+    def record_hosts(self, temporary: Callable[[str], str]) -> None:
+        """Record the hosts of ``options`` if the dataset has none. Raises like :meth:`look`."""
+        description = self.look()
+        if description is not None and self._options.hosts and not description.known_hosts:
+            self._record(HOSTS, self._options.hosts, temporary("hosts"))
+            self.look()  # another writer may have been first, with other hosts
+
+    def identify(self, cluster_id: str, temporary: Callable[[str], str]) -> None:
+        """Compare the cluster's id ("" if it has none) with the recorded one, or record it.
+
+        Raises DatasetMismatchError.
+        """
+        known = self._recorded(CLUSTER_ID)
+        if cluster_id and not known:
+            self._record(CLUSTER_ID, (cluster_id,), temporary("cluster"))
+            known = self._recorded(CLUSTER_ID)
+        if known and not cluster_id:
+            description = self.look()
+            assert description is not None
+            description.check_hosts(self._options, self._storage.root)
+        elif known and known != (cluster_id,):
+            raise DatasetMismatchError(
+                f"the dataset at {self._storage.root} holds records of the cluster whose id is {known[0]}, but that "
+                f"at {', '.join(self._options.hosts)} has the id {cluster_id}: offsets of another cluster would count "
+                "as committed, and their records would be skipped. Correct source.url, or use a new path. If the "
+                "cluster has a new id and still holds the same records at the same offsets, remove "
+                f"{self._storage.path(CLUSTER_ID)}"
+            )
+
+    def _recorded(self, name: str) -> tuple[str, ...]:
+        data = self._storage.read(name)
+        if data is None:
+            return ()
+        try:
+            value = orjson.loads(data)
+            if value["format"] != FORMAT or not all(isinstance(each, str) for each in value["values"]):
+                raise ValueError("unknown format")
+            return tuple(value["values"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise DatasetDamagedError(
+                f"{self._storage.path(name)} is damaged: {exc}. Restore it from a backup, or remove it: it is then "
+                "recorded anew"
+            ) from exc
+
+    def _record(self, name: str, values: tuple[str, ...], temporary: str) -> None:
+        self._storage.write_synced(temporary, orjson.dumps({"format": FORMAT, "values": values}))
+        self._storage.put_new(temporary, name)
+        self._storage.discard(temporary)
+
+
+def look_at(path: str, options: DatasetOptions | None) -> Description | None:
+    """Read the description of the dataset at ``path`` as a writer with ``options`` does, without writing.
+
+    Returns None if there is no dataset. Raises like :meth:`Origin.look`; without ``options`` nothing is compared.
+    """
+    disk = Disk()
+    storage = Storage(path, disk, Impatience(disk))
+    if options is not None:
+        return Origin(storage, options).look()
+    data = storage.read(DESCRIPTION)
+    return None if data is None else read_description(data, storage.root)

@@ -1,0 +1,1 @@
+"""Connections: sockets, endpoints, TLS, credentials and the pauses between attempts."""

@@ -1,0 +1,117 @@
+"""Tokens and passwords, read again at each use from their file or variable."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from .base import AuthError
+
+__all__ = ["BasicCredentials", "TokenCredentials", "password_from", "read_secret", "token_from"]
+
+
+class TokenCredentials:
+    """Authentication by a token (JWT) that ``read`` returns at each use."""
+
+    method = "token"
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+
+    async def data(self) -> bytes | None:
+        """Return the token as it is now. Raises AuthError."""
+        return self._token()
+
+    def forget(self, data: bytes | None) -> None:
+        """Do nothing: there is no cache."""
+
+    def check(self) -> str:
+        """Read the token; return a short summary. Raises AuthError."""
+        self._token()
+        return "token found"
+
+    def _token(self) -> bytes:
+        token = self._read().strip().removeprefix("token:")
+        if not token:
+            raise AuthError("the token is empty")
+        if not token.isascii() or not token.isprintable():
+            raise AuthError("the token holds characters that are not allowed in a token")
+        return token.encode()
+
+
+class BasicCredentials:
+    """Authentication by a user name and a password that ``read`` returns at each use."""
+
+    method = "basic"
+
+    def __init__(self, user: str, read: Callable[[], str]) -> None:
+        self.user = user
+        self.password = read
+
+    async def data(self) -> bytes | None:
+        """Return user and password as they are now, in Pulsar's form. Raises AuthError."""
+        return self.pair()
+
+    def pair(self) -> bytes:
+        """Return ``user:password``, Pulsar's form. Raises AuthError, also for a password that this form cannot hold.
+
+        Neither part may contain a colon: the broker splits the text at each colon and refuses more than two parts.
+        """
+        password = self.password()
+        if ":" in password:
+            raise AuthError("the password contains a colon, which a Pulsar broker takes for the end of the user name")
+        return f"{self.user}:{password}".encode()
+
+    def forget(self, data: bytes | None) -> None:
+        """Do nothing: there is no cache."""
+
+    def check(self) -> str:
+        """Read the password; return a short summary. Raises AuthError."""
+        self.password()
+        return f"user {self.user}, password found"
+
+
+def token_from(text: str) -> Callable[[], str]:
+    """Return a function that reads the token that ``text`` describes, in the forms of the official clients.
+
+    ``token:…`` or bare text is the token itself, ``file:///path`` is read and ``env:NAME`` looked up at each use.
+    The function raises AuthError.
+    """
+    if text.startswith("file:"):
+        path = Path(unquote(urlsplit(text).path))
+        return lambda: read_secret(path, "token file")
+    if text.startswith("env:"):
+        name = text.removeprefix("env:")
+        return lambda: _read_variable(name)
+    return lambda: text
+
+
+def password_from(path: Path | None) -> Callable[[], str]:
+    """Return a function that reads a password file without its last line end. The function raises AuthError."""
+
+    def read() -> str:
+        if path is None:
+            raise AuthError("the user has no password")
+        password = read_secret(path, "password file").removesuffix("\n").removesuffix("\r")
+        if not password:
+            raise AuthError(f"the password file {path} is empty")
+        return password
+
+    return read
+
+
+def read_secret(path: Path, what: str) -> str:
+    """Return the text of a file that holds a secret, called ``what`` in errors. Raises AuthError without the secret."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as exc:
+        raise AuthError(f"cannot read the {what} {path}: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise AuthError(f"the {what} {path} is not UTF-8 text") from None
+
+
+def _read_variable(name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise AuthError(f"the environment variable {name} of the token is not set")
+    return value

@@ -1,0 +1,1 @@
+"""A pipeline: it takes chunks from a source, rolls them into a sink, and confirms what has landed."""

@@ -1,0 +1,609 @@
+"""A pipeline from a source to a sink: it bounds memory, decides when to commit, and acks only durable records.
+
+Exactly-once rests on one order: rows go into the roll, the roll is committed, Coverage grows, and only then does the
+source acknowledge. The sink's blocking calls run on one thread of the pipeline; everything else runs on the event loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import process_time
+from typing import Any
+
+from fastwire.columns.chunk import Chunk, marker_chunk
+from fastwire.errors import FastwireError
+from fastwire.position import Coverage, Position
+
+from ..runtime.budget import Budget
+from ..runtime.errors import (
+    DatasetError,
+    DatasetMismatchError,
+    DiskFullError,
+    Diverged,
+    FencedError,
+    LogRefusedError,
+    SinkDoneError,
+    SinkFailedError,
+    Superseded,
+)
+from ..runtime.logs import get_logger, of_pipeline
+from ..runtime.metrics import PipelineMetrics, PipelineState
+from ..runtime.tasks import wait_for_set
+from ..sinks.base import LoggedSink, Sink
+from ..sinks.thread import SinkThread
+from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
+from .beginning import refuse_lost_dataset, tell_first_positions
+from .roll import Roll, RollPolicy
+from .setback import Setbacks
+from .stages import stage_figures
+from .until_end import watch_end
+
+__all__ = ["Pipeline", "PipelineFailed"]
+
+QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
+
+log = get_logger("pipeline")
+SourceFactory = Callable[[SourceEvents, str | None], Source]
+"""Makes the source of a pipeline from its events and the cluster's name (None: the sink records no cluster)."""
+
+
+class PipelineFailed(FastwireError):  # noqa: N818 - what happened to the pipeline; its cause is chained
+    """The pipeline cannot continue. ``exit_code`` is the exit code for a process that runs only this pipeline."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+class Pipeline:
+    """Moves the records of one source into one sink until it is drained, fails, or reaches its end.
+
+    With ``until_end`` it ends when all records that the broker held at the start are committed. ``create`` allows a new
+    dataset for a subscription that already has progress. ``max_records`` drains it after so many records.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_source: "SourceFactory",
+        sink: Sink,
+        budget: Budget,
+        metrics: PipelineMetrics,
+        policy: RollPolicy,
+        *,
+        until_end: bool = False,
+        max_records: int | None = None,
+        create: bool = False,
+        drain_timeout_s: float = 30.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.coverage = Coverage()
+        self.state: PipelineState = "starting"
+        self.error: str | None = None
+        self.rows_received = 0
+        self.bytes_received = 0
+        self.chunks_received = 0
+        self.rows_committed = 0
+        self.commits = 0
+        self.published = (0, 0)  # files and their bytes
+        self.first_row_at: tuple[float, float] | None = None  # the pipeline's clock, CPU seconds of the process
+        self.last_commit_at: tuple[float, float] | None = None
+        self._make_source = make_source
+        self._made_source: Source | None = None
+        self._cluster: str | None = None
+        self._sink = SinkThread(sink, name)
+        # Tested once: a check against a protocol costs more than the decoding of a chunk.
+        self._logged: LoggedSink | None = sink if isinstance(sink, LoggedSink) else None
+        self._budget = budget
+        self._metrics = metrics
+        self._roll = Roll(policy)
+        self._until_end = until_end
+        self._max_records = max_records
+        self._create = create
+        self._drain_timeout_s = drain_timeout_s
+        self._clock = clock or asyncio.get_running_loop().time
+        self._chunks: deque[Chunk] = deque()
+        self._writing = False  # the sink has a chunk that the roll does not count yet
+        self._assigned: list[Assignment] = []
+        self._settled: dict[int, Position] = {}
+        self._commit_reason: str | None = None
+        self._diverged = ""  # why the roll must not land
+        self._failure: BaseException | None = None
+        self._stopped_logs: dict[int, str] = {}
+        self._draining = False
+        self._sink_open = False
+        self._existed = True
+        self._wake = asyncio.Event()
+        self._setbacks = Setbacks(name, metrics, self._wake, lambda: self._draining or self._failure is not None)
+        self._stages: dict[str, Any] | None = None  # the last ones
+        self._counted = (0, 0, 0)  # rows, bytes and chunks that the metrics have
+
+    # --- events of the source: on the loop's thread, never blocking
+
+    def on_chunk(self, chunk: Chunk) -> bool:
+        """See ``SourceEvents.on_chunk``. While draining the chunk is dropped."""
+        if self._draining:
+            chunk.release()  # not landed, so the broker keeps it
+            return False
+        if self.first_row_at is None and chunk.rows:
+            self.first_row_at = (self._clock(), process_time())
+        self._chunks.append(chunk)
+        self._budget.arrived(chunk.nbytes)
+        self.rows_received += chunk.rows
+        self.bytes_received += chunk.payload_bytes
+        self.chunks_received += 1
+        if chunk.diverted:
+            self._metrics.diverted(len(chunk.diverted))
+        if self._max_records is not None and self.rows_received >= self._max_records:
+            self.drain("max-records")
+        self._wake.set()
+        return len(self._chunks) < QUEUED_CHUNKS
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        """See ``SourceEvents.on_assigned``."""
+        self._assigned.extend(assignments)
+        self._wake.set()
+
+    def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
+        """See ``SourceEvents.on_revoked``: commit now."""
+        if self._holds_something:
+            self._ask_commit(f"revoked: {reason}")
+
+    def on_diverged(self, index: int, reason: str) -> None:
+        """See ``SourceEvents.on_diverged``: the open roll must not be committed."""
+        self._diverged = self._diverged or reason
+        self._wake.set()
+
+    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
+        """See ``SourceEvents.on_stalled``: commit now, and end later rolls earlier."""
+        self._roll.limit_unacked(unacked)
+        self._metrics.stalled(reason)
+        log.warning(
+            "the broker has stopped delivery until records are acknowledged: committing now, and earlier from now on",
+            pipeline=self.name,
+            topic=self._source.logs[index].topic,
+            partition=self._source.logs[index].partition,
+            unacknowledged=unacked,
+            setting=reason,
+        )
+        self._ask_commit("unacknowledged limit")
+
+    def on_settled(self, index: int, floor: Position) -> None:
+        """See ``SourceEvents.on_settled``."""
+        self._settled[index] = floor
+        self._wake.set()
+
+    def on_stopped(self, index: int, error: LogStopped) -> None:
+        """See ``SourceEvents.on_stopped``; the pipeline fails when every log has stopped."""
+        stopped = self._source.logs[index]
+        log.error(str(error), pipeline=self.name, topic=stopped.topic, partition=stopped.partition)
+        self._stopped_logs[index] = str(error)
+        if len(self._stopped_logs) == len(self._source.logs):
+            self._fail(SourceFailed(f"every partition has stopped; the last one: {error}"))
+
+    def on_failed(self, error: SourceFailed) -> None:
+        """See ``SourceEvents.on_failed``: the pipeline commits what it has, and fails."""
+        self._fail(error)
+
+    # --- for the service
+
+    def drain(self, reason: str) -> None:
+        """Take no more records, commit and ack those that were taken, and let ``run`` return."""
+        if not self._draining:
+            self._draining = True
+            self._state("draining")
+            log.info("draining", pipeline=self.name, reason=reason)
+            self._wake.set()
+
+    @property
+    def ready(self) -> bool:
+        """True while the broker is connected and the logs are granted."""
+        return self.state == "running" and self._source.unreachable_since is None
+
+    @property
+    def waiting(self) -> str | None:
+        """The reason why the sink waits, as text; None while it does not wait."""
+        sink = self._logged
+        return self._setbacks.waiting or (sink.waiting if sink is not None else None)
+
+    def hung_s(self, now: float) -> float:
+        """Return the seconds that the sink's running call has taken without a known reason; 0 without one.
+
+        ``now`` is the event loop's time.
+        """
+        since = self._sink.busy_since
+        return now - since if since is not None and self.waiting is None else 0.0
+
+    def stages(self) -> dict[str, Any]:
+        """Return the time spent by stage since the first record: see ``stages.stage_figures``."""
+        if self._stages is not None:
+            return self._stages
+        if self.first_row_at is None or self._made_source is None:
+            return {}
+        sink = self._logged
+        done = sink.stage_ns if sink is not None else {"sink": self._sink.busy_ns}
+        seconds = self._clock() - self.first_row_at[0]
+        return stage_figures({**self._source.stage_ns, **done}, self.rows_received, seconds)
+
+    def status(self) -> dict[str, Any]:
+        """Return this pipeline's part of ``/status``, as plain values."""
+        return {
+            "state": self.state,
+            "error": self.error,
+            "rows_received": self.rows_received,
+            "rows_committed": self.rows_committed,
+            "commits": self.commits,
+            "roll": {"rows": self._roll.rows, "bytes": self._staged_bytes()},
+            "queued_chunks": len(self._chunks),
+            "waiting": self.waiting,
+            "stages": self.stages(),
+            "stopped_partitions": {
+                f"{self._source.logs[index].topic} {self._source.logs[index].partition}": why
+                for index, why in self._stopped_logs.items()
+            },
+            "source": self._made_source.status() if self._made_source is not None else None,
+        }
+
+    async def run(self) -> None:
+        """Run until drained. Raises PipelineFailed, after a commit of the records taken if that is possible."""
+        watch: asyncio.Task[None] | None = None
+        of_pipeline.set(self.name)
+        try:
+            await self._open()
+            self._made_source = self._make_source(self, self._cluster)
+            self._budget.watch(self._source.on_budget)
+            self._budget.count(self._unpooled)
+            starting = asyncio.ensure_future(self._source.start(self.coverage))
+            starting.add_done_callback(self._background_ended)
+            try:
+                if self._until_end:
+                    watch = asyncio.create_task(watch_end(self, self._source, starting))
+                    watch.add_done_callback(self._background_ended)
+                await self._work()
+            finally:
+                starting.cancel()
+            await self._finish()
+            if self._until_end and self._stopped_logs:
+                raise PipelineFailed("; ".join(self._stopped_logs.values()))
+            self._state("stopped")
+        except PipelineFailed as exc:
+            self._broken(exc)
+            raise
+        except DatasetMismatchError as exc:
+            raise self._broken(PipelineFailed(str(exc), 78)) from exc
+        except SourceFailed as exc:
+            raise self._broken(PipelineFailed(str(exc), 78 if exc.configuration else 1)) from exc
+        except DatasetError as exc:
+            raise self._broken(PipelineFailed(str(exc))) from exc
+        finally:
+            if watch is not None:
+                watch.cancel()
+            await self._close()
+
+    @property
+    def _source(self) -> Source:
+        assert self._made_source is not None, "the source is made after the sink has been opened"
+        return self._made_source
+
+    def abandon(self) -> None:
+        """Release the sink's thread without waiting for it; the process is about to end."""
+        self._sink.shutdown()
+
+    # --- for ``watch_end``
+
+    @property
+    def is_draining(self) -> bool:
+        """True once no more records are taken."""
+        return self._draining
+
+    @property
+    def queued(self) -> bool:
+        """True while chunks wait for the sink."""
+        return bool(self._chunks)
+
+    def has_stopped(self, index: int) -> bool:
+        """Return True if the log of this index was stopped."""
+        return index in self._stopped_logs
+
+    def commit_soon(self, reason: str) -> None:
+        """Request a commit of the records taken so far, if there are any."""
+        if self._holds_something:
+            self._ask_commit(reason)
+
+    # --- the worker: all calls of the sink, one after the other
+
+    async def _work(self) -> None:
+        while True:
+            if self._failure is not None:
+                await self._save_what_can_be()
+                raise self._failure
+            try:
+                await self._step()
+            except (Superseded, SinkFailedError, Diverged) as exc:
+                await self._recover(exc)
+                if self._draining:
+                    return
+                continue
+            if self._draining and not self._chunks and not self._diverged:
+                return
+            if not self._pending():
+                self._wake.clear()
+                await wait_for_set(self._wake, self._roll.next_look(self._clock()))
+
+    def _pending(self) -> bool:
+        asked = self._assigned or self._settled or self._commit_reason or self._diverged
+        return bool(self._chunks or asked or self._failure)
+
+    async def _step(self) -> None:
+        if self._diverged:
+            await self._drop_diverged()
+        if self._chunks:
+            await self._write(self._chunks.popleft())
+        if self._settled:
+            await self._settle()
+        # A requested commit covers all records received before the request, so the queue is written first.
+        reason = self._roll.due(self._staged_bytes(), self._clock()) or self._out_of_files()
+        if not self._chunks:
+            reason = self._commit_reason or reason
+            self._commit_reason = None
+        if self._diverged:
+            return
+        if reason and not self._roll.empty:
+            await self._commit(reason)
+        if self._assigned and not self._chunks and not self._draining:
+            await self._assign()
+
+    async def _drop_diverged(self) -> None:
+        """Drop received records that the broker has lost: they must not be committed. Raises Diverged."""
+        reason, self._diverged = self._diverged, ""
+        if self._logged is not None:
+            raise Diverged(reason)
+        # A sink without a log cannot take back the records that it has written.
+        if not self._roll.empty:
+            await self._commit("diverged")
+        self._source.void()
+        self._drop_chunks()
+
+    async def _write(self, chunk: Chunk) -> None:
+        rows, diverted = chunk.rows, len(chunk.diverted)
+        self._writing = True
+        try:
+            await self._sink.write(chunk)
+            self._roll.wrote(rows, diverted, self._clock())
+        finally:
+            self._writing = False
+            chunk.release()
+            del chunk
+        self._budget.check()
+        if len(self._chunks) < QUEUED_CHUNKS:
+            self._source.resume()
+
+    async def _commit(self, reason: str) -> None:
+        rows = self._roll.rows
+        started = self._clock()
+        self.coverage = await self._sink.run(self._sink.sink.commit)
+        seconds = self._clock() - started
+        self._roll.restart()
+        if rows:
+            self._setbacks.landed()
+        self.rows_committed += rows
+        self.commits += 1
+        self.last_commit_at = (self._clock(), process_time())
+        published = self._published()
+        self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
+        self.published = published
+        self.count()
+        self._budget.check()
+        log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
+        self._source.landed(self.coverage)
+
+    async def _settle(self) -> None:
+        settled, self._settled = self._settled, {}
+        sink = self._logged
+        if sink is not None:
+            floors = {self._source.logs[index]: floor for index, floor in settled.items()}
+            await self._sink.run(sink.settle, floors)
+
+    async def _assign(self) -> None:
+        """Take on assigned logs: refresh Coverage, commit the first positions of new logs, and request records."""
+        # Logs that the sink has refused are not requested; the source does not assign logs that it has stopped.
+        assignments = [each for each in self._assigned if each.index not in self._stopped_logs]
+        self._assigned = []
+        try:
+            await self._take_on(assignments)
+        except (Superseded, SinkFailedError):
+            self._assigned = assignments + self._assigned  # still in force; the source does not assign them again
+            raise
+
+    async def _take_on(self, assignments: list[Assignment]) -> None:
+        sink = self._logged
+        if sink is not None:
+            self.coverage = await self._sink.run(sink.refresh)
+            if not self._existed:
+                if not self._create:
+                    refuse_lost_dataset(assignments, self.coverage, self._source.system)
+                if not sink.exists:
+                    await self._sink.run(sink.create_dataset)
+            identify = getattr(sink, "identify", None)
+            if identify is not None:
+                await self._sink.run(identify, self._source.cluster_id)
+        firsts = await self._source.resolve(assignments, self.coverage)
+        if self._diverged:
+            self._assigned = assignments + self._assigned  # the roll must not land with these first positions
+            return
+        if firsts:
+            tell_first_positions(firsts, self.name)
+            await self._write(marker_chunk([first.span for first in firsts]))
+            await self._commit("first positions")
+        self._source.grant(assignments, self.coverage)
+        if self.state == "starting":
+            self._state("running")
+
+    # --- opening, starting over, ending
+
+    async def _open(self) -> None:
+        """Open the sink, with retries for errors that may pass."""
+        while True:
+            try:
+                self.coverage = await self._sink.run(self._sink.sink.open)
+            except (SinkFailedError, Superseded, OSError) as exc:
+                if self._draining or self._is_hopeless(exc):
+                    raise PipelineFailed(f"the sink cannot be opened: {exc}") from exc
+                await self._setbacks.wait(self._setbacks.unopened(exc), exc)
+                continue
+            self._sink_open = True
+            sink = self._logged
+            if sink is not None:
+                self._existed = sink.exists
+                if self._cluster not in (None, sink.cluster):
+                    raise PipelineFailed(
+                        f"the dataset was created meanwhile for cluster {sink.cluster!r}, this pipeline uses"
+                        f" {self._cluster!r}; restart it to use the dataset's name"
+                    )
+                self._cluster = sink.cluster
+            return
+
+    def _is_hopeless(self, exc: Exception) -> bool:
+        """Return True for a failure before the first request for records: the sink is set up wrong, and the run ends.
+
+        Later failures are retried for ever: a sink that has worked may work again. Conflicts with other writers and a
+        full disk never end the pipeline.
+        """
+        return self.state == "starting" and not isinstance(exc, Superseded | FencedError | Diverged | DiskFullError)
+
+    async def _recover(self, exc: Superseded | SinkFailedError | Diverged) -> None:
+        """Drop the void roll, open the sink again to read what is durable, and let the broker send the rest again."""
+        delay = 0.0
+        if isinstance(exc, SinkDoneError):
+            self.drain(str(exc))
+        elif not (isinstance(exc, LogRefusedError) and self._stop_refused(exc)):
+            hopeless = self._is_hopeless(exc)
+            delay = self._setbacks.void(exc, retried=not (hopeless or self._draining))
+            if hopeless:
+                raise PipelineFailed(f"the sink does not work: {exc}") from exc
+        if not self._draining:
+            # This comes first: after it no chunk arrives until a grant.
+            self._source.void()
+        self._drop_chunks()
+        self._roll.restart()
+        if self._draining:
+            return
+        self._commit_reason = None
+        self._diverged = ""  # the records that it was about are dropped
+        self._budget.check()
+        self.count()
+        if delay:
+            await self._setbacks.wait(delay, exc)
+        if self._draining:
+            return
+        await self._open()
+        self._source.landed(self.coverage)
+        self._source.resume()
+
+    def _stop_refused(self, exc: LogRefusedError) -> bool:
+        """Stop the logs that the sink can never write, so that the others go on; return False if there are none."""
+        again = "it is stopped until the daemon is restarted, and records that are not committed stay with the broker"
+        logs = enumerate(self._source.logs)
+        refused = [(index, each) for index, each in logs if not self.has_stopped(index) and exc.concerns(each)]
+        for index, each in refused:
+            self.on_stopped(index, LogStopped(f"{each} cannot be written: {exc}; {again}"))
+        return bool(refused)
+
+    async def _save_what_can_be(self) -> None:
+        """Commit the records of a source that has failed, unless the broker has lost some of them."""
+        if self._diverged:
+            return
+        try:
+            while self._chunks:
+                await self._write(self._chunks.popleft())
+            if not self._roll.empty:
+                await self._commit("failure")
+        except (Superseded, SinkFailedError) as exc:
+            self._setbacks.void(exc, retried=False)
+
+    async def _finish(self) -> None:
+        if not self._roll.empty:
+            try:
+                await self._commit("shutdown")
+            except (Superseded, SinkFailedError) as exc:
+                self._setbacks.void(exc, retried=False)
+
+    async def _close(self) -> None:
+        self._draining = True
+        self._stages = self.stages()  # sink and source lose their times when they close
+        try:
+            if self._made_source is not None:
+                self._budget.unwatch(self._source.on_budget)
+                await self._source.close(self._drain_timeout_s)
+        finally:
+            self._drop_chunks()
+            self._budget.uncount(self._unpooled)
+            if self._sink_open:
+                await self._sink.run(self._sink.sink.close)
+            self._sink.shutdown()
+            self.count()
+
+    # --- details
+
+    def count(self) -> None:
+        """Update the metrics; called a few times a second and not per chunk, which would cost too much."""
+        now = self.rows_received, self.bytes_received, self.chunks_received
+        rows, payload, chunks = (new - old for new, old in zip(now, self._counted, strict=True))
+        self._counted = now
+        if chunks:
+            self._metrics.received(rows, payload, chunks)
+        self._metrics.roll(self._roll.rows, self._staged_bytes())
+
+    def _background_ended(self, task: "asyncio.Future[None]") -> None:
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self._fail(exc)
+
+    def interrupt(self) -> None:
+        """End a wait of the sink, such as one for disk space; records that are not committed stay with the broker."""
+        sink = self._logged
+        if sink is not None:
+            sink.interrupt()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._wake.set()
+
+    @property
+    def _holds_something(self) -> bool:
+        """True while received records are not committed."""
+        return not self._roll.empty or bool(self._chunks) or self._writing
+
+    def _ask_commit(self, reason: str) -> None:
+        self._commit_reason = self._commit_reason or reason
+        self._wake.set()
+
+    def _drop_chunks(self) -> None:
+        while self._chunks:
+            self._chunks.popleft().release()
+
+    def _staged_bytes(self) -> int:
+        sink = self._logged
+        return sink.staged_bytes if sink is not None else 0
+
+    def _unpooled(self) -> int:
+        sink = self._logged
+        return sink.unpooled_bytes if sink is not None else 0
+
+    def _published(self) -> tuple[int, int]:
+        sink = self._logged
+        return (sink.committed_files, sink.committed_bytes) if sink is not None else (0, 0)
+
+    def _out_of_files(self) -> str | None:
+        sink = self._logged
+        return "many folders" if sink is not None and sink.too_many_files else None
+
+    def _state(self, state: PipelineState) -> None:
+        self.state = state
+        self._metrics.state(state)
+
+    def _broken(self, exc: PipelineFailed) -> PipelineFailed:
+        self.error = str(exc)
+        self._state("failed")
+        return exc

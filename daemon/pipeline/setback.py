@@ -1,0 +1,84 @@
+"""Log lines about void rolls, and the backoff before a failing sink is opened again."""
+
+import asyncio
+from collections.abc import Callable
+
+from ..net.backoff import Backoff
+from ..runtime.errors import Diverged, SinkFailedError, Superseded
+from ..runtime.logs import get_logger
+from ..runtime.metrics import PipelineMetrics
+
+__all__ = ["Setbacks"]
+
+FIRST_S, MOST_S = 0.5, 60.0
+
+log = get_logger("pipeline")
+
+
+class Setbacks:
+    """The failures of one pipeline's sink since its last commit of rows.
+
+    ``wake`` interrupts a wait to call ``over``, which returns True to end it.
+    """
+
+    def __init__(self, pipeline: str, metrics: PipelineMetrics, wake: asyncio.Event, over: Callable[[], bool]) -> None:
+        self.waiting: str | None = None
+        """The reason why the pipeline waits, as text for the status; None while it does not wait."""
+        self._pipeline = pipeline
+        self._metrics = metrics
+        self._wake = wake
+        self._over = over
+        self._backoff = Backoff(first_s=FIRST_S, most_s=MOST_S)
+
+    def void(self, exc: Superseded | SinkFailedError | Diverged, *, retried: bool = True) -> float:
+        """Log why the roll is void; return the seconds to wait before the sink is opened again.
+
+        The result is 0 if another writer or the broker is the reason: then the sink has not failed.
+        """
+        if isinstance(exc, Diverged):
+            log.error(
+                "the broker has lost records that were not committed: the roll is dropped and its logs are read again",
+                pipeline=self._pipeline,
+                why=str(exc),
+            )
+            return 0.0
+        if isinstance(exc, Superseded):
+            self._metrics.superseded()
+            log.warning(
+                "another writer has committed these records; the roll is dropped", pipeline=self._pipeline, why=str(exc)
+            )
+            return 0.0
+        self._metrics.sink_failed()
+        delay = self._backoff.next() if retried else 0.0
+        self._tell("the sink failed; records that are not committed are read again", exc, delay)
+        return delay
+
+    def unopened(self, exc: Exception) -> float:
+        """Log why the sink cannot be opened; return the seconds to wait."""
+        delay = self._backoff.next()
+        self._tell("the sink cannot be opened", exc, delay)
+        return delay
+
+    def _tell(self, event: str, exc: Exception, delay: float) -> None:
+        again = {"retry_in_s": round(delay, 1)} if delay else {}
+        log.error(event, pipeline=self._pipeline, why=str(exc), **again)
+
+    def landed(self) -> None:
+        """Start again with the shortest delay after a commit of rows."""
+        self._backoff.reset()
+
+    async def wait(self, seconds: float, why: object) -> None:
+        """Wait for ``seconds``, or until ``over`` returns True; ``why`` goes into the status."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        self.waiting = f"{why}; trying again after a pause"
+        try:
+            while not self._over() and (left := until - clock()) > 0:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(left):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self.waiting = None

@@ -1,0 +1,67 @@
+"""The time of a pipeline by stage, the stage that limits its rate, and the setting that would help."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["STAGES", "stage_figures"]
+
+# In the order of the data. Stages that share a thread are the limit only if they fill it together.
+LOOP = ("receive", "scan", "decompress", "decode")
+SINK = ("encode", "write", "fsync", "sink")
+WAITS = ("permits", "room")
+STAGES = (*LOOP, *SINK, *WAITS)
+
+HELP = {
+    "receive": "a second daemon with the same subscription (failover, shared)",
+    "scan": "a second daemon with the same subscription (failover, shared)",
+    "decompress": "a second daemon with the same subscription (failover, shared)",
+    "decode": "sink.columns",
+    "encode": "sink.writers, sink.compression",
+    "write": "sink.compression, a faster disk",
+    "fsync": "sink.roll",
+    "sink": "the sink itself",
+    "permits": "daemon.memory",
+    "processor": "a machine with less other work",
+    "broker": "",
+}
+
+# Shares of the wall-clock time above which a stage counts as the limit.
+WAITING = 0.15
+BUSY = 0.80
+
+
+def stage_figures(times_ns: Mapping[str, int], rows: int, seconds: float) -> dict[str, Any]:
+    """Return nanoseconds per record and the share of all time spent, by stage, and ``limit``, the slowest stage.
+
+    ``times_ns`` are the nanoseconds of each stage of ``STAGES`` (absent: 0) within ``seconds`` of wall-clock time.
+    ``room`` is the time in which back-pressure of the sink paused reading, ``permits`` the time in which no records
+    were requested because memory was short. ``limit`` is "broker" if the daemon waits for records, and "processor" if
+    the sink's threads do not get to run. The result is empty without rows.
+    """
+    if not rows or seconds <= 0:
+        return {}
+    known = {stage: times_ns.get(stage, 0) for stage in STAGES}
+    known = {stage: spent for stage, spent in known.items() if spent > 0}
+    whole = sum(known.values())
+    limit = _limit(known, seconds * 1e9)
+    return {
+        "ns_per_record": {stage: round(spent / rows, 1) for stage, spent in known.items()},
+        "share": {stage: round(spent / whole, 3) for stage, spent in known.items()},
+        "limit": limit,
+        "setting": HELP[limit],
+    }
+
+
+def _limit(times_ns: Mapping[str, int], wall_ns: float) -> str:
+    def largest(stages: tuple[str, ...]) -> str:
+        return max(stages, key=lambda stage: times_ns.get(stage, 0))
+
+    room = times_ns.get("room", 0)
+    if room >= WAITING * wall_ns:
+        # If the source has waited for the sink longer than the sink has worked, its threads did not get to run.
+        return largest(SINK) if sum(times_ns.get(stage, 0) for stage in SINK) >= room else "processor"
+    if times_ns.get("permits", 0) >= WAITING * wall_ns:
+        return "permits"
+    if sum(times_ns.get(stage, 0) for stage in LOOP) >= BUSY * wall_ns:
+        return largest(LOOP)
+    return "broker"

@@ -1,0 +1,98 @@
+"""``--until-end``: the end of a pipeline once all records that the broker held at the start are committed."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from fastwire.position import Coverage, Position
+
+from ..systems.patience import Patience
+from ..systems.source import Source, SourceFailed
+
+__all__ = ["watch_end"]
+
+END_POLL_S = 0.25
+PEER_POLL_S = 1.0  # interval of requests to the broker about logs that another consumer reads
+BUSY_POLL_S = 10.0  # the same while records arrive: with a thousand logs the answers would cost more than the records
+CONFIRM_LIMIT_S = 10.0  # the longest wait for acks that a broker does not, or cannot, confirm
+UNREACHABLE_LIMIT_S = 30.0  # the pipeline fails after this time without a broker
+
+T = TypeVar("T")
+
+
+class _Pipeline(Protocol):
+    coverage: Coverage
+    rows_received: int
+
+    @property
+    def is_draining(self) -> bool: ...
+    @property
+    def queued(self) -> bool: ...
+    def has_stopped(self, index: int) -> bool: ...
+    def commit_soon(self, reason: str) -> None: ...
+    def drain(self, reason: str) -> None: ...
+
+
+async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Future[None]") -> None:
+    """Drain the pipeline when all logs are committed up to their heads at the start.
+
+    Logs that cannot be read for ``Patience``'s limit are stopped and left out. Raises SourceFailed without a broker.
+    """
+    loop = asyncio.get_running_loop()
+    patience = Patience(source)
+    heads = await _patiently(source, patience, _find_heads(source, starting))
+    asked, seen, landed_at = 0.0, -1, 0.0
+    while not pipeline.is_draining:
+        _give_up_without_broker(source)
+        patience.look()
+        # Logs that the source or the sink has stopped are not waited for.
+        heads = {index: head for index, head in heads.items() if not pipeline.has_stopped(index)}
+        behind = any(_is_behind(source, index, head) for index, head in heads.items())
+        # Received records take a moment to reach the pipeline.
+        quiet, seen = seen == pipeline.rows_received, pipeline.rows_received
+        settled = quiet and not pipeline.queued
+        if not behind and settled:
+            pipeline.commit_soon("end")
+        # Records that another consumer reads never arrive here; only the broker's cursor shows that they are done.
+        if (not behind and settled) or loop.time() - asked >= (PEER_POLL_S if quiet else BUSY_POLL_S):
+            asked = loop.time()
+            if not await source.unfinished(heads, pipeline.coverage):
+                landed_at = landed_at or loop.time()
+                # Records committed by an earlier run need their ack as well: wait until the broker's cursor shows it.
+                confirmed = not await source.unfinished(heads, Coverage())
+                if confirmed or loop.time() - landed_at > CONFIRM_LIMIT_S:
+                    pipeline.drain("end")
+                    return
+            if behind and not pipeline.queued:
+                pipeline.commit_soon("end")
+        await asyncio.sleep(END_POLL_S)
+
+
+async def _find_heads(source: Source, starting: "asyncio.Future[None]") -> Mapping[int, Position]:
+    await asyncio.wait([starting])
+    return await source.heads()
+
+
+async def _patiently(source: Source, patience: Patience, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of ``work``, stopping logs that cannot be read. Raises SourceFailed without a broker."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            _give_up_without_broker(source)
+            patience.look()
+            await asyncio.wait([task], timeout=END_POLL_S)
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _is_behind(source: Source, index: int, head: Position) -> bool:
+    position = source.position(index)
+    return position is None or position < head
+
+
+def _give_up_without_broker(source: Source) -> None:
+    since = source.unreachable_since
+    if since is not None and asyncio.get_running_loop().time() - since > UNREACHABLE_LIMIT_S:
+        why = source.unreachable_because
+        raise SourceFailed(f"no broker could be reached for {UNREACHABLE_LIMIT_S:.0f} s{why and f': {why}'}")

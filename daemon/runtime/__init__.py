@@ -1,0 +1,1 @@
+"""Services that every part of the process uses: errors, logs, metrics, the memory budget, background tasks."""

@@ -1,0 +1,20 @@
+"""A clock for compiled code: the state machines of ``fastwire`` have none and take this one as an argument."""
+
+from cpython.pycapsule cimport PyCapsule_New
+from libc.stdint cimport int64_t
+
+cdef extern from "<time.h>" nogil:
+    cdef struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* now)
+    const int CLOCK_MONOTONIC
+
+
+cdef int64_t monotonic_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+CLOCK = PyCapsule_New(<void*>monotonic_ns, "fastwire.clock", NULL)

@@ -1,0 +1,259 @@
+"""Prometheus metrics: one method per fact, called once per chunk, commit or event and never once per record.
+
+Names are ``fastwire_<part>_<what>_<unit>[_total]`` in base units. Labels are the pipeline and words of fixed lists;
+partitions and topics are not labels, because there may be thousands.
+"""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+__all__ = ["CONTENT_TYPE", "DaemonMetrics", "PipelineMetrics", "PipelineState", "ReconnectReason"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+STALLING_SETTINGS = ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerSubscription")
+
+PipelineState = Literal["starting", "running", "paused", "draining", "stopped", "failed"]
+ReconnectReason = Literal["unreachable", "lost", "closed_by_broker", "silent", "protocol_error", "refused", "other"]
+
+# From one small file on a fast disk to a full disk that an operator had to clear.
+_COMMIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class DaemonMetrics:
+    """The metrics of the process, and the source of those of its pipelines.
+
+    Every instance has its own registry, so several of them can live in one process.
+    """
+
+    def __init__(self, version: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they double the number of series
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._pipelines: dict[str, PipelineMetrics] = {}
+        self._families = _Families(self.registry)
+        build = Gauge("fastwire_daemon_build_info", "Version of the daemon.", ["version"], registry=self.registry)
+        build.labels(version).set(1)
+        self._budget_used = self._gauge("fastwire_daemon_budget_used_bytes", "Bytes of the budget in use.")
+        self._budget_limit = self._gauge("fastwire_daemon_budget_limit_bytes", "Bytes that records may take up.")
+        self._pauses = Counter(
+            "fastwire_daemon_reading_pauses_total",
+            "How often reading was paused because the budget was used up.",
+            registry=self.registry,
+        )
+
+    def pipeline(self, name: str) -> "PipelineMetrics":
+        """Return the metrics of the pipeline ``name``, always the same object for one name."""
+        if name not in self._pipelines:
+            self._pipelines[name] = PipelineMetrics(self._families, name)
+        return self._pipelines[name]
+
+    def budget_limit(self, limit_bytes: int) -> None:
+        """Set the size of the budget in bytes."""
+        self._budget_limit.set(limit_bytes)
+
+    def budget_used_by(self, used_bytes: Callable[[], int]) -> None:
+        """Call ``used_bytes`` at each scrape for the bytes of the budget in use."""
+        self._budget_used.set_function(used_bytes)
+
+    def reading_paused(self) -> None:
+        """Count a pause of all reading because the budget is used up."""
+        self._pauses.inc()
+
+    def render(self) -> bytes:
+        """Return all metrics in the text format of Prometheus; its media type is ``CONTENT_TYPE``."""
+        return generate_latest(self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
+
+
+class _Families:
+    """All metrics that carry the label ``pipeline``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ["pipeline", *labels], registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, ["pipeline", *labels], registry=registry)
+
+        self.rows = counter("fastwire_source_received_rows_total", "Records received and not cut.")
+        self.bytes = counter("fastwire_source_received_bytes_total", "Payload bytes of these records, decompressed.")
+        self.chunks = counter("fastwire_source_chunks_total", "Chunks handed on.")
+        self.cut = counter(
+            "fastwire_source_cut_entries_total",
+            "Entries that came again and were dropped, by why they could be.",
+            "why",
+        )
+        self.redelivered = counter("fastwire_source_redelivered_entries_total", "Entries delivered before.")
+        self.diverted = counter("fastwire_source_diverted_entries_total", "Dead letters: entries not decodable.")
+        self.discarded = counter(
+            "fastwire_source_discarded_entries_total", "Encrypted entries that no key opened, dropped as configured."
+        )
+        self.permits = counter("fastwire_source_granted_permits_total", "Permits granted to the broker.")
+        self.acks = counter("fastwire_source_acks_sent_total", "Ack commands sent.")
+        self.receipts = counter("fastwire_source_ack_receipts_total", "Acks the broker has confirmed.")
+        self.reconnects = counter("fastwire_source_reconnects_total", "Connections made again, by reason.", "reason")
+        self.stalls = counter(
+            "fastwire_source_stalls_total",
+            "Times the broker delivered no more until records were acknowledged, by its setting.",
+            "setting",
+        )
+        self.throttled = counter(
+            "fastwire_source_throttled_seconds_total",
+            "Time for which brokers of Kafka wanted nothing sent on a connection, because a quota was exceeded.",
+        )
+        self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
+        self.backlog = gauge(
+            "fastwire_source_backlog_entries",
+            "What brokers hold that we have not confirmed, when asked last: entries of Pulsar, offsets of Kafka.",
+        )
+        self.behind = gauge(
+            "fastwire_source_behind_logs", "Logs with records that had not come to us when the broker was asked last."
+        )
+        self.roll_rows = gauge("fastwire_roll_open_rows", "Records in files that are not committed yet.")
+        self.roll_bytes = gauge("fastwire_roll_open_bytes", "Bytes of files that are not committed yet.")
+        self.commits = counter("fastwire_sink_commits_total", "Commits.")
+        self.commit_seconds = Histogram(
+            "fastwire_sink_commit_seconds",
+            "Time a commit took.",
+            ["pipeline"],
+            registry=registry,
+            buckets=_COMMIT_BUCKETS,
+        )
+        self.committed_rows = counter("fastwire_sink_committed_rows_total", "Records committed.")
+        self.files = counter("fastwire_sink_files_total", "Files published.")
+        self.file_bytes = counter("fastwire_sink_file_bytes_total", "Bytes of these files.")
+        self.superseded = counter("fastwire_sink_superseded_rolls_total", "Rolls given up for another writer's commit.")
+        self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
+        self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
+        self.state = gauge("fastwire_pipeline_state", "1 for the state the pipeline is in, 0 for all others.", "state")
+
+
+class PipelineMetrics:
+    """The metrics of one pipeline. Methods are cheap, take whole amounts, and may be called from any thread."""
+
+    def __init__(self, families: _Families, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._lag = (families.backlog, families.behind)
+        self._rows = families.rows.labels(pipeline)
+        self._bytes = families.bytes.labels(pipeline)
+        self._chunks = families.chunks.labels(pipeline)
+        self._cut = {why: families.cut.labels(pipeline, why) for why in ("landed", "staged")}
+        self._redelivered = families.redelivered.labels(pipeline)
+        self._diverted = families.diverted.labels(pipeline)
+        self._discarded = families.discarded.labels(pipeline)
+        self._permits = families.permits.labels(pipeline)
+        self._acks = families.acks.labels(pipeline)
+        self._receipts = families.receipts.labels(pipeline)
+        self._reconnects = {
+            reason: families.reconnects.labels(pipeline, reason) for reason in get_args(ReconnectReason)
+        }
+        self._throttled = families.throttled.labels(pipeline)
+        self._connections = families.connections.labels(pipeline)
+        self._roll_rows = families.roll_rows.labels(pipeline)
+        self._roll_bytes = families.roll_bytes.labels(pipeline)
+        self._commits = families.commits.labels(pipeline)
+        self._commit_seconds = families.commit_seconds.labels(pipeline)
+        self._committed_rows = families.committed_rows.labels(pipeline)
+        self._files = families.files.labels(pipeline)
+        self._file_bytes = families.file_bytes.labels(pipeline)
+        self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
+        self._superseded = families.superseded.labels(pipeline)
+        self._failures = families.failures.labels(pipeline)
+        self._disk_full = families.disk_full.labels(pipeline)
+        self._states = {state: families.state.labels(pipeline, state) for state in get_args(PipelineState)}
+        self.state("starting")
+
+    def received(self, rows: int, payload_bytes: int, chunks: int = 1) -> None:
+        """Count chunks of new records that the broker has delivered."""
+        self._rows.inc(rows)
+        self._bytes.inc(payload_bytes)
+        self._chunks.inc(chunks)
+
+    def cut(self, entries: int, why: Literal["landed", "staged"]) -> None:
+        """Count entries that the broker sent again and that were dropped: committed already, or in the open roll."""
+        self._cut[why].inc(entries)
+
+    def redelivered(self, entries: int) -> None:
+        """Count entries that the broker marked as delivered before."""
+        self._redelivered.inc(entries)
+
+    def diverted(self, entries: int) -> None:
+        """Count entries that could not be decoded and became dead letters."""
+        self._diverted.inc(entries)
+
+    def discarded(self, entries: int) -> None:
+        """Count entries that no key could decrypt and that were dropped."""
+        self._discarded.inc(entries)
+
+    def granted(self, permits: int) -> None:
+        """Count permits granted to the broker."""
+        self._permits.inc(permits)
+
+    def acks_sent(self, commands: int = 1) -> None:
+        """Count ack commands sent to the broker."""
+        self._acks.inc(commands)
+
+    def ack_receipts(self, receipts: int = 1) -> None:
+        """Count acks that the broker has confirmed."""
+        self._receipts.inc(receipts)
+
+    def connected(self, connections: int) -> None:
+        """Set the number of open connections."""
+        self._connections.set(connections)
+
+    def reconnected(self, reason: ReconnectReason | str) -> None:
+        """Count a connection that has to be made again. A reason that is not on the list counts as ``other``."""
+        self._reconnects.get(reason, self._reconnects["other"]).inc()
+
+    def throttled(self, seconds: float) -> None:
+        """Add the time for which a broker asked for silence on a connection because of a quota."""
+        self._throttled.inc(seconds)
+
+    def lag(self, backlog_entries: int, behind_logs: int) -> None:
+        """Set the backlog, in entries not acknowledged, and the number of logs with records not received yet."""
+        for gauge, value in zip(self._lag, (backlog_entries, behind_logs), strict=True):
+            gauge.labels(self._pipeline).set(value)
+
+    def lag_unknown(self) -> None:
+        """Remove the backlog series while the backlog is unknown: a 0 would claim that there is none."""
+        for gauge in self._lag:
+            gauge.remove(self._pipeline)
+
+    def roll(self, rows: int, file_bytes: int) -> None:
+        """Set the size of the open roll: its rows, and its bytes on disk."""
+        self._roll_rows.set(rows)
+        self._roll_bytes.set(file_bytes)
+
+    def committed(self, seconds: float, rows: int, files: int, file_bytes: int) -> None:
+        """Count a commit that is durable and whose files are visible."""
+        self._commits.inc()
+        self._commit_seconds.observe(seconds)
+        self._committed_rows.inc(rows)
+        self._files.inc(files)
+        self._file_bytes.inc(file_bytes)
+
+    def stalled(self, setting: str) -> None:
+        """Count a stop of delivery until records are acknowledged; ``setting`` names the broker's limit."""
+        self._stalls[setting].inc()
+
+    def superseded(self) -> None:
+        """Count a roll that is void because another writer has committed some of its records."""
+        self._superseded.inc()
+
+    def sink_failed(self) -> None:
+        """Count a failure after which the sink is opened again."""
+        self._failures.inc()
+
+    def disk_full(self, seconds: float) -> None:
+        """Add the time for which a write has waited for disk space."""
+        self._disk_full.inc(seconds)
+
+    def state(self, state: PipelineState) -> None:
+        """Set the state of the pipeline."""
+        for name, gauge in self._states.items():
+            gauge.set(name == state)

@@ -1,0 +1,52 @@
+"""Resident memory of the process beyond its byte budget: releases pages of libraries when it grows too large."""
+
+import resource
+from collections.abc import Callable
+from time import monotonic
+
+from .budget import Budget, Level
+from .pages import release_library_pages
+
+__all__ = ["ResidentMemory"]
+
+RELEASE_INTERVAL_S = 0.1  # a millisecond of faults, when memory is scarce
+# Resident memory, beyond the budget, above which library pages go back: a quarter of what is promised beyond it.
+RELEASE_ABOVE = 32 << 20
+
+
+class ResidentMemory:
+    """Releases library pages when ``budget`` leaves FREE, and when resident memory exceeds it by 32 MiB.
+
+    ``clock`` returns seconds.
+    """
+
+    def __init__(self, budget: Budget, clock: Callable[[], float] = monotonic) -> None:
+        self._limit = budget.limit + RELEASE_ABOVE
+        self._clock = clock
+        self._released_at = -RELEASE_INTERVAL_S
+        budget.watch(self._on_level)
+        budget.on_tick(self._on_tick)
+
+    def release(self) -> None:
+        """Release the pages, unless that was done within the last 100 ms."""
+        now = self._clock()
+        if now - self._released_at >= RELEASE_INTERVAL_S:
+            self._released_at = now
+            release_library_pages()
+
+    def _on_level(self, level: Level) -> None:
+        if level is not Level.FREE:
+            self.release()
+
+    def _on_tick(self) -> None:
+        if resident_bytes() > self._limit:
+            self.release()
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes; 0 where the system does not report it."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

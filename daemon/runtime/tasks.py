@@ -1,0 +1,56 @@
+"""Background tasks whose unexpected errors are reported, and a cheap wait for an event."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+__all__ = ["Tasks", "wait_for_set"]
+
+
+class Tasks:
+    """Runs coroutines until they end or ``close``; calls ``on_fault`` with the text of an unexpected exception."""
+
+    def __init__(self, on_fault: Callable[[str], None]) -> None:
+        self._on_fault = on_fault
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run ``work`` in the background; after ``close`` it is cancelled before its first step."""
+        task = self._loop.create_task(work, name=name)
+        if self._closing:
+            task.cancel()  # before its first step
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        self._closing = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not self._closing:
+            # Tasks handle every error that a broker can cause, so this is a bug, and it must not stay hidden.
+            self._loop.call_exception_handler({"message": "source task failed", "exception": error, "task": task})
+            self._on_fault(f"{task.get_name()}: {type(error).__name__}: {error}")
+
+
+async def wait_for_set(event: asyncio.Event, timeout: float | None) -> None:
+    """Wait until ``event`` is set, and set it after ``timeout`` seconds (None: never).
+
+    ``asyncio.timeout`` around the wait takes half as long again.
+    """
+    timer = None if timeout is None else asyncio.get_running_loop().call_later(timeout, event.set)
+    try:
+        await event.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,165 @@
+"""The HTTP server for operators and orchestrators: /metrics /livez /readyz /status.
+
+``start`` only binds the address. The HTTP framework, which takes as long to load as all modules of fastwire, is loaded
+at the first connection.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastwire.errors import FastwireError
+
+from ..config import HttpAddress
+from ..runtime.logs import get_logger, redact, to_json
+from ..runtime.metrics import CONTENT_TYPE
+from ..runtime.pages import release_library_pages
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["AddressError", "HttpServer", "StatusProvider"]
+
+SHUTDOWN_S = 1.0
+
+log = get_logger("http")
+
+
+class StatusProvider(Protocol):
+    """The source of the pages' content. Its methods run on the event loop and must not block."""
+
+    def live(self) -> bool:
+        """Return True if the process works; False asks the orchestrator for a restart."""
+
+    def ready(self) -> bool:
+        """Return True if every pipeline has reached its broker and its sink."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the content of ``/status`` as plain values. The server hides the values of keys that name secrets."""
+
+
+class AddressError(FastwireError):
+    """The server cannot bind its address; the text says why and what to do."""
+
+
+class HttpServer:
+    """An HTTP server on one TCP address or unix socket; ``metrics`` returns the body of ``/metrics``."""
+
+    def __init__(self, address: HttpAddress, provider: StatusProvider, metrics: Callable[[], bytes]) -> None:
+        self._address = address
+        self._provider = provider
+        self._metrics = metrics
+        self._listening: asyncio.Server | None = None
+        self._protocols: web.Server | None = None
+
+    async def start(self) -> None:
+        """Bind the address and begin to serve. Raises AddressError if the address is taken or unusable."""
+        address, loop = self._address, asyncio.get_running_loop()
+        try:
+            if address.path:
+                _require_dead_socket(address.path)
+                self._listening = await loop.create_unix_server(self._protocol, address.path)
+            else:
+                self._listening = await loop.create_server(
+                    self._protocol, address.host, address.port, reuse_address=True
+                )
+        except OSError as exc:
+            raise AddressError(_explain(address, exc)) from None
+
+    @property
+    def address(self) -> HttpAddress:
+        """The address that the server listens on, with the port that the system chose for port 0."""
+        if self._listening is None or self._address.path or not self._listening.sockets:
+            return self._address
+        host, port = self._listening.sockets[0].getsockname()[:2]
+        return HttpAddress(host, port)
+
+    async def stop(self) -> None:
+        """Stop the server and delete the file of a unix socket."""
+        listening, self._listening = self._listening, None
+        if listening is None:
+            return
+        listening.close()
+        if self._protocols is not None:
+            await self._protocols.shutdown(SHUTDOWN_S)
+        await listening.wait_closed()
+        if self._address.path:
+            try:
+                os.unlink(self._address.path)
+            except FileNotFoundError:
+                pass
+
+    def _protocol(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        if self._protocols is None:
+            self._protocols = self._load()
+        return self._protocols()
+
+    def _load(self) -> "web.Server":
+        from aiohttp import web
+
+        provider = self._provider
+
+        def metrics() -> web.Response:
+            return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+        def verdict(good: bool, otherwise: str) -> web.Response:
+            return web.Response(status=200 if good else 503, text="ok\n" if good else f"{otherwise}\n")
+
+        def status() -> web.Response:
+            body = to_json(redact(provider.status()), indent=True) + b"\n"
+            return web.Response(body=body, content_type="application/json")
+
+        pages: dict[str, Callable[[], web.Response]] = {
+            "/metrics": metrics,
+            "/livez": lambda: verdict(provider.live(), "not making progress"),
+            "/readyz": lambda: verdict(provider.ready(), "not ready"),
+            "/status": status,
+        }
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            page = pages.get(request.path)
+            if page is None:
+                raise web.HTTPNotFound
+            if request.method not in ("GET", "HEAD"):
+                raise web.HTTPMethodNotAllowed(request.method, ("GET", "HEAD"))
+            try:
+                return page()
+            except Exception:
+                log.exception("a page failed because of a fault of this program", page=request.path)
+                raise web.HTTPInternalServerError from None
+
+        release_library_pages()
+        # Invalid requests get an error response and no log line: the framework would log a traceback per port scan.
+        strangers = logging.getLogger("fastwire.http.strangers")
+        strangers.setLevel(logging.CRITICAL)
+        return web.Server(answer, access_log=None, logger=strangers)
+
+
+def _require_dead_socket(path: str) -> None:
+    """Raise OSError for a path that is in use: the event loop would replace any socket file, not only a dead one."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise OSError(errno.EEXIST, "exists and is not a socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return
+    raise OSError(errno.EADDRINUSE, "is served by another process")
+
+
+def _explain(address: HttpAddress, exc: OSError) -> str:
+    if exc.errno == errno.EADDRINUSE:
+        return (
+            f'daemon.http = "{address}" is taken by another process: choose another address, or "" for no HTTP server'
+        )
+    reason = exc.strerror or str(exc)
+    return f'daemon.http = "{address}" cannot be served: {reason}'

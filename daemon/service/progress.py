@@ -1,0 +1,93 @@
+"""The progress line on a terminal: records received, rate, files and memory."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+__all__ = ["Progress", "ProgressFacts", "format_bytes", "progress_line"]
+
+_WINDOW_S = 5.0  # the rate is an average over this time: steady, and quick to show a stop
+
+
+class ProgressFacts(NamedTuple):
+    """The figures of the progress line; totals since the start."""
+
+    rows: int
+    payload_bytes: int
+    files: int | None = None
+    memory_bytes: int = 0
+    memory_limit: int = 0
+    note: str = ""
+    """The cause of a wait, if there is one: ``disk full``, ``no broker``."""
+
+
+class Progress:
+    """One line that is redrawn in place; shows nothing off a terminal (``console`` is None)."""
+
+    def __init__(self, console: "Console | None", clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque()
+        self._live: Live | None = None
+
+    def show(self, facts: ProgressFacts) -> None:
+        """Redraw the line; call it a few times a second."""
+        if self._console is None or not self._console.is_terminal:
+            return
+        from rich.live import Live
+        from rich.text import Text
+
+        rate = self._rate(facts.rows)
+        line = Text(progress_line(facts, rate), no_wrap=True, overflow="ellipsis")
+        if self._live is None:
+            self._live = Live(line, console=self._console, auto_refresh=False, redirect_stdout=False)
+            self._live.start()
+            self._console.show_cursor(True)  # an abort must not leave a terminal without a cursor
+        self._live.update(line, refresh=True)
+
+    def close(self) -> None:
+        """Leave the last line on the terminal and stop redrawing it."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _rate(self, rows: int) -> float:
+        now = self._clock()
+        self._seen.append((now, rows))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _WINDOW_S:
+            self._seen.popleft()
+        then, rows_then = self._seen[0]
+        return (rows - rows_then) / (now - then) if now > then else 0.0
+
+
+def progress_line(facts: ProgressFacts, rows_per_s: float) -> str:
+    """Return the text of the line."""
+    parts = [
+        f"{facts.rows:,} rows",
+        f"{rows_per_s:,.0f} rows/s",
+        format_bytes(facts.payload_bytes),
+    ]
+    if facts.files is not None:
+        parts.append(f"{facts.files:,} file{'' if facts.files == 1 else 's'}")
+    if facts.memory_limit:
+        parts.append(f"memory {format_bytes(facts.memory_bytes)} of {format_bytes(facts.memory_limit)}")
+    if facts.note:
+        parts.append(facts.note)
+    return "  ".join(parts)
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in readable form: ``17.3 MB``."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 999.5:
+            return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
+    return f"{value / 1000:.1f} TB"

@@ -1,0 +1,402 @@
+"""The daemon process: it starts the pipelines, handles signals and shuts down in order.
+
+SIGTERM and SIGINT drain, a second one aborts at once; SIGHUP reloads the configuration. An abort loses no records:
+records that are not committed were not acknowledged.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from fastwire import __version__
+from fastwire.errors import FastwireError
+from fastwire.wire.pool import Pool
+
+from ..config import Config, ConfigError, PipelineConfig, load_config
+from ..pipeline.pipeline import Pipeline, PipelineFailed
+from ..pipeline.roll import RollPolicy
+from ..runtime.budget import Budget, Level
+from ..runtime.logs import console, get_logger
+from ..runtime.metrics import DaemonMetrics
+from ..runtime.resident import ResidentMemory
+from ..sinks.base import LoggedSink
+from ..sinks.registry import build_sink
+from ..systems.registry import source_factory
+from .http import HttpServer
+from .progress import Progress, ProgressFacts
+from .systemd import Notifier
+
+__all__ = ["Service", "run_service"]
+
+# While a sink runs Python code, a codec that has released the interpreter lock gets it back after this interval.
+SWITCH_INTERVAL_S = 0.0005
+TRIM_INTERVAL_S = 30.0
+PROGRESS_INTERVAL_S = 0.25
+START_LOOK_S = 0.01
+# A call of a sink may take long (a slow disk), but not for ever; waits with a known reason do not count.
+HUNG_AFTER_S = 120.0
+ABORT_GRACE_S = 5.0
+OPEN_FILES = 65_536
+
+log = get_logger("service")
+
+
+def run_service(
+    config: Config, *, pipelines: Sequence[str] | None = None, until_end: bool = False, max_records: int | None = None
+) -> int:
+    """Run the pipelines of ``config`` (or those named) until they end; return the exit code."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_open_files()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        service = Service(config, pipelines=pipelines, until_end=until_end, max_records=max_records)
+        return runner.run(service.run())
+
+
+def _allow_open_files() -> None:
+    """Raise the soft limit of open files: a dataset with many folders needs many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class _Running:
+    """A running pipeline with its configuration and its task."""
+
+    def __init__(self, pipeline: Pipeline, config: PipelineConfig, task: "asyncio.Task[None]") -> None:
+        self.pipeline = pipeline
+        self.config = config
+        self.task = task
+        self._waiting: str | None = None
+
+    def tell(self, name: str, metrics: DaemonMetrics) -> None:
+        """Update the metrics, count the time that the sink waits, and log when a wait begins and ends.
+
+        Called every PROGRESS_INTERVAL_S.
+        """
+        self.pipeline.count()
+        waiting = self.pipeline.waiting
+        if waiting is not None:
+            metrics.pipeline(name).disk_full(PROGRESS_INTERVAL_S)
+        if (waiting is None) != (self._waiting is None):
+            if waiting is None:
+                log.info("the sink writes again", pipeline=name)
+            else:
+                log.error("the sink waits; no record is lost, and none is acknowledged", pipeline=name, why=waiting)
+        self._waiting = waiting
+
+
+class Service:
+    """All pipelines of one process, which share one memory budget."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        pipelines: Sequence[str] | None = None,
+        until_end: bool = False,
+        max_records: int | None = None,
+    ) -> None:
+        self._config = config
+        self._only = pipelines
+        self._until_end = until_end
+        self._max_records = max_records
+        self._pool = Pool(config.daemon.memory)
+        self._budget = Budget(self._pool)
+        self._metrics = DaemonMetrics(__version__)
+        self._metrics.budget_limit(config.daemon.memory)
+        self._metrics.budget_used_by(lambda: self._budget.used)
+        self._notifier = Notifier()
+        self._running: dict[str, _Running] = {}
+        self._ended: dict[str, Pipeline] = {}
+        self._exit_code = 0
+        self._signals = 0  # to stop
+        self._reloading: asyncio.Task[None] | None = None
+        self._reload_again = False
+        self._resident = ResidentMemory(self._budget)
+        self._budget.watch(self._on_level)
+
+    def _on_level(self, level: Level) -> None:
+        if level is Level.STOP:
+            self._metrics.reading_paused()
+
+    # --- what operators ask
+
+    def live(self) -> bool:
+        """See ``StatusProvider.live``: False if a call of a sink hangs for 120 s without a known reason."""
+        now = asyncio.get_running_loop().time()
+        return all(r.pipeline.hung_s(now) < HUNG_AFTER_S for r in self._running.values())
+
+    def ready(self) -> bool:
+        """See ``StatusProvider.ready``; False too once a pipeline has failed."""
+        return bool(self._running) and not self._failed() and all(r.pipeline.ready for r in self._running.values())
+
+    def status(self) -> dict[str, Any]:
+        """See ``StatusProvider.status``."""
+        pipelines = {name: r.pipeline for name, r in self._running.items()} | self._ended
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "memory": {"used": self._budget.used, "limit": self._budget.limit, "peak": self._pool.peak},
+            "pipelines": {name: pipeline.status() for name, pipeline in sorted(pipelines.items())},
+        }
+
+    def _failed(self) -> bool:
+        return any(pipeline.state == "failed" for pipeline in self._ended.values())
+
+    # --- life
+
+    async def run(self) -> int:
+        """Run until every pipeline has ended; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        http = await self._serve_http()
+        self._budget.start()
+        clock = asyncio.create_task(self._clock())
+        progress = asyncio.create_task(self._show_progress())
+        start = asyncio.create_task(self._await_start())
+        try:
+            # A signal to stop may have come before there was anything to drain.
+            for name in self._wanted(self._config) if not self._signals else ():
+                self._start(name, self._config.pipelines[name])
+            self._notifier.ready(self._line())
+            log.info("started", pipelines=sorted(self._running), memory=self._budget.limit)
+            while self._running:
+                await asyncio.wait([r.task for r in self._running.values()], return_when=asyncio.FIRST_COMPLETED)
+                self._collect()
+                if not self._running and self._reloading is not None and not self._reloading.done():
+                    await self._reloading
+            return self._exit_code
+        finally:
+            self._notifier.stopping()
+            clock.cancel()
+            progress.cancel()
+            start.cancel()
+            await asyncio.gather(clock, progress, start, return_exceptions=True)
+            self._budget.stop()
+            if http is not None:
+                await http.stop()
+            self._notifier.close()
+
+    async def _serve_http(self) -> HttpServer | None:
+        address = self._config.daemon.http
+        if address is None:
+            return None
+        server = HttpServer(address, self, self._metrics.render)
+        await server.start()
+        return server
+
+    def _wanted(self, config: Config) -> list[str]:
+        names = list(config.pipelines) if not self._only else list(self._only)
+        missing = [name for name in names if name not in config.pipelines]
+        if missing:
+            raise FastwireError(
+                f"no pipeline {', '.join(map(repr, missing))} in the configuration; it has "
+                + ", ".join(map(repr, config.pipelines))
+            )
+        return names
+
+    def _start(self, name: str, config: PipelineConfig) -> None:
+        metrics = self._metrics.pipeline(name)
+        roll = config.sink.roll
+        shares = max(1, len(self._wanted(self._config)))
+        sink = build_sink(config, memory=self._config.daemon.memory // shares)
+        pipeline = Pipeline(
+            name,
+            source_factory(
+                config.source,
+                self._pool,
+                metrics,
+                columns=sink.needed_columns if isinstance(sink, LoggedSink) else None,
+                max_records=self._max_records,
+            ),
+            sink,
+            self._budget,
+            metrics,
+            RollPolicy(roll.bytes, roll.rows, roll.age, roll.idle),
+            until_end=self._until_end,
+            max_records=self._max_records,
+            create=config.sink.create,
+            drain_timeout_s=self._config.daemon.drain_timeout,
+        )
+        self._ended.pop(name, None)
+        self._running[name] = _Running(pipeline, config, asyncio.create_task(pipeline.run(), name=f"pipeline {name}"))
+
+    def _collect(self) -> None:
+        """Record the pipelines that have ended. The failure of one does not end the others."""
+        for name, running in list(self._running.items()):
+            if not running.task.done():
+                continue
+            del self._running[name]
+            self._ended[name] = running.pipeline
+            exc = running.task.exception() if not running.task.cancelled() else None
+            if isinstance(exc, PipelineFailed):
+                log.error(str(exc), pipeline=name)
+                self._exit_code = self._exit_code or exc.exit_code
+            elif exc is not None:
+                try:
+                    raise exc
+                except Exception:
+                    log.exception("the pipeline failed because of a fault of this program", pipeline=name)
+                self._exit_code = self._exit_code or 1
+            else:
+                log.info("ended", pipeline=name, **_figures(running.pipeline))
+
+    # --- signals
+
+    def _on_stop(self, name: str) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self._abort(f"{name} again")
+        self._notifier.stopping("draining")
+        log.info("stopping", signal=name, drain_timeout_s=self._config.daemon.drain_timeout)
+        for running in self._running.values():
+            running.pipeline.drain(name)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._config.daemon.drain_timeout, self._on_drain_timeout)
+
+    def _on_drain_timeout(self) -> None:
+        log.warning("the drain exceeds drain_timeout; records that are not committed stay with the broker")
+        for running in self._running.values():
+            running.pipeline.interrupt()
+        asyncio.get_running_loop().call_later(ABORT_GRACE_S, self._abort, "drain timeout")
+
+    def _abort(self, why: str) -> None:
+        """End the process at once: a thread that hangs in a call cannot be joined."""
+        log.error("aborted", why=why)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+    def _on_reload(self) -> None:
+        if self._config.path is None or self._signals:
+            return
+        if self._reloading is not None and not self._reloading.done():
+            self._reload_again = True  # the running reload may have read the file before its latest change
+            return
+        self._reloading = asyncio.create_task(self._reload(self._config.path))
+
+    async def _reload(self, path: Path) -> None:
+        """Apply the configuration file, and again if another SIGHUP has arrived meanwhile."""
+        while True:
+            self._reload_again = False
+            await self._take_over(path)
+            if not self._reload_again or self._signals:
+                return
+
+    async def _take_over(self, path: Path) -> None:
+        try:
+            config = load_config(path)
+            wanted = self._wanted(config)
+        except (ConfigError, FastwireError, OSError) as exc:
+            log.error("the configuration is not reloaded; the old one stays in force", why=str(exc))
+            return
+        if config.daemon != self._config.daemon:
+            log.warning("changes of [daemon] take effect at the next start")
+        changed = [name for name, running in self._running.items() if config.pipelines.get(name) != running.config] + [
+            name for name in self._ended if name in wanted
+        ]
+        stopping = [self._running[name] for name in changed if name in self._running]
+        for running in stopping:
+            running.pipeline.drain("reload")
+        started = [name for name in wanted if name not in self._running or name in changed]
+        if stopping:
+            await asyncio.wait([running.task for running in stopping])
+            self._collect()
+        if self._signals:
+            log.info("the configuration is not reloaded; the daemon is stopping")
+            return
+        self._config = config
+        for name in started:
+            self._start(name, config.pipelines[name])
+        log.info("configuration reloaded", stopped=len(stopping), started=started)
+
+    # --- the clock
+
+    async def _clock(self) -> None:
+        """Feed the watchdog while pipelines are alive, and release memory of the pool that has been idle for 30 s."""
+        interval = min(self._notifier.watchdog_s / 2 if self._notifier.watchdog_s else TRIM_INTERVAL_S, TRIM_INTERVAL_S)
+        loop = asyncio.get_running_loop()
+        trimmed, busy = loop.time(), self._pool.used
+        while True:
+            await asyncio.sleep(interval)
+            if self.live():
+                self._notifier.watchdog()
+            self._notifier.status(self._line())
+            now = loop.time()
+            if now - trimmed >= TRIM_INTERVAL_S:
+                # Only idle memory is released, not what a busy daemon will need again at once.
+                if self._pool.used <= busy:
+                    self._pool.trim(0)
+                trimmed, busy = now, self._pool.used
+
+    def _line(self) -> str:
+        rows = sum(r.pipeline.rows_committed for r in self._running.values())
+        states = ", ".join(
+            f"{name} {r.pipeline.waiting or r.pipeline.state}" for name, r in sorted(self._running.items())
+        )
+        return f"{rows} rows committed; {states}" if states else "no pipeline is running"
+
+    async def _await_start(self) -> None:
+        """Release library pages as soon as the start is over: the first records soon fill a small budget."""
+        pause = START_LOOK_S
+        while not self.ready():
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.1, PROGRESS_INTERVAL_S)
+        self._resident.release()
+
+    async def _show_progress(self) -> None:
+        # The lines of a stdout sink and the progress line would mix on one terminal.
+        printing = any(config.sink.type == "stdout" for config in self._config.pipelines.values())
+        progress = Progress(None if printing and sys.stdout.isatty() else console())
+        try:
+            while True:
+                progress.show(self._facts())
+                for name, running in self._running.items():
+                    running.tell(name, self._metrics)
+                await asyncio.sleep(PROGRESS_INTERVAL_S)
+        finally:
+            progress.close()
+
+    def _facts(self) -> ProgressFacts:
+        pipelines: list[Pipeline] = [*(r.pipeline for r in self._running.values()), *self._ended.values()]
+        return ProgressFacts(
+            rows=sum(p.rows_received for p in pipelines),
+            payload_bytes=sum(p.bytes_received for p in pipelines),
+            files=sum(p.published[0] for p in pipelines),
+            memory_bytes=self._budget.used,
+            memory_limit=self._budget.limit,
+            note=next((p.waiting for p in pipelines if p.waiting), ""),
+        )
+
+
+def _figures(pipeline: Pipeline) -> dict[str, Any]:
+    """Return the totals of a pipeline for its last log line: rate and CPU from the first record to the last commit.
+
+    The CPU time is that of the process, so it is meaningful only if the process runs one pipeline.
+    """
+    figures: dict[str, Any] = {
+        "rows": pipeline.rows_committed,
+        "payload_bytes": pipeline.bytes_received,
+        "files": pipeline.published[0],
+        "file_bytes": pipeline.published[1],
+    }
+    if pipeline.first_row_at is not None and pipeline.last_commit_at is not None:
+        seconds, cpu_s = (
+            last - first for first, last in zip(pipeline.first_row_at, pipeline.last_commit_at, strict=True)
+        )
+        figures["seconds"] = round(seconds, 3)
+        if seconds > 0 and pipeline.rows_committed:
+            figures["rows_per_s"] = round(pipeline.rows_committed / seconds)
+            figures["cpu_us_per_row"] = round(cpu_s / pipeline.rows_committed * 1e6, 3)
+    figures.update(pipeline.stages())
+    return figures

@@ -1,0 +1,41 @@
+"""Reads a landed dataset as a stream that has each row once."""
+
+from pathlib import Path
+from typing import Any
+
+from ...dataset.description import DESCRIPTION, read_description
+from ...runtime.errors import DatasetError, DatasetMismatchError
+from ..source.rows import ddl, is_row
+
+__all__ = ["landed_columns", "read_landed", "stream_landed"]
+
+# Spark forgets files much older than the newest, so a job that was stopped for long would skip unread files.
+_FOR_EVER = "36500d"
+
+
+def landed_columns(path: Path) -> list[str]:
+    """Return the columns of the dataset's files. Raises DatasetError if there is no readable dataset."""
+    try:
+        data = (path / DESCRIPTION).read_bytes()
+    except FileNotFoundError:
+        raise DatasetError(f"there is no dataset at {path}: has the daemon landed anything yet?") from None
+    description = read_description(data, str(path))
+    if not is_row(description.columns) or description.extension != "parquet":
+        raise DatasetMismatchError(
+            f"the dataset at {path} holds {description.extension} files of {description.system}: the job reads Parquet "
+            "that the daemon has landed"
+        )
+    return list(description.columns)
+
+
+def stream_landed(session: Any, path: Path, max_files: int) -> Any:
+    """Return a streaming frame of the dataset's own columns."""
+    columns = landed_columns(path)
+    reader = session.readStream.schema(ddl(columns)).option("maxFileAge", _FOR_EVER)
+    return reader.option("maxFilesPerTrigger", max_files).parquet(str(path)).select(*columns)
+
+
+def read_landed(session: Any, path: Path) -> Any:
+    """Return the rows that have landed so far as a batch frame."""
+    columns = landed_columns(path)
+    return session.read.schema(ddl(columns)).parquet(str(path)).select(*columns)

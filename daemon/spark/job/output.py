@@ -1,0 +1,227 @@
+"""Writes each batch of a query into its tables once; ``foreachBatch`` calls it.
+
+Bad rows are committed first, so a batch that is in the table is complete. The settings that decide which rows are bad
+are kept beside the checkpoint, so that a batch of which only the bad rows have landed is split in the same way again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fastwire.position import Log, Position, Span
+
+from ...config import SparkOutput
+from ...dataset.description import DatasetOptions
+from ...dataset.staging import ForeignFile
+from ...dataset.writer import DatasetWriter
+from ...runtime.errors import ConfigurationRefused, Superseded
+from .checkpoint import keep_split, read_split, split_path
+from .plan import Plan
+from .task import BAD, REPORT_DDL, Place, write_rows
+
+__all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """The numbers of rows that a batch has written, and the time of its newest record.
+
+    ``replayed``: the batch had landed before, and nothing was counted.
+    """
+
+    rows_out: int = 0
+    bad: int = 0
+    files: int = 0
+    nbytes: int = 0
+    newest_us: int | None = None
+    replayed: bool = False
+
+
+class Output(Protocol):
+    """The output of one query, an interface for table formats: ``write`` must be idempotent by batch."""
+
+    def open(self) -> None:
+        """Inspect the tables before the query starts. Raises ConfigurationRefused for settings that do not fit them."""
+
+    def write(self, frame: Any, batch: int) -> BatchCounts:
+        """Write the rows of ``frame`` unless the batch has landed. ``__bad`` is null in good rows."""
+
+    def close(self) -> None:
+        """Release the tables."""
+
+
+class _Table:
+    """A dataset in which batches of one query land."""
+
+    def __init__(self, path: Path, job: str, columns: Sequence[str], levels: tuple[str, ...]) -> None:
+        options = DatasetOptions(system="spark", cluster=job, columns=tuple(columns), levels=levels, single_log=True)
+        self.path = path
+        self.levels = levels
+        self._writer = DatasetWriter(path, options)
+        self._log: Log | None = None
+
+    def open(self) -> None:
+        self._writer.open()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def begin(self, query: str) -> None:
+        """Set the id of the query. Raises ConfigurationRefused for a table that another query has written."""
+        self._writer.refresh()
+        self._log = Log("spark", self._writer.cluster, query, "-1")
+        self._check_query()
+
+    def _check_query(self) -> None:
+        others = [log.topic for log in self._writer.coverage.logs() if log != self._log]
+        if others and self._log is not None:
+            raise ConfigurationRefused(
+                f"the table at {self.path} was written with another checkpoint (query {others[0]}); with this one "
+                f"(query {self._log.topic}) all rows would be written again. Use the old checkpoint, or a new path"
+            )
+
+    @property
+    def end(self) -> int | None:
+        """The number of the first batch that has not landed; None if no batch has landed."""
+        assert self._log is not None
+        end = self._writer.coverage.end(self._log)
+        return None if end is None else end.a
+
+    def place(self, compression: str, time: str | None = None) -> Place:
+        return Place(self._writer.invite(), self.levels, compression, time)
+
+    def commit(self, first: int, batch: int, files: Sequence[ForeignFile], filtered: int = 0) -> None:
+        """Land batches ``first`` to ``batch``, of which only the last has rows here."""
+        assert self._log is not None
+        rows = sum(file.rows for file in files) + filtered
+        span = Span(self._log, Position(first, 0), Position(batch + 1, 0), rows)
+        try:
+            self._writer.commit(self._writer.adopt(files), [span], filtered=filtered)
+        except Superseded:
+            self._check_query()  # another query has committed to the same empty table first
+            raise
+
+
+class _Quarantine(_Table):
+    """The table of bad rows. Batches without bad rows have no log entry there."""
+
+    def has(self, batch: int) -> bool:
+        """Return whether bad rows of ``batch`` have landed."""
+        return (self.end or 0) > batch
+
+    def land(self, batch: int, files: Sequence[ForeignFile]) -> None:
+        if files and not self.has(batch):
+            self.commit(self.end or 0, batch, files)
+
+
+class DatasetOutput:
+    """A dataset: tasks write files into its staging folder, the driver commits one log entry for each batch."""
+
+    def __init__(
+        self,
+        job: str,
+        output: SparkOutput,
+        columns: Sequence[str],
+        bad: Sequence[str],
+        stateful: bool,
+        split: str,
+    ) -> None:
+        self._table = _Table(output.path, job, columns, output.partition_by)
+        self._bad = _Quarantine(output.quarantine, job, bad, ())
+        self._compression = output.compression
+        self._stateful = stateful
+        self._split = split
+        self._checkpoint = output.checkpoint
+
+    def open(self) -> None:
+        """Read both logs, and publish committed files."""
+        self._table.open()
+        self._bad.open()
+
+    def close(self) -> None:
+        """Drop uncommitted files."""
+        self._table.close()
+        self._bad.close()
+
+    def write(self, frame: Any, batch: int) -> BatchCounts:
+        """See ``Output``."""
+        query = query_id(frame)
+        self._table.begin(query)
+        self._bad.begin(query)
+        end = self._table.end or 0
+        if batch < end:
+            if self._stateful:
+                # Spark's state of this batch comes into being only when the batch runs.
+                frame.write.format("noop").mode("append").save()
+            return BatchCounts(replayed=True)
+        if batch > end:
+            raise ConfigurationRefused(
+                f"the checkpoint goes on with batch {batch}, but the table at {self._table.path} ends before batch "
+                f"{end}: was it deleted, or is it not mounted? Without it the checkpoint must go, too"
+            )
+        if self._bad.has(batch):
+            self._check_split(batch)
+        place = self._table.place(self._compression, _time_column(frame))
+        written = _Written(frame, place, self._bad.place(self._compression))
+        if written.bad:
+            keep_split(self._checkpoint, self._split)
+        self._bad.land(batch, written.bad)
+        self._table.commit(batch, batch, written.good, filtered=written.bad_rows)
+        return written.counts()
+
+    def _check_split(self, batch: int) -> None:
+        """Refuse changed split settings for a ``batch`` of which only the bad rows have landed."""
+        kept = read_split(self._checkpoint)
+        if kept not in (None, self._split):
+            raise ConfigurationRefused(
+                f"the dead letters of batch {batch} are in {self._bad.path}, its good rows are not yet "
+                f"in the table at {self._table.path}, and decode or dedupe.key of the job has changed in between: rows "
+                "could be lost, or be in both. Run the job once more with the settings and the schema that are kept "
+                f"in {split_path(self._checkpoint)}, then with the new ones"
+            )
+
+
+def make_output(job: str, output: SparkOutput, plan: Plan) -> Output:
+    """Return the output for the rows of ``plan``."""
+    names = [field for field in plan.frame.schema.fields if field.name not in (BAD, *output.partition_by)]
+    columns = [f"{field.name} {field.dataType.simpleString()}" for field in names]
+    return DatasetOutput(job, output, columns, plan.bad, plan.stateful, plan.split)
+
+
+def query_id(frame: Any) -> str:
+    """Return the id of the query of this batch, which the checkpoint keeps."""
+    return str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
+class _Written:
+    """The files that the tasks of one run have written into staging."""
+
+    def __init__(self, frame: Any, good: Place | None, bad: Place) -> None:
+        self.good: list[ForeignFile] = []
+        self.bad: list[ForeignFile] = []
+        self.newest_us: int | None = None
+        for is_bad, *file, newest in frame.mapInArrow(write_rows(good, bad), REPORT_DDL).collect():
+            (self.bad if is_bad else self.good).append(ForeignFile(*file))
+            if newest is not None:
+                self.newest_us = newest if self.newest_us is None else max(newest, self.newest_us)
+
+    @property
+    def bad_rows(self) -> int:
+        return sum(file.rows for file in self.bad)
+
+    def counts(self) -> BatchCounts:
+        return BatchCounts(
+            rows_out=sum(file.rows for file in self.good),
+            bad=self.bad_rows,
+            files=len(self.good),
+            nbytes=sum(file.nbytes for file in self.good),
+            newest_us=self.newest_us,
+        )
+
+
+def _time_column(frame: Any) -> str | None:
+    """Return the name of the table's column of record times, if it has one."""
+    return next(
+        (name for name, kind in frame.dtypes if name in ("_timestamp", "timestamp") and kind == "timestamp"), None
+    )

@@ -1,0 +1,214 @@
+"""Writes rows into Parquet files on the executors, in the staging folder from which the driver commits."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from fastwire.columns.schema import Column
+
+from ...dataset.level import hive_directory
+from ...dataset.staging import ForeignFile
+from ...encoders.base import EncoderOptions, parse_compression
+from ...encoders.parquet import ParquetEncoder
+
+__all__ = ["BAD", "REPORT", "REPORT_DDL", "Place", "write_rows"]
+
+BAD = "__bad"  # a struct of the input row and the reason; null for a good row
+
+REPORT_DDL = "bad boolean, name string, directory string, `rows` bigint, nbytes bigint, checksum bigint, newest bigint"
+REPORT = pa.schema(
+    [
+        ("bad", pa.bool_()),
+        ("name", pa.string()),
+        ("directory", pa.string()),
+        ("rows", pa.int64()),
+        ("nbytes", pa.int64()),
+        ("checksum", pa.int64()),
+        ("newest", pa.int64()),
+    ]
+)
+
+_MOST_OPEN = (
+    64  # open files of one task; above that the least recently used is finished, and its folder gets another file
+)
+_GATHER_BYTES = 64 << 20  # bytes that one task buffers before it writes a row group
+_BUFFER_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The location of the files of one table.
+
+    ``prefix`` begins their paths, ``levels`` are the columns of its folders, ``time`` is the column of record times,
+    if there is one.
+    """
+
+    prefix: str
+    levels: tuple[str, ...]
+    compression: str
+    time: str | None = None
+
+
+class _Summed:
+    """A file, and the CRC-32C of the bytes written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.checksum = 0
+
+    def write(self, data: Any, /) -> int:
+        """Write a part of ``data``; return its number of bytes."""
+        written = self._file.write(data)
+        self.checksum = crc32c(memoryview(data)[:written], self.checksum)
+        return written
+
+
+class _File:
+    """One file that a task writes."""
+
+    def __init__(self, place: Place, directory: str, schema: pa.Schema, number: int, token: str) -> None:
+        self.directory = directory
+        self._path = f"{place.prefix}{token}-{number}.task"
+        self._file: BinaryIO = open(self._path, "xb", buffering=0)  # noqa: SIM115 - its owner closes it
+        self._summed = _Summed(self._file)
+        self._encoder = ParquetEncoder(self._summed, schema, _options(schema, place.compression))
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._encoder.pending_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._encoder.write(batch)
+
+    def flush(self) -> None:
+        self._encoder.flush()
+
+    def finish(self) -> ForeignFile:
+        """Make it durable."""
+        self._encoder.finish()
+        os.fsync(self._file.fileno())
+        size = self._file.tell()
+        self.close()
+        name = os.path.basename(self._path)
+        return ForeignFile(name, self.directory, self._encoder.rows, size, self._summed.checksum)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Table:
+    """The files that one task writes for one table."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._token = secrets.token_hex(8)  # attempts of a task never share a name
+        self._number = 0
+        self._open: dict[str, _File] = {}
+        self.done: list[ForeignFile] = []
+        self.newest: int | None = None  # microseconds
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._place.time is not None:
+            newest = pc.max(batch.column(self._place.time).cast(pa.int64())).as_py()
+            if newest is not None:
+                self.newest = newest if self.newest is None else max(newest, self.newest)
+        for directory, rows in _by_folder(batch, self._place.levels):
+            file = self._open.pop(directory, None) or self._new(directory, rows.schema)
+            self._open[directory] = file  # the newest is last
+            file.write(rows)
+        while sum(file.pending_bytes for file in self._open.values()) > _GATHER_BYTES:
+            max(self._open.values(), key=lambda file: file.pending_bytes).flush()
+
+    def _new(self, directory: str, schema: pa.Schema) -> _File:
+        if len(self._open) >= _MOST_OPEN:
+            self.done.append(self._open.pop(next(iter(self._open))).finish())
+        self._number += 1
+        return _File(self._place, directory, schema, self._number, self._token)
+
+    def finish(self) -> None:
+        self.done += [file.finish() for file in self._open.values()]
+        self._open.clear()
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+def write_rows(good: Place | None, bad: Place) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return a function for ``mapInArrow`` that writes the rows of a task and yields a row of ``REPORT`` per file.
+
+    ``newest`` is the newest time of the table's rows in this task. With ``good`` None there are only bad rows.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = {True: _Table(bad)} | ({} if good is None else {False: _Table(good)})
+        try:
+            for batch in batches:
+                is_bad = pc.is_valid(batch.column(BAD))
+                for which, table in tables.items():
+                    rows = batch.filter(is_bad if which else pc.invert(is_bad))
+                    if rows.num_rows:
+                        table.write(_bad_rows(rows) if which else rows.drop_columns([BAD]))
+            for table in tables.values():
+                table.finish()
+        finally:
+            for table in tables.values():
+                table.close()
+        files = [(which, *file, table.newest) for which, table in tables.items() for file in table.done]
+        if files:
+            columns = zip(*files, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, REPORT, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=REPORT)
+
+    return run
+
+
+def _bad_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    column = batch.column(BAD)
+    return pa.RecordBatch.from_arrays(column.flatten(), [field.name for field in column.type])
+
+
+def _by_folder(batch: pa.RecordBatch, levels: tuple[str, ...]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each folder, without the columns in its name."""
+    if not levels:
+        yield "", batch
+        return
+    texts = [_texts(batch.column(level)) for level in levels]
+    rows = batch.drop_columns(list(levels))
+    groups = pa.table(texts, list(levels)).group_by(list(levels)).aggregate([])
+    for values in zip(*(groups.column(level).to_pylist() for level in levels), strict=True):
+        directory = hive_directory(zip(levels, values, strict=True))
+        if groups.num_rows == 1:
+            yield directory, rows
+            return
+        mask = None
+        for text, value in zip(texts, values, strict=True):
+            here = pc.is_null(text) if value is None else pc.fill_null(pc.equal(text, value), False)
+            mask = here if mask is None else pc.and_(mask, here)
+        yield directory, rows.filter(mask)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return the values as text for folder names; an empty text becomes null, as readers of folder names have it."""
+    text = pc.cast(column, pa.string())
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def _options(schema: pa.Schema, compression: str) -> EncoderOptions:
+    columns = [
+        Column(field.name, "plain" if pa.types.is_binary(field.type) else "constant", stats=True)
+        for field in schema
+        if not pa.types.is_nested(field.type)
+    ]
+    return EncoderOptions(
+        compression=parse_compression(compression, ParquetEncoder.compressions),
+        columns=tuple(columns),
+        row_group_bytes=_GATHER_BYTES // 2,
+        buffer_bytes=_BUFFER_BYTES,
+    )

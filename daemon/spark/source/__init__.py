@@ -1,0 +1,1 @@
+"""``format("fastwire")``: the data source of Spark that reads brokers directly."""

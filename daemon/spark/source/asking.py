@@ -1,0 +1,151 @@
+"""The system-independent requests of the driver to the brokers, with retries and limited frequency."""
+
+import asyncio
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from fastwire.errors import FastwireError
+from fastwire.position import Position
+
+from ...net.backoff import Backoff
+from .connections import Connections, RangeBook
+from .options import Options
+from .ranges import DataLossError, Partition
+
+__all__ = ["AskingBroker"]
+
+MOST_BACKOFF_S = 1.0
+SMOOTHING = 0.2  # of a new figure in a running average
+
+logger = logging.getLogger("fastwire.spark")
+
+NOTHING: Mapping[Partition, Position] = MappingProxyType({})
+
+B = TypeVar("B", bound=RangeBook[Any, Any])
+T = TypeVar("T")
+
+
+class AskingBroker(ABC, Generic[B]):
+    """The part of a ``Broker`` that does not depend on the system."""
+
+    def __init__(self, connections: Connections[B], options: Options) -> None:
+        self._connections = connections
+        self._cluster = connections.cluster
+        self._options = options
+        self._topics: dict[str, list[Partition]] = {}
+        self._topics_at = -math.inf
+        self._heads: dict[Partition, Position] = {}
+        self._heads_at = -math.inf
+        self._heads_of: set[Partition] = set()  # who was asked for, whether there or not
+        self._away: set[Partition] = set()  # of those, who could not be asked
+        self._row_bytes = 100.0
+        self._sampled = False
+
+    @abstractmethod
+    async def _find_topics(self) -> dict[str, list[Partition]]:
+        """The partitions of each topic that the options want, by the name that they have for it."""
+
+    @abstractmethod
+    async def _ask_heads(
+        self, partitions: list[Partition]
+    ) -> tuple[dict[Partition, Position], dict[Partition, FastwireError]]:
+        """Where partitions end, without those that do not exist; and those of which that cannot be had, and why."""
+
+    @abstractmethod
+    def _hopeless(self, error: FastwireError) -> bool:
+        """Return whether a retry is useless."""
+
+    @abstractmethod
+    def _sample(self, partition: Partition, head: Position) -> None:
+        """Look at the last records of a partition that has some, for the running averages."""
+
+    def partitions(self) -> list[Partition]:
+        """What the query reads now; looked for anew every ``topicRefreshIntervalMs``."""
+        options = self._options
+        if options.assigned is not None:
+            return sorted(options.assigned)
+        now = time.monotonic()
+        if now - self._topics_at >= options.refresh_s:
+            self._topics = self.patiently("finding the partitions", self._find_topics)
+            self._topics_at = now
+        return sorted({partition for found in self._topics.values() for partition in found})
+
+    def topics(self) -> set[str]:
+        """Return the topics by their names in the options."""
+        return set(self._topics) if self._options.assigned is None else set()
+
+    def heads(
+        self, partitions: Iterable[Partition], known: Mapping[Partition, Position] = NOTHING
+    ) -> dict[Partition, Position]:
+        """See ``Broker.heads``; the brokers are asked every ``offsetPollIntervalMs`` at most."""
+        wanted = list(partitions)
+        now = time.monotonic()
+        if now - self._heads_at >= self._options.poll_s or not self._heads_of.issuperset(wanted):
+            self._heads_of = set(wanted)
+            self._heads = self.patiently("asking where topics end", lambda: self._reachable(wanted, known))
+            self._heads_at = time.monotonic()
+        return {partition: self._heads[partition] for partition in wanted if partition in self._heads}
+
+    async def _reachable(
+        self, wanted: list[Partition], known: Mapping[Partition, Position]
+    ) -> dict[Partition, Position]:
+        """Heads of those that can be asked; a partition without a leader holds up none that has one."""
+        found, failed = await self._ask_heads(wanted)
+        for partition, error in failed.items():
+            if not known or not found or self._hopeless(error):
+                raise error
+            if partition not in self._away:
+                logger.warning(
+                    "%s cannot be read at the moment, the query goes on with the others: %s", partition, error
+                )
+        self._away = set(failed)
+        return found | {partition: known[partition] for partition in failed if partition in known}
+
+    def bytes_per_row(self) -> float:
+        """Of the records that were looked at."""
+        if not self._sampled:
+            for partition, head in self._heads.items():
+                if partition not in self._away:
+                    self._sample(partition, head)
+                if self._sampled:
+                    break
+        return self._row_bytes
+
+    def _saw(self, payload_bytes: int, rows: int) -> None:
+        """Add the size of sampled records to the running averages."""
+        self._row_bytes += SMOOTHING * (payload_bytes / rows - self._row_bytes)
+        self._sampled = True
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def patiently(self, what: str, work: Callable[[], Awaitable[T]], most_s: float = math.inf) -> T:
+        """Do ``work``; what may be otherwise in a moment is tried again, for as long as the query has patience.
+
+        At most ``most_s`` of it.
+
+        A stream that raises is ended by Spark, and brokers restart.
+        """
+        return self._connections.run(self._try(what, work, most_s))
+
+    async def _try(self, what: str, work: Callable[[], Awaitable[T]], most_s: float) -> T:
+        options = self._options
+        until = time.monotonic() + min(options.patience_s, most_s)
+        backoff = Backoff(first_s=options.retry_s, most_s=MOST_BACKOFF_S)
+        while True:
+            try:
+                return await work()
+            except FastwireError as exc:
+                if isinstance(exc, DataLossError) or self._hopeless(exc):
+                    raise
+                if time.monotonic() >= until and backoff.failures >= options.retries:
+                    raise FastwireError(f"{what}: {exc}") from None
+                if backoff.failures == options.retries:
+                    logger.warning("%s: %s; trying again", what, exc)
+            await asyncio.sleep(backoff.next())

@@ -1,0 +1,147 @@
+"""A Kafka cluster as one of Spark's processes reads it: the daemon's connections, and the choice of replicas."""
+
+from collections.abc import Mapping
+from itertools import count
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
+from fastwire.kafka.position import POSITIONS
+from fastwire.kafka.question import Offsets
+from fastwire.kafka.question import Partition as Place
+from fastwire.kafka.response import Fetched
+from fastwire.kafka.scan import CorruptBatch
+from fastwire.kafka.slot import SlotTable
+from fastwire.position import Log
+from fastwire.wire.pool import Pool
+
+from ....systems.kafka.cluster import MISSING_S, Cluster, Purpose
+from ....systems.kafka.link import Link
+from ....systems.kafka.settings import ClientSettings, client_fields
+from ..connections import POOL_BYTES, RangeBook
+from ..options import Options
+from ..ranges import DataLossError, Partition
+from ..rows import Rows
+from .dialect import DIALECT
+
+__all__ = ["RangeCluster", "fetch_limits", "incarnation_of", "settings_of"]
+
+FETCH_WAIT_MS = 200
+PREFERRED_S = 300.0  # then the leader is asked again which replica is the nearest (spec: kafka 9.4)
+AVOIDED_S = 30.0
+
+
+def settings_of(options: Options) -> ClientSettings:
+    """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
+    fields = client_fields(options.source)
+    fields["client_id"] = options.client_id or options.prefix
+    return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
+
+
+def fetch_limits(options: Options) -> FetchLimits:
+    """The size of a Fetch: a task asks for one partition."""
+    return FetchLimits(
+        response_bytes=options.fetch_bytes,
+        partition_bytes=options.fetch_bytes,
+        max_wait_ms=FETCH_WAIT_MS,
+        read_committed=options.read_committed,
+        rack=options.client_rack,
+    )
+
+
+def incarnation_of(topic: Topic) -> str:
+    """The topic's id as text, "" where the cluster is too old to have one."""
+    return "" if topic.topic_id == NO_ID else topic_id_text(topic.topic_id)
+
+
+class RangeCluster(Cluster, RangeBook[tuple[Purpose, str, int], Link]):
+    """One connection to each broker, for questions and for the records of one range at a time.
+
+    ``answers`` counts the answers to a Fetch that speak of a partition, ``throttled_until`` is the time of the loop at
+    which a broker that throttles takes requests again.
+    """
+
+    def __init__(self, settings: ClientSettings, limits: FetchLimits) -> None:
+        self.slots = SlotTable()
+        self.limits = limits
+        self.sessions = count(1)
+        self.answers = 0
+        self.throttled_until = 0.0
+        self._indexes: dict[tuple[Partition, str], int] = {}
+        self._replicas: dict[Place, tuple[int, float]] = {}  # -1: the leader; and how long that holds
+        super().__init__(settings, self.slots, Pool(POOL_BYTES), self, limits)
+
+    def log_index(self, partition: Partition, incarnation: str) -> int:
+        """The index of ``partition`` in the slot table, entered there if it is new."""
+        known = (partition, incarnation)
+        if known not in self._indexes:
+            hosts = self._settings.url.hosts
+            log = Log("kafka", hosts, partition.topic, str(partition.index), incarnation or "0")
+            self._indexes[known] = self.slots.add(log)
+        return self._indexes[known]
+
+    async def link(self, purpose: Purpose, host: str, port: int) -> Link:
+        """The connection to a broker: a task waits for one thing at a time, so no purpose has its own."""
+        return await super().link("fetch", host, port)
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic that ``refresh`` has found, None if there is none of that name.
+
+        Raises BrokerError for a topic that has an error, and for a missing one until that is certain.
+        """
+        known = self.metadata.topics.get(name)
+        if known is None or known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            if self.metadata.missing_s(name, self.now) < MISSING_S:
+                raise BrokerError(Code.LEADER_NOT_AVAILABLE, name)
+            return None
+        if known.error:
+            raise BrokerError(known.error, name)
+        return known
+
+    async def offsets(self, wanted: Mapping[Place, int]) -> Offsets:
+        """Ask as ``list_offsets`` does, for a reader of this isolation level."""
+        return await self.list_offsets(wanted, read_committed=self.limits.read_committed)
+
+    # --- replicas
+
+    def prefer(self, place: Place, node: int) -> None:
+        """Read a partition from the replica that its leader has named."""
+        self._replicas[place] = node, self.now + PREFERRED_S
+
+    def avoid_replicas(self, place: Place) -> None:
+        """Read a partition from its leader for a while: the replica has failed."""
+        self._replicas[place] = -1, self.now + AVOIDED_S
+
+    async def nearest(self, place: Place) -> tuple[Link, int | None]:
+        """The connection to read a partition by, with the replica that it leads to.
+
+        -1 stands for the leader, None for the leader, too, which may name a replica. Raises as ``leader`` does.
+        """
+        node, until = self._replicas.get(place, (-1, 0.0))
+        if until <= self.now:
+            return await self.leader("fetch", place), None
+        if node >= 0:
+            try:
+                replica = self.metadata.node(node)
+                return await self.link("fetch", replica.host, replica.port), node
+            except FastwireError:
+                self.avoid_replicas(place)
+        return await self.leader("fetch", place), -1
+
+    # --- calls of the links
+
+    def on_fetched(self, link: Link, fetched: Fetched) -> None:
+        """Wake the reader when an answer to a Fetch is through."""
+        link.fetcher.done(fetched)
+        self.answers += bool(fetched.answered)
+        self.tell(BrokerError(fetched.error, "Fetch") if fetched.error else None)
+
+    def on_corrupt(self, batch: CorruptBatch) -> None:
+        """End the reading: nothing behind ``batch`` can be found."""
+        at = POSITIONS.format(batch.position)
+        self.tell(DataLossError(f"the log cannot be read from {at} on: {batch.reason}: {batch.detail}"))
+
+    def on_throttled(self, link: Link, seconds: float) -> None:
+        """Note for how long silence is no sign of a dead broker."""
+        self.throttled_until = self.now + link.throttled_s

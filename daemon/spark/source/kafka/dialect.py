@@ -1,0 +1,51 @@
+"""The words that options have for Kafka."""
+
+from typing import Any
+
+from fastwire.kafka.grammar import GRAMMAR
+from fastwire.kafka.position import POSITIONS
+from fastwire.position import Position
+
+from ..dialects import Dialect
+from ..values import INT32, one_of, size, text
+
+__all__ = ["DIALECT"]
+
+
+def _position(value: Any) -> Position:
+    return POSITIONS.parse(str(value))
+
+
+DIALECT = Dialect(
+    name="kafka",
+    title="Kafka",
+    topic=GRAMMAR.topic,
+    pattern=GRAMMAR.pattern,
+    position=_position,
+    places_example='{"topic":{"0":1234,"1":-2}}',
+    least_partition=0,
+    in_range=frozenset({"offset"}),
+    unheld="",  # retention decides in any case
+    group="groupId",
+    prefix="groupIdPrefix",
+    only={
+        "groupId": text,
+        "groupIdPrefix": text,
+        "isolationLevel": one_of("read_committed", "read_uncommitted"),
+        "fetchMaxBytes": size(INT32),
+        "clientId": text,
+        "clientRack": text,
+    },
+    instead={
+        "subscription": "groupId",
+        "subscriptionPrefix": "groupIdPrefix",
+        "receiverQueueSize": "fetchMaxBytes",
+        # As in Spark's own source.
+        "kafka.bootstrap.servers": "servers",
+        "kafka.group.id": "groupId",
+        "kafka.client.id": "clientId",
+        "kafka.client.rack": "clientRack",
+        "kafka.isolation.level": "isolationLevel",
+        "kafkaConsumer.pollTimeoutMs": "pollTimeoutMs",
+    },
+)

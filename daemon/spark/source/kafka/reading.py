@@ -1,0 +1,276 @@
+"""Reading a range of offsets [S, E) of one partition the same way each time (spec: kafka 9, 13).
+
+Offsets are ours to choose, so nothing is left behind at the broker, and any number of attempts may read the same range
+at the same time. The end is reached when the *next* offset is E: compaction, markers and aborted transactions leave
+holes, so the record at E - 1 may never come. What tells a loss:
+
+* The topic of that name is another one by its id.
+* The epoch in which E was planned ends before E in the leader's log: it was cut by an unclean election.
+* S lies before the beginning of the log: retention was faster.
+* The leader says that its log ends before E: by the end of the epoch, or, where no epoch is known, by a high watermark
+  that stays below E.
+* A batch that cannot be decoded.
+
+An answer without records tells nothing: a broker sends those to a reader above its quota, too, and while records are
+fetched from tiered storage.
+"""
+
+import asyncio
+import time
+from bisect import bisect_left
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.kafka.error import BrokerError, Code
+from fastwire.kafka.fetch import Target
+from fastwire.kafka.position import POSITIONS
+from fastwire.kafka.question import EARLIEST, LATEST
+from fastwire.kafka.slot import Told
+from fastwire.position import Position
+
+from ....net.endpoint import LinkLost
+from ....systems.kafka.link import Link
+from ....systems.kafka.refusal import ends_reading, is_for_good
+from ..ranges import DataLossError, Partition, Range
+from ..reading import RangeReader, ReadingRules, TryAgainError, logger
+from .cluster import RangeCluster, incarnation_of
+
+__all__ = ["KafkaRangeReader", "Records", "place_of"]
+
+
+class TopicGoneError(FastwireError):
+    """There is no such topic, or it has no such partition."""
+
+
+# A new leader may take a moment to say how far its log can be read. Its epochs are asked for again as often.
+SHORT_S = 5.0
+# Before a leader is asked again that has answered without records, perhaps at once.
+EMPTY_PAUSE_S = 0.05
+
+
+def place_of(partition: Partition) -> tuple[str, int]:
+    """The partition as it stands on the wire."""
+    return partition.topic, partition.index
+
+
+class ElsewhereError(FastwireError):
+    """The leader has named a replica that is nearer to us: ``node``."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__(f"node {node} is nearer")
+        self.node = node
+
+
+class Records:
+    """The records of a partition from ``start`` on, read over the connection to its leader or to a replica.
+
+    ``replica`` is the node of the replica, -1 for the leader, None for a leader that may name a replica.
+    """
+
+    def __init__(
+        self, cluster: RangeCluster, partition: Partition, start: Position, link: Link, replica: int | None
+    ) -> None:
+        topic, number = place_of(partition)
+        known = cluster.metadata.topics[topic]
+        epoch = cluster.metadata.leader(topic, number).epoch
+        cluster.watch(link)
+        self.link = link
+        self.replica = replica
+        self._cluster = cluster
+        self._index = cluster.log_index(partition, incarnation_of(known))
+        self._answers = cluster.answers
+        self._answered = False
+        session = next(cluster.sessions)
+        cluster.slots.attach(self._index, start, session)
+        link.fetcher.add(Target(self._index, topic, known.topic_id, number, epoch, session, replica != -1))
+
+    @property
+    def position(self) -> Position:
+        """What comes next."""
+        return self._cluster.slots.position(self._index)
+
+    @property
+    def told(self) -> Told:
+        """What the last answer said of the partition."""
+        return self._cluster.slots.told(self._index)
+
+    @property
+    def readable_end(self) -> int:
+        """The offset up to which the leader lets this reader read, by its last answer; -1 where that is not known."""
+        told = self.told
+        committed = self._cluster.limits.read_committed and told.stable_offset >= 0
+        return told.stable_offset if committed else told.high_watermark
+
+    async def news(self) -> bool:
+        """Ask for records and wait a moment; whether an answer about the partition is complete.
+
+        Raises LinkLost, BrokerError for what the broker says of the partition, DataLossError for a log that cannot be
+        read on, ElsewhereError.
+        """
+        cluster = self._cluster
+        self.link.pump()
+        await cluster.news()
+        if cluster.ended_by is not None:
+            raise cluster.ended_by
+        if cluster.answers == self._answers:
+            return False
+        self._answers, self._answered = cluster.answers, True
+        if self.told.error:
+            raise BrokerError(self.told.error, str(self.link))
+        if self.replica is None and self.told.preferred_replica >= 0:
+            raise ElsewhereError(self.told.preferred_replica)
+        return True
+
+    def silence(self) -> str:
+        """Describe a leader that sends no records."""
+        told, at = self.told, self.position.a
+        if not self._answered:
+            return "the broker does not answer"
+        return f"the broker answers without records from offset {at} on (high watermark {told.high_watermark})"
+
+    def close(self) -> None:
+        """End reading; what is in flight for this partition is refused when it comes."""
+        self._cluster.slots.detach(self._index)
+        self.link.fetcher.drop(self._index)
+        self._cluster.leave(self.link)
+
+
+class KafkaRangeReader(RangeReader):
+    """A range of Kafka's."""
+
+    def __init__(self, cluster: RangeCluster, part: Range, rules: ReadingRules) -> None:
+        super().__init__(part, rules)
+        self._cluster = cluster
+        self._place = place_of(part.partition)
+
+    def _is_missing(self, error: FastwireError) -> bool:
+        return isinstance(error, TopicGoneError)
+
+    def _is_for_good(self, error: FastwireError) -> bool:
+        return is_for_good(error) or (isinstance(error, BrokerError) and ends_reading(error.code))
+
+    async def _attempt(self) -> None:
+        if not await self._is_ours():
+            return
+        records = Records(self._cluster, self._part.partition, self._at, *await self._cluster.nearest(self._place))
+        at_replica = records.replica is not None and records.replica >= 0
+        failure: FastwireError | None = None
+        try:
+            try:
+                await self._follow(records, at_replica)
+            except FastwireError as exc:
+                failure = exc
+            # What came is sound, whatever has ended the reading.
+            for chunk in self._cluster.take_all():
+                await self._hand_on(chunk)
+        finally:
+            records.close()
+        if isinstance(failure, ElsewhereError):
+            self._cluster.prefer(self._place, failure.node)
+            raise TryAgainError
+        if failure is not None and at_replica:
+            logger.warning("%s: %s; reading from the leader", self._part, failure)
+            self._cluster.avoid_replicas(self._place)
+            self._alive_at = time.monotonic()
+            raise TryAgainError
+        if failure is not None:
+            await self._failed(failure)
+
+    async def _follow(self, records: Records, at_replica: bool) -> None:
+        """Read until the end of the range has come. Raises what ends the reading before that."""
+        short_since: float | None = None
+        seen = records.position.a
+        while records.position.a < self._end.a:
+            answered = await records.news()
+            now = time.monotonic()
+            self._alive_at = max(self._alive_at, self._cluster.throttled_until)
+            if records.position.a > seen:
+                seen = records.position.a
+                self._alive_at, short_since = now, None
+                if records.position.a < self._end.a:
+                    records.link.pump()  # the broker prepares the next answer while this one is handed on
+                for chunk in self._cluster.take_full():
+                    await self._hand_on(chunk)
+                continue
+            if answered:
+                if not 0 <= records.readable_end <= seen:
+                    short_since = None
+                elif short_since is None:
+                    short_since = now
+                elif now - short_since >= min(SHORT_S, self._rules.patience_s):
+                    if at_replica:
+                        raise LinkLost(records.silence())  # it lags behind its leader
+                    short_since = None
+                    await self._check_end(seen)
+                await asyncio.sleep(EMPTY_PAUSE_S)
+            if short_since is None and now - self._alive_at >= self._rules.patience_s:
+                raise LinkLost(records.silence())
+
+    async def _is_ours(self) -> bool:
+        """Whether the leader's log is the one that the range was planned in, and there is something left to read."""
+        cluster, part = self._cluster, self._part
+        name = part.partition.topic
+        await cluster.refresh([name])
+        topic = cluster.topic(name)
+        if topic is None or part.partition.index not in topic.leaders:
+            raise TopicGoneError(str(part.partition))
+        incarnation = incarnation_of(topic)
+        if part.incarnation and incarnation and part.incarnation != incarnation:
+            self._lost("the topic was deleted and made again")
+            return False
+        await self._check_end()
+        return self._at.a < self._end.a
+
+    async def _check_end(self, readable_end: int | None = None) -> None:
+        """Ask the leader whether its log reaches the end of the range.
+
+        ``readable_end`` counts only where the epoch of the end is not known: the high watermark of a new leader may lie
+        below what its log holds, until its followers have caught up.
+        """
+        found = None if self._end.b < 0 else await self._cluster.epoch_end(self._place, self._end.b)
+        ends = -1 if found is None else found[1]
+        if ends < 0 and readable_end is not None:
+            ends = readable_end
+        if 0 <= ends < self._end.a:
+            self._falls_short(ends)
+
+    async def _failed(self, error: FastwireError) -> None:
+        """Reading has ended like this at ``_at``: raise what is to be made of it."""
+        if isinstance(error, DataLossError):
+            raise DataLossError(f"{self._part}: {error}")
+        if not isinstance(error, BrokerError) or error.code != Code.OFFSET_OUT_OF_RANGE:
+            raise error
+        # The log begins behind the offset that was asked for, or ends before it.
+        at = self._at.a
+        place = self._place
+        begin, end = [(await self._cluster.offsets({place: each})).of(place)[0] for each in (EARLIEST, LATEST)]
+        if begin > at:
+            self._lost(f"the log begins at {begin}, behind {at}: what lay before was deleted")
+            self._at = Position(min(begin, self._end.a), -1)
+        elif end < at:
+            self._falls_short(end)
+        raise TryAgainError
+
+    def _falls_short(self, end: int) -> None:
+        self._lost(f"the log ends at {end}, before the range does")
+        self._end = Position(end, -1)
+
+    async def _hand_on(self, chunk: Chunk) -> None:
+        """Pass on the rows of ``chunk`` that belong to the range."""
+        for letter in chunk.diverted:
+            if letter.start is not None and letter.start.a < self._end.a:
+                at = POSITIONS.format(letter.position)
+                self._lost(f"the batch before {at} cannot be decoded: {letter.reason}")
+        if chunk.rows:
+            batch = pa.record_batch(chunk)
+            offsets = batch.column("offset")
+            rows = chunk.rows
+            if offsets[rows - 1].as_py() >= self._end.a:
+                rows = bisect_left(range(rows), self._end.a, key=lambda row: offsets[row].as_py())
+            if rows:
+                await self._pass_on(batch.slice(0, rows))
+        spans = chunk.spans()
+        if spans:
+            self._at = spans[-1].end

@@ -1,0 +1,114 @@
+"""Offsets as they stand in Spark's checkpoint: version 1.
+
+Spark compares them as text, so the same content is always written in the same order of keys, and who has nothing new
+hands back the very object that it was given. ``p`` are the positions. ``init`` stands in the end of the first batch,
+also of an empty one, and says where that batch began: the checkpoint itself holds only ends, and whoever asks for the
+beginning again after a crash gets another answer. ``new`` says the same of partitions that appeared later. ``inc``
+tells which topic of a name the positions belong to, where a system can tell: one that was deleted and made again is
+another one.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastwire.errors import FastwireError
+from fastwire.position import Position, format_position, parse_position
+
+from .ranges import Partition
+
+__all__ = ["OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
+
+VERSION = 1
+
+Positions = Mapping[Partition, Position]
+
+
+class OffsetError(FastwireError):
+    """The offset in the checkpoint belongs to another source or a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """One parsed offset."""
+
+    system: str
+    positions: Positions
+    init: Positions | None = None
+    new: Positions = field(default_factory=dict)
+    incarnations: Mapping[str, str] = field(default_factory=dict)  # by topic
+
+    def document(self) -> dict[str, Any]:
+        """What Spark writes down."""
+        found: dict[str, Any] = {
+            "p": _table(self.system, self.positions),
+            "sys": self.system,
+            "v": VERSION,
+        }
+        if self.init is not None:
+            found["init"] = _table(self.system, self.init)
+        if self.new:
+            found["new"] = _table(self.system, self.new)
+        if self.incarnations:
+            found["inc"] = dict(sorted(self.incarnations.items()))
+        return dict(sorted(found.items()))
+
+    def begun(self, start: "Offsets | None") -> dict[Partition, Position]:
+        """Where the batch that ends here began, by partition; a batch knows better than the ``start`` it is given."""
+        if self.init is not None:
+            return dict(self.init)
+        return {**(start.positions if start is not None else {}), **self.new}
+
+
+def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
+    """Understand what ``document`` has written. Raises OffsetError."""
+    if "v" not in document:
+        raise OffsetError("the checkpoint was written over another source: a checkpoint belongs to one query")
+    version = document["v"]
+    if version != VERSION:
+        raise OffsetError(f"the offset in the checkpoint has version {version!r}, this fastwire knows {VERSION}")
+    if document.get("sys") != system:
+        raise OffsetError(
+            f"the checkpoint is about {document.get('sys')!r} and the option servers about {system!r}: "
+            "a checkpoint belongs to one query"
+        )
+    try:
+        init = document.get("init")
+        return Offsets(
+            system,
+            _positions(system, document["p"]),
+            None if init is None else _positions(system, init),
+            _positions(system, document.get("new", {})),
+            {str(topic): str(text) for topic, text in document.get("inc", {}).items()},
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise OffsetError(f"the offset in the checkpoint cannot be understood: {exc}") from None
+
+
+def behind(end: str | None, latest: str | None) -> int | None:
+    """How many partitions go on after ``end``, where ``latest`` says; None for texts that are not of ours."""
+    try:
+        parsed: list[dict[str, Any] | None] = [json.loads(text) for text in (end, latest) if text]
+    except ValueError:
+        return None  # Spark 4.0 and 4.1 show it otherwise
+    documents = [each for each in parsed if each is not None and "sys" in each]
+    if len(documents) < 2:
+        return None  # a reader that has not been asked yet says null
+    ended, known = (read_offsets(each, each["sys"]).positions for each in documents)
+    return sum(partition not in ended or ended[partition] < position for partition, position in known.items())
+
+
+def _table(system: str, positions: Positions) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for partition in sorted(positions):
+        found.setdefault(partition.topic, {})[str(partition.index)] = format_position(system, positions[partition])
+    return found
+
+
+def _positions(system: str, table: Mapping[str, Mapping[str, str]]) -> dict[Partition, Position]:
+    return {
+        Partition(topic, int(index)): parse_position(system, text)
+        for topic, partitions in table.items()
+        for index, text in partitions.items()
+    }

@@ -1,0 +1,381 @@
+"""The options of ``format("fastwire")``: texts to checked values; every mistake is told at once, with its name."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from fastwire.grammar import TopicPattern
+from fastwire.position import Position
+from fastwire.systems import row_of
+
+from ...config import ConfigError, Problem, SourceConfig, parse_duration, parse_source
+from ...config.text import nearest
+from .dialects import EARLIEST, LATEST, Dialect, dialect_of
+from .ranges import Partition
+from .rows import default_columns
+from .values import INT32, INT64, json_table, milliseconds, names, one_of, size, switch, text, whole
+
+__all__ = ["Options", "Where", "columns_of", "parse_options"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A beginning or an end: ``earliest``, ``latest``, positions by partition, or a time in milliseconds since 1970.
+
+    ``positions`` and ``times`` hold what is said of single partitions; others get ``kind``.
+    """
+
+    kind: Literal["earliest", "latest", "time"]
+    time_ms: int = 0
+    positions: Mapping[Partition, Position | Literal["earliest", "latest"]] | None = None
+    times: Mapping[Partition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The validated options of a query."""
+
+    source: SourceConfig  # the brokers, who we are to them, TLS; its other fields mean nothing here
+    topics: tuple[str, ...]
+    assigned: frozenset[Partition] | None
+    pattern: TopicPattern | None
+    starting: Where
+    ending: Where
+    no_record_that_young: Literal["error", "latest"]
+    columns: tuple[str, ...]
+    max_rows: int | None
+    max_bytes: int | None
+    min_rows: int | None
+    max_delay_s: float
+    min_partitions: int | None
+    max_partition_rows: int | None
+    fail_on_data_loss: bool
+    subscription: str  # or the group
+    prefix: str
+    commits: bool
+    fail_on_commit_error: bool
+    patience_s: float
+    retries: int
+    retry_s: float
+    poll_s: float
+    refresh_s: float
+    batch_rows: int
+    batch_bytes: int
+    prefetch: int
+    window: int  # of Pulsar
+    fetch_bytes: int  # of Kafka
+    client_id: str
+    client_rack: str
+    read_committed: bool
+    pushes_filters: bool
+
+    @property
+    def system(self) -> str:
+        """The message system."""
+        return self.source.system
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
+    """Check the options of one query. Raises ConfigError with all that is wrong; no message holds a secret."""
+    return _Reading(given, streaming).options()
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that options ask for; other options are not looked at. Raises ConfigError."""
+    return _Reading(given, streaming=True).columns()
+
+
+def _topics(given: str, dialect: Dialect) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(dialect.topic(name) for name in names(given)))
+
+
+def _assigned(given: str, dialect: Dialect) -> frozenset[Partition]:
+    example = '{"topic":[0,1]}'
+    found = set()
+    for name, indexes in json_table(given, example).items():
+        if not isinstance(indexes, list) or not all(type(each) is int for each in indexes):
+            raise ValueError(f"must be JSON such as {example}")
+        found |= {Partition(dialect.topic(name), _index(str(index), name, dialect)) for index in indexes}
+    return frozenset(found)
+
+
+def _index(given: str, topic: str, dialect: Dialect) -> int:
+    try:
+        return whole(dialect.least_partition, INT32)(given)
+    except ValueError as exc:
+        raise ValueError(f"a partition of {topic} {exc}") from None
+
+
+def _by_partition(given: str, example: str, dialect: Dialect, parse: Callable[[Any], T]) -> dict[Partition, T]:
+    found: dict[Partition, T] = {}
+    for name, table in json_table(given, example).items():
+        if not isinstance(table, dict):
+            raise ValueError(f"must be JSON such as {example}")
+        topic = dialect.topic(name)
+        found |= {Partition(topic, _index(index, name, dialect)): parse(each) for index, each in table.items()}
+    return found
+
+
+def _place(given: str, dialect: Dialect) -> Where:
+    def parse(value: Any) -> "Position | Literal['earliest', 'latest']":
+        if value in (EARLIEST, LATEST):
+            return "earliest" if value == EARLIEST else "latest"
+        return dialect.position(value)
+
+    if given.strip().lower() in ("earliest", "latest"):
+        return Where("earliest" if given.strip().lower() == "earliest" else "latest")
+    if not given.lstrip().startswith("{"):
+        raise ValueError(f"must be earliest, latest or JSON{nearest(given, ('earliest', 'latest'))}")
+    return Where("latest", positions=_by_partition(given, dialect.places_example, dialect, parse))
+
+
+def _time(given: str) -> Where:
+    return Where("time", time_ms=whole(0, INT64)(given))
+
+
+def _times(given: str, dialect: Dialect) -> Where:
+    def parse(value: Any) -> int:
+        return whole(0, INT64)(str(value))
+
+    return Where("latest", times=_by_partition(given, '{"topic":{"0":1700000000000}}', dialect, parse))
+
+
+def _known(dialect: Dialect) -> dict[str, Callable[[str], Any]]:
+    """How each option of a system is read."""
+
+    def spoken(parse: Callable[[str, Dialect], Any]) -> Callable[[str], Any]:
+        return lambda given: parse(given, dialect)
+
+    return {
+        **_KNOWN,
+        "subscribe": spoken(_topics),
+        "subscribePattern": dialect.pattern,
+        "assign": spoken(_assigned),
+        "startingOffsets": spoken(_place),
+        "startingOffsetsByTimestamp": spoken(_times),
+        "endingOffsets": spoken(_place),
+        "endingOffsetsByTimestamp": spoken(_times),
+        **dialect.only,
+    }
+
+
+_KNOWN: dict[str, Callable[[str], Any]] = {
+    "system": text,
+    "servers": text,
+    "startingTimestamp": _time,
+    "startingOffsetsByTimestampStrategy": one_of("error", "latest"),
+    "endingTimestamp": _time,
+    "maxRecordsPerTrigger": whole(1, INT64),
+    "maxOffsetsPerTrigger": whole(1, INT64),
+    "maxBytesPerTrigger": size(INT64),
+    "minOffsetsPerTrigger": whole(1, INT64),
+    "maxTriggerDelay": parse_duration,
+    "minPartitions": whole(1),
+    "maxRecordsPerPartition": whole(1, INT64),
+    "failOnDataLoss": switch,
+    "commitOffsets": switch,
+    "failOnCommitError": switch,
+    "includeHeaders": switch,
+    "includeMetadata": switch,
+    "columns": names,
+    "pollTimeoutMs": milliseconds,
+    "fetchOffset.numRetries": whole(0),
+    "fetchOffset.retryIntervalMs": milliseconds,
+    "offsetPollIntervalMs": milliseconds,
+    "topicRefreshIntervalMs": milliseconds,
+    "batchRows": whole(1),
+    "batchBytes": size(INT32),
+    "prefetchBatches": whole(1),
+    "filterPushdown": switch,
+}
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "filterPushdown")
+_STREAM_ONLY = (
+    "maxRecordsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+_TOPICS = ("subscribe", "subscribePattern", "assign")
+_COLUMNS = ("columns", "includeHeaders", "includeMetadata")
+_TABLES = ("auth.", "tls.", "encryption.")
+
+
+class _Reading:
+    """One pass over the options of one query."""
+
+    def __init__(self, given: Mapping[str, str], streaming: bool) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._dialect = dialect_of(self._given.get("servers", ""))
+        self._streaming = streaming
+        self._problems: list[Problem] = []
+        self._values: dict[str, Any] = {}
+
+    def options(self) -> Options:
+        self._read()
+        source = self._source()
+        columns = self._columns()
+        self._contradictions()
+        if self._problems or source is None:
+            raise ConfigError(self._problems)
+        get = self._values.get
+        subscription = get(self._dialect.group, "")
+        return Options(
+            source=source,
+            topics=get("subscribe", ()),
+            assigned=get("assign"),
+            pattern=get("subscribePattern"),
+            starting=self._where("starting", "latest" if self._streaming else "earliest"),
+            ending=self._where("ending", "latest"),
+            no_record_that_young=get("startingOffsetsByTimestampStrategy", "error"),
+            columns=columns,
+            max_rows=get("maxRecordsPerTrigger", get("maxOffsetsPerTrigger")),
+            max_bytes=get("maxBytesPerTrigger"),
+            min_rows=get("minOffsetsPerTrigger"),
+            max_delay_s=get("maxTriggerDelay", 900.0),
+            min_partitions=get("minPartitions"),
+            max_partition_rows=get("maxRecordsPerPartition"),
+            fail_on_data_loss=get("failOnDataLoss", True),
+            subscription=subscription,
+            prefix=get(self._dialect.prefix, "fastwire-spark"),
+            commits=get("commitOffsets", bool(subscription)),
+            fail_on_commit_error=get("failOnCommitError", False),
+            patience_s=get("pollTimeoutMs", 120.0),
+            retries=get("fetchOffset.numRetries", 3),
+            retry_s=get("fetchOffset.retryIntervalMs", 0.01),
+            poll_s=get("offsetPollIntervalMs", 0.2),
+            refresh_s=get("topicRefreshIntervalMs", 60.0),
+            batch_rows=get("batchRows", 32_768),
+            batch_bytes=get("batchBytes", 4 << 20),
+            prefetch=get("prefetchBatches", 3),
+            window=get("receiverQueueSize", 10_000),
+            fetch_bytes=get("fetchMaxBytes", 4 << 20),
+            client_id=get("clientId", ""),
+            client_rack=get("clientRack", ""),
+            read_committed=get("isolationLevel", "read_committed") == "read_committed",
+            pushes_filters=get("filterPushdown", False),
+        )
+
+    def columns(self) -> tuple[str, ...]:
+        self._read()
+        self._problems = [problem for problem in self._problems if problem.key in _COLUMNS]
+        columns = self._columns()
+        if self._problems:
+            raise ConfigError(self._problems)
+        return columns
+
+    def _wrong(self, name: str, message: str) -> None:
+        self._problems.append(Problem("", name, message))
+
+    def _read(self) -> None:
+        dialect = self._dialect
+        parsers = _known(dialect)
+        known = {name.lower(): name for name in parsers}
+        elsewhere = {name.lower(): name for name in dialect.instead}
+        for lower, value in self._given.items():
+            if lower in known:
+                name = known[lower]
+                try:
+                    self._values[name] = parsers[name](value)
+                except ValueError as exc:
+                    self._wrong(name, str(exc))
+            elif lower in elsewhere:
+                instead = dialect.instead[elsewhere[lower]]
+                hint = f", which has {instead} instead" if instead else ""
+                self._wrong(elsewhere[lower], f"is not an option of {dialect.title}{hint}")
+            elif not lower.startswith(_TABLES):
+                hint = nearest(lower, known)
+                for name in known:
+                    hint = hint.replace(f'"{name}"', f'"{known[name]}"')
+                self._wrong(lower, f"is not an option of this source{hint}")
+
+    def _source(self) -> SourceConfig | None:
+        """Brokers, credentials and TLS, under the same names and rules as in a configuration file."""
+        url = self._values.get("servers")
+        if url is None:
+            if "servers" not in self._given:
+                self._wrong("servers", 'is missing: the brokers, such as "kafka://127.0.0.1:9092"')
+            url = "pulsar://127.0.0.1"
+        keys: dict[str, Any] = {"url": url, "topics": ["-"], "subscription": "-", "start": "earliest"}
+        for name, value in self._given.items():
+            if name.startswith(_TABLES):
+                _put(keys, name.split("."), value)
+        try:
+            source = parse_source(keys)
+        except ConfigError as exc:
+            for problem in exc.problems:
+                self._wrong("servers" if problem.key == "url" else problem.key, problem.message)
+            return None
+        system = self._values.get("system", source.system)
+        if system != source.system:
+            self._wrong("system", f'is "{system}", and servers says {source.system}')
+        return source
+
+    def _columns(self) -> tuple[str, ...]:
+        known = row_of(self._dialect.name).names
+        wanted = set(default_columns(self._dialect.name))
+        if not self._values.get("includeMetadata", True):
+            wanted = {"key", "value"}
+        if "columns" in self._values:
+            lower = {name.lower(): name for name in known}
+            asked = self._values["columns"]
+            wanted = set(known) if asked == ("*",) else {lower.get(name.lower(), name) for name in asked}
+            for name in sorted(wanted - set(known)):
+                self._wrong("columns", f'"{name}" is not a column{nearest(name, known) or _all(known)}')
+        if self._values.get("includeHeaders"):
+            wanted.add("headers")
+        return tuple(name for name in known if name in wanted)
+
+    def _contradictions(self) -> None:
+        values = self._values
+        given = [name for name in _TOPICS if name.lower() in self._given]
+        if len(given) != 1:
+            self._wrong(" and ".join(given) or "subscribe", f"exactly one of {', '.join(_TOPICS)} says what to read")
+        for name in _BATCH_ONLY if self._streaming else _STREAM_ONLY:
+            if name in values:
+                kind = "batch" if self._streaming else "streaming"
+                self._wrong(name, f"is only for {kind} queries")
+        if {"maxRecordsPerTrigger", "maxOffsetsPerTrigger"} <= values.keys():
+            self._wrong("maxOffsetsPerTrigger", "is another name of maxRecordsPerTrigger: one of them")
+        most = values.get("maxRecordsPerTrigger", values.get("maxOffsetsPerTrigger"))
+        if most is not None and values.get("minOffsetsPerTrigger", 0) > most:
+            self._wrong("minOffsetsPerTrigger", "is more than one trigger may take")
+        if values.get("commitOffsets") and self._dialect.group not in values:
+            self._wrong("commitOffsets", f"needs a {self._dialect.group}: whose progress is it?")
+        if not self._streaming:
+            self._check_batch(self._where("starting", "earliest"), "latest", "startingOffsets", "begin")
+            self._check_batch(self._where("ending", "latest"), "earliest", "endingOffsets", "end")
+
+    def _check_batch(self, where: Where, wrong: str, name: str, verb: str) -> None:
+        single = where.positions.values() if where.positions is not None else ()
+        if (where.kind == wrong and where.positions is None and where.times is None) or wrong in single:
+            self._wrong(name, f"a batch query cannot {verb} at the {wrong}")
+
+    def _where(self, which: str, default: Literal["earliest", "latest"]) -> Where:
+        for name in (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"):
+            if name in self._values:
+                found: Where = self._values[name]
+                if found.positions is not None or found.times is not None:
+                    return Where(default, 0, found.positions, found.times)
+                return found
+        return Where(default)
+
+
+def _all(known: Iterable[str]) -> str:
+    return ": known are " + ", ".join(known)
+
+
+def _put(keys: dict[str, Any], path: list[str], text: str) -> None:
+    """Enter one dotted option; what is a table of names there is JSON here, because Spark forgets the case of names."""
+    for name in path[:-1]:
+        table = keys.setdefault(name, {})
+        if not isinstance(table, dict):
+            return
+        keys = table
+    try:
+        keys[path[-1]] = json.loads(text) if path[-1] in ("private_keys", "extensions") else text
+    except ValueError:
+        keys[path[-1]] = text

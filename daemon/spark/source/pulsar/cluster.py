@@ -1,0 +1,175 @@
+"""A Pulsar cluster as one of Spark's processes reads it: the daemon's connections, and consumers on them."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from fastwire.errors import FastwireError
+from fastwire.position import Log, Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.consumer import Consumer
+from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
+from fastwire.pulsar.request import SubscribeRequest
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import Address, Topic, parse_topic
+from fastwire.wire.pool import Pool
+
+from ....net.endpoint import LinkLost
+from ....systems.pulsar.cluster import Cluster
+from ....systems.pulsar.link import Link
+from ....systems.pulsar.settings import ClientSettings, client_fields
+from ..connections import POOL_BYTES, RangeBook
+from ..options import Options
+from ..ranges import Partition
+from ..rows import Rows
+from .dialect import DIALECT
+
+__all__ = ["Attached", "RangeCluster", "settings_of", "topic_of"]
+
+
+def settings_of(options: Options) -> ClientSettings:
+    """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
+    return ClientSettings(**client_fields(options.source), columns=Rows.built(DIALECT, options.columns))
+
+
+def topic_of(partition: Partition) -> Topic:
+    """The topic on the wire that ``partition`` is."""
+    topic = parse_topic(partition.topic)
+    return topic if partition.index < 0 else topic.of_partition(partition.index)
+
+
+class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
+    """One connection to each broker, for questions and for the entries of one range at a time."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.slots = SlotTable()
+        self.consumer_ids: Iterator[int] = count()
+        self.service = settings.url
+        self._indexes: dict[Partition, int] = {}
+        settings = replace(settings, on_corrupt="stop")  # a frame has no place for dead letters
+        super().__init__(settings, self.slots, Pool(POOL_BYTES), self)
+
+    def log_index(self, partition: Partition) -> int:
+        """The index of ``partition`` in the slot table, entered there if it is new."""
+        if partition not in self._indexes:
+            log = Log("pulsar", self.service.hosts, partition.topic, str(partition.index))
+            self._indexes[partition] = self.slots.add_log(log)
+        return self._indexes[partition]
+
+    def after_read(self, link: Link) -> None:
+        """Wake the reader: parts of chunked messages come without a chunk."""
+        self.tell()
+
+
+class Attached:
+    """A consumer of one partition on the connection to the broker that owns it; see ``attach``.
+
+    It is closed by the broker, or with the connection, once ``alive`` is false. ``ended``: the topic was terminated,
+    and everything has come.
+    """
+
+    def __init__(self, cluster: RangeCluster, partition: Partition, want: SubscribeRequest, window: int = 1) -> None:
+        self.partition = partition
+        self.consumer_id = want.consumer_id
+        self.ended = False
+        self.link: Link
+        self._cluster = cluster
+        self._closed = False
+        self._receipts: dict[int, asyncio.Future[None]] = {}
+        cluster.slots.add(want.consumer_id, cluster.log_index(partition), ordered=True)
+        self._consumer = Consumer(want, cluster.slots, window)
+
+    async def attach(self) -> None:
+        """Subscribe. Raises what the broker says of it, LinkLost, or what ``Cluster.owner`` does."""
+        cluster, consumer = self._cluster, self._consumer
+        try:
+            self.link = link = await cluster.owner(consumer.want.topic, cluster.service)
+            link.consumers[self.consumer_id] = self
+            await link.ask(lambda connection, now: consumer.subscribe(connection, link.link_id, now))
+            consumer.subscribed(cluster.now)
+        except BaseException:
+            self.forget()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """True while the consumer and its connection are open."""
+        return not self._closed and self.link.ready
+
+    async def last_message(self) -> pb.CommandGetLastMessageIdResponse:
+        """Ask where the topic ends."""
+        answer = await self.link.ask(lambda connection, now: connection.get_last_message_id(self.consumer_id, now))
+        return answer.getLastMessageIdResponse
+
+    async def acknowledge(self, position: Position) -> None:
+        """Acknowledge everything up to ``position``, and wait for the receipt where the broker gives any.
+
+        Raises LinkLost, or FastwireError if the broker refuses.
+        """
+        link, cluster = self.link, self._cluster
+        if not self.alive:
+            raise LinkLost(f"connection to {link} is closed")
+        request_id = link.connection.ack_cumulative(self.consumer_id, position, cluster.now)
+        link.flush()
+        if request_id is not None:
+            self._receipts[request_id] = asyncio.get_running_loop().create_future()
+            await self._receipts[request_id]
+
+    def leave(self) -> None:
+        """Close the consumer."""
+        self._consumer.close(self._cluster.now)
+        self.link.flush()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is known of the consumer; entries that are under way belong to nobody."""
+        cluster = self._cluster
+        for link in cluster.links.values():
+            link.consumers.pop(self.consumer_id, None)
+        cluster.completion.assembly.forget(self.consumer_id)
+        cluster.slots.remove(self.consumer_id)
+
+    # --- calls of the link
+
+    def on_receipt(self, request_id: int, accepted: bool) -> None:
+        """Wake whoever has acknowledged."""
+        receipt = self._receipts.pop(request_id, None)
+        if receipt is None or receipt.done():
+            return
+        if accepted:
+            receipt.set_result(None)
+        else:
+            receipt.set_exception(FastwireError(f"the broker has not confirmed an ack of {self._consumer.want.topic}"))
+
+    def on_closed(self, event: ConsumerClosed) -> None:
+        """The broker has closed the consumer: its topic moves."""
+        self._end()
+
+    def on_migrated(self, event: TopicMigrated) -> None:
+        """The topic has moved to another cluster."""
+        self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._cluster.tell()
+
+    def on_end_of_topic(self) -> None:
+        """Everything has come."""
+        self.ended = True
+        self._cluster.tell()
+
+    def on_active(self, active: bool) -> None:
+        """An exclusive consumer is always the active one."""
+
+    def on_rejected(self, event: EntryRejected) -> None:
+        """Put aside what cannot be decoded."""
+        self.link.scanner.divert(event.entry)
+
+    def on_link_lost(self, reason: str) -> None:
+        """No receipt will come."""
+        self._closed = True
+        receipts, self._receipts = self._receipts, {}
+        for receipt in receipts.values():
+            if not receipt.done():
+                receipt.set_exception(LinkLost(f"connection to {self.link}: {reason}"))

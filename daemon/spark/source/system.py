@@ -1,0 +1,30 @@
+"""The contract of a system for Spark: what its folder here brings as ``system.SYSTEM``, beside ``dialect.DIALECT``.
+
+Whatever concerns brokers is done by the connections that the daemon has for that system, on a cluster that is a
+``RangeBook``: a reader only says which positions to read, and passes Arrow batches on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .broker import Broker
+from .connections import Connections, RangeBook
+from .options import Options
+from .ranges import Range
+from .reading import RangeReader, ReadingRules
+
+__all__ = ["System"]
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The parts of one system.
+
+    ``cluster`` returns the function that makes the cluster on its event loop, and raises ConfigError for unusable
+    files. ``broker`` is for the driver, ``reader`` for a task; the cluster reads many ranges one after another.
+    """
+
+    cluster: Callable[[Options], Callable[[], RangeBook[Any, Any]]]
+    broker: Callable[[Connections[Any], Options], Broker]
+    reader: Callable[[Any, Range, ReadingRules], RangeReader]

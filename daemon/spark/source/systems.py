@@ -1,0 +1,72 @@
+"""The parts that each system brings for Spark, and the connections that a process keeps from task to task."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from .broker import Broker
+from .connections import Connections
+from .options import Options
+from .prefetch import prefetched
+from .ranges import Range
+from .reading import ReadingRules
+from .rows import Rows
+from .system import System
+
+__all__ = ["open_broker", "read_range"]
+
+# Python workers are used again for later tasks: the connections of one task wait for the next one. Their key is
+# everything that was asked for, secrets included; it never leaves the process.
+_kept: dict[str, Connections[Any]] = {}
+_frozen = False
+
+
+def _system(name: str) -> System:
+    """The parts of a system; those of others are not imported, which would take each new process a while."""
+    system: System = import_module(f".{name}.system", __package__).SYSTEM
+    return system
+
+
+def open_broker(options: Options) -> Broker:
+    """The driver's conversation with the brokers; connects when it is first asked something."""
+    system = _system(options.system)
+    return system.broker(Connections(system.cluster(options)), options)
+
+
+def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBatch]:
+    """The rows of ``part`` as Spark expects them. ``key`` names the options among all that this process may meet."""
+    _settle()
+    system = _system(options.system)
+    rows = Rows(options.columns, part.partition.topic, options.batch_rows, options.batch_bytes)
+    rules = ReadingRules(
+        window=options.window,
+        patience_s=options.patience_s,
+        fail_on_data_loss=options.fail_on_data_loss,
+        name=f"{options.prefix}-task",
+    )
+    connections = _kept.pop(key) if key in _kept else Connections(system.cluster(options))
+    whole = False
+    try:
+        reader = system.reader(connections.cluster, part, rules)
+        with closing(prefetched(connections, reader.read, options.prefetch)) as batches:
+            for batch in batches:
+                yield from rows.batches(batch)
+        whole = True
+    finally:
+        if whole and key not in _kept:
+            _kept[key] = connections
+        else:
+            connections.close()
+
+
+def _settle() -> None:
+    """What was imported stays: Spark collects after every task, and would look through all of it each time."""
+    global _frozen
+    if not _frozen:
+        gc.collect()
+        gc.freeze()
+        _frozen = True

@@ -1,0 +1,133 @@
+"""The contract of a message system with the rest of the product: one object of the class :class:`System`.
+
+A system is a folder here with the module ``system``, whose ``SYSTEM`` is that object, and the module ``config``, whose
+``SOURCE`` is the model of its sources. ``fastwire.systems`` lists the systems. No module outside the folder of
+a system depends on which one it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol
+
+from fastwire.columns.chunk import Chunk
+from fastwire.columns.logs import LogTable
+from fastwire.grammar import Grammar
+from fastwire.wire.pool import Pool
+
+from ..config import SourceConfig, SparkSource, parse_source
+from ..net.auth import Credentials
+from ..runtime.metrics import PipelineMetrics
+from .source import Source, SourceEvents
+from .writer import WriteOptions, Writer
+
+__all__ = ["Described", "FileCheck", "LimitedSource", "MakeSource", "SchemaTexts", "System", "TopicReader"]
+
+
+class SchemaTexts(Protocol):
+    """The schemas of records, where the brokers keep them."""
+
+    def version_of(self, row: Mapping[str, Any]) -> tuple[str, bytes] | None:
+        """Return the topic and the version of the schema of a row, which is a JSON line; None if it has no schema."""
+
+    async def describe(self, topic: str, version: bytes) -> list[str]:
+        """Return a schema as lines for people. Raises FastwireError if the broker or the connection fails."""
+
+
+class TopicReader(Protocol):
+    """Reads topics without a subscription: moves no cursor, sends no acks. Iterate for chunks as they arrive."""
+
+    @property
+    def schemas(self) -> SchemaTexts | None:
+        """The schemas of the records; None if the system stores none."""
+
+    async def open(self) -> None:
+        """Find the partitions and request their records. Raises FastwireError if no broker answers, or one refuses."""
+
+    def __aiter__(self) -> AsyncIterator[Chunk]: ...
+
+    def up_to_now(self) -> AsyncIterator[Chunk]:
+        """Iterate over the chunks up to the end of the topics at the time of ``open``."""
+
+    async def close(self) -> None:
+        """Close the connections; nothing remains on the broker."""
+
+
+class LimitedSource(Source, Protocol):
+    """A source whose number of rows can be limited."""
+
+    @property
+    def slots(self) -> LogTable:
+        """The table of the logs that are read, which has the limit."""
+
+
+MakeSource = Callable[[SourceEvents, Pool, PipelineMetrics, frozenset[str] | None, str], LimitedSource]
+"""Makes a source from its events, the pool of buffers, metrics, the columns to build and the name of the cluster."""
+
+
+class Described(NamedTuple):
+    """A cluster's description of topics: each with its number of partitions (0: not partitioned), and troubles.
+
+    A trouble is the reason why a partition cannot be read.
+    """
+
+    topics: Sequence[tuple[str, int]]
+    troubles: Sequence[str]
+
+
+class FileCheck(NamedTuple):
+    """A check of a source's file before a start: ``look`` returns a summary, or raises ConfigError."""
+
+    what: str
+    look: Callable[[], str]
+
+
+class System(ABC):
+    """One message system. ``grammar`` is that of ``fastwire.systems``."""
+
+    grammar: Grammar
+    group_word: str
+    """The system's term for the name under which a broker keeps the progress: subscription or group."""
+    real_demo = False
+    """True if the source tree can start a real broker for the demo."""
+
+    @abstractmethod
+    def make_source(self, source: SourceConfig) -> MakeSource:
+        """Return what makes the source of a pipeline. Raises ConfigError for a file that cannot be used."""
+
+    @abstractmethod
+    def open_reader(self, source: SourceConfig, pool: Pool) -> TopicReader:
+        """Return a reader of the topics of ``source`` from its ``start`` on. Raises ConfigError as above."""
+
+    def read_from(self, keys: Mapping[str, Any], start: str) -> SourceConfig:
+        """Return the source of ``keys`` that begins where the option ``--from`` says. Raises ConfigError."""
+        return parse_source({**keys, "start": start})
+
+    @abstractmethod
+    async def describe(self, source: SourceConfig) -> Described:
+        """Ask the brokers for the topics of ``source``. Reads nothing. Raises FastwireError where a broker refuses."""
+
+    @abstractmethod
+    def open_writer(
+        self, source: SourceConfig, topic: str, options: WriteOptions
+    ) -> AbstractAsyncContextManager[Writer]:
+        """Return what opens ``topic`` for writing; leaving its block in order waits until all is confirmed.
+
+        Entering raises ProduceError. Raises ConfigError for unusable files, and ValueError for what the system does
+        not have, such as a codec, and for a key that cannot be read.
+        """
+
+    @abstractmethod
+    def sharing(self, source: SourceConfig) -> str:
+        """Say under which name a pipeline reads, and how it shares the topics with others."""
+
+    def mechanism(self, source: SourceConfig | SparkSource) -> str:
+        """Return the mechanism by which the broker is shown the credentials; "" if the system has only one."""
+        return ""
+
+    def check_credentials(self, credentials: Credentials) -> None:  # noqa: B027 - most systems take all
+        """Raise AuthError for credentials that the system cannot transport."""
+
+    def file_checks(self, source: SourceConfig | SparkSource) -> list[FileCheck]:
+        """Return the checks of files that only this system has."""
+        return []

@@ -1,0 +1,174 @@
+"""Connections to one cluster, its metadata, and requests to the responsible brokers (spec: kafka 1, 5.1, 9.3)."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.connection import Key
+from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.message import Body
+from fastwire.kafka.metadata import Metadata, Node
+from fastwire.kafka.question import (
+    Offsets,
+    Partition,
+    ask_committed,
+    ask_coordinator,
+    ask_epoch_end,
+    ask_offsets,
+    commit_offsets,
+    read_commit_errors,
+    read_committed_offsets,
+    read_coordinator,
+    read_epoch_end,
+    read_offsets,
+)
+from fastwire.kafka.slot import SlotTable
+from fastwire.wire.pool import Pool
+
+from ...runtime.shared import shared
+from ..linkbook import LinkBook
+from .link import Link, LinkOwner
+from .settings import ClientSettings
+
+__all__ = ["MISSING_S", "Cluster"]
+
+MISSING_S = 5.0  # a topic that was just created is not known everywhere at once, nor all of them to a new broker
+
+# A Fetch that waits holds up everything behind it on its connection (spec: kafka 1), and a heartbeat must not wait for
+# an answer about offsets either.
+Purpose = Literal["fetch", "group", "ask", "produce"]
+
+
+class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
+    """Finds leaders and coordinators, and keeps the connections to them: one for each purpose."""
+
+    def __init__(
+        self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner, limits: FetchLimits
+    ) -> None:
+        super().__init__()
+        self.metadata = Metadata()
+        self._settings = settings
+        self._slots = slots
+        self._pool = pool
+        self._owner = owner
+        self._limits = limits
+        self._refreshing: dict[tuple[tuple[str, ...] | None, bool], asyncio.Task[None]] = {}
+        self._turn = 0
+
+    # --- connections
+
+    async def link(self, purpose: Purpose, host: str, port: int) -> Link:
+        """The connection to a broker, made if there is none."""
+        return await self._link((purpose, host, port))
+
+    def _make(self, key: tuple[Purpose, str, int]) -> Link:
+        purpose, host, port = key
+        limits = self._limits if purpose == "fetch" else None
+        return Link(host, port, self._settings, self._slots, self._pool, self._owner, limits=limits)
+
+    async def any(self) -> Link:
+        """A connection to ask general questions by: to a node that is known, else to a host of the URL."""
+        for (purpose, _, _), link in self.links.items():
+            # A JoinGroup holds up what is behind it as a Fetch does, and so does a throttle.
+            free = link.connection.fetches_outstanding == 0 and not link.throttled_s
+            if purpose != "group" and link.ready and free:
+                return link
+        places = [(node.host, node.port) for node in self.metadata.nodes.values()]
+        failure: FastwireError | None = None
+        for host, port in (*places, *self._bootstrap()):
+            try:
+                return await self.link("ask", host, port)
+            except FastwireError as exc:
+                failure = exc
+                self._turn += 1
+        try:
+            raise failure or FastwireError("the URL names no host")
+        finally:
+            del failure
+
+    def _bootstrap(self) -> tuple[tuple[str, int], ...]:
+        hosts = self._settings.url.addresses
+        first = self._turn % len(hosts)
+        return (*hosts[first:], *hosts[:first])
+
+    def _questions(self) -> Iterable[asyncio.Task[None]]:
+        return self._refreshing.values()
+
+    # --- questions
+
+    async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
+        """Ask for what is known of these topics, None: of all. What a topic's error means is for the caller.
+
+        ``create`` lets a broker make those that do not exist, if it is a broker that does so.
+        """
+        key = None if topics is None else tuple(sorted(topics))
+        await shared(self._refreshing, (key, create), lambda: self._refresh(key, create))
+
+    async def _refresh(self, topics: tuple[str, ...] | None, create: bool) -> None:
+        link = await self.any()
+        answer = await link.ask(Key.METADATA, Metadata.request(topics, create=create))
+        self.metadata.update(answer, asyncio.get_running_loop().time(), everything=topics is None)
+
+    async def leader(self, purpose: Purpose, partition: Partition) -> Link:
+        """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""
+        node = self.metadata.node(self.metadata.leader(*partition).node_id)
+        return await self.link(purpose, node.host, node.port)
+
+    async def list_offsets(self, wanted: Mapping[Partition, int], *, read_committed: bool) -> Offsets:
+        """Ask for each partition's EARLIEST, LATEST or time in milliseconds; all leaders are asked at the same time.
+
+        A leader that is missing or away fails its own partitions and no others.
+        """
+        offsets = Offsets()
+        by_node: dict[Node, dict[Partition, int]] = {}
+        for partition, timestamp in wanted.items():
+            try:
+                node = self.metadata.node(self.metadata.leader(*partition).node_id)
+            except FastwireError as exc:
+                offsets.failed[partition] = exc
+            else:
+                by_node.setdefault(node, {})[partition] = timestamp
+        questions = (self._offsets_at(node, asked, read_committed) for node, asked in by_node.items())
+        for answer in await asyncio.gather(*questions):
+            offsets.found.update(answer.found)
+            offsets.failed.update(answer.failed)
+        return offsets
+
+    async def _offsets_at(self, node: Node, asked: Mapping[Partition, int], read_committed: bool) -> Offsets:
+        try:
+            link = await self.link("ask", node.host, node.port)
+            return read_offsets(await link.ask(Key.LIST_OFFSETS, ask_offsets(asked, read_committed=read_committed)))
+        except FastwireError as exc:
+            return Offsets(failed=dict.fromkeys(asked, exc))
+
+    async def epoch_end(self, partition: Partition, epoch: int) -> tuple[int, int] | None:
+        """The largest epoch up to ``epoch`` that the leader knows, and where it ends (spec: kafka 5.1, 13.3).
+
+        None where the broker is too old to say; (-1, -1) where it does not know.
+        """
+        link = await self.leader("ask", partition)
+        if not link.connection.speaks(Key.OFFSET_FOR_LEADER_EPOCH):
+            return None
+        body = ask_epoch_end(partition, epoch, self.metadata.leader(*partition).epoch)
+        return read_epoch_end(await link.ask(Key.OFFSET_FOR_LEADER_EPOCH, body))
+
+    # --- groups
+
+    async def coordinator(self, group: str, purpose: Purpose = "group") -> Link:
+        """The connection to the coordinator of a group; by default for nothing but membership."""
+        link = await self.any()
+        host, port = read_coordinator(await link.ask(Key.FIND_COORDINATOR, ask_coordinator(group)), group)
+        return await self.link(purpose, host, port)
+
+    async def committed(
+        self, link: Link, group: str, partitions: Iterable[Partition]
+    ) -> dict[Partition, tuple[int, int]]:
+        """Offset and epoch that the group has committed; partitions without are left out."""
+        return read_committed_offsets(await link.ask(Key.OFFSET_FETCH, ask_committed(group, partitions)), group)
+
+    async def commit(
+        self, link: Link, group: str, offsets: Mapping[Partition, tuple[int, int]], member: Body
+    ) -> dict[Partition, int]:
+        """Commit offsets with their epochs; ``member`` has the group's fields. Returns the codes of what failed."""
+        return read_commit_errors(await link.ask(Key.OFFSET_COMMIT, commit_offsets(group, offsets, member)))

@@ -1,0 +1,75 @@
+"""Configuration of ``[pipelines.NAME.source]`` for Kafka: its own keys, and checks of keys that conflict."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fastwire.kafka.sasl import check_extension
+
+from ...config.access import AuthConfig
+from ...config.fields import SomeTime, Text
+from ...config.source import SourceConfig, Tell
+from ...config.text import KeyPath
+
+__all__ = ["SOURCE", "KafkaAuthConfig", "KafkaSourceConfig", "own_source"]
+
+
+class KafkaAuthConfig(AuthConfig):
+    """Credentials of the client (SASL). Files are read again at each login."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    """SASL mechanism for user and password; PLAIN sends the password in clear text."""
+    extensions: dict[Text, Text] = Field(default_factory=dict)
+    """SASL extensions beside a token (OAUTHBEARER, KIP-342), such as logicalCluster."""
+
+
+class KafkaSourceConfig(SourceConfig):
+    """Source of records: topics of Kafka."""
+
+    auth: KafkaAuthConfig = KafkaAuthConfig.model_construct()
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """read_committed leaves out records of aborted transactions."""
+    group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
+    """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""
+    group_instance_id: Text | None = None
+    """Static member id: a restart within session_timeout moves no partitions."""
+    assignor: Literal["cooperative-sticky", "sticky", "range", "roundrobin"] = "cooperative-sticky"
+    """Partition assignor of a classic group; all members must use the same."""
+    session_timeout: SomeTime = 45.0
+    """Time without a heartbeat after which a classic group removes this member."""
+    client_id: Text | None = None
+    """Client id in the brokers' logs, metrics and quotas; default: fastwire- and the host name."""
+    rack: Text | None = None
+    """Rack of this machine, as in broker.rack: replicas in this rack are read from.
+
+    The assignor range also prefers partitions that have a replica there.
+    """
+    metadata_max_age: SomeTime = 60.0
+    """Interval at which the daemon asks for new topics and partitions."""
+    on_truncation: Literal["stop", "continue"] = "stop"
+    """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
+
+    @classmethod
+    def check(cls, path: KeyPath, source: Mapping[str, Any], tell: Tell) -> None:
+        """Report SASL extensions that are invalid, or given without a token."""
+        auth = source.get("auth")
+        if not isinstance(auth, dict) or "extensions" not in auth:
+            return
+        extensions = auth["extensions"]
+        if not {"token", "token_file", "oauth2"} & auth.keys():
+            tell((*path, "auth", "extensions"), "stands beside a token only: token, token_file or oauth2")
+        for name, value in extensions.items() if isinstance(extensions, dict) else ():
+            try:
+                check_extension(name, str(value))
+            except ValueError as exc:
+                tell((*path, "auth", "extensions", name), str(exc))
+
+
+def own_source(source: SourceConfig) -> KafkaSourceConfig:
+    """Return ``source``, which is one of Kafka."""
+    assert isinstance(source, KafkaSourceConfig)
+    return source
+
+
+SOURCE = KafkaSourceConfig

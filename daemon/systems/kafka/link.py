@@ -1,0 +1,188 @@
+"""Connection to one Kafka broker: runs the protocol on a socket and passes events to the source."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fastwire import __version__
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.kafka.connection import Connection
+from fastwire.kafka.event import (
+    ChunkReady,
+    Connected,
+    CorruptFound,
+    Event,
+    FetchDone,
+    LoginWanted,
+    Lost,
+    Reply,
+    Throttled,
+)
+from fastwire.kafka.fetch import Fetcher, FetchLimits
+from fastwire.kafka.message import Body
+from fastwire.kafka.response import Fetched
+from fastwire.kafka.sasl import Mechanism, SaslError
+from fastwire.kafka.scan import CorruptBatch, Scanner
+from fastwire.kafka.slot import SlotTable
+from fastwire.wire.pool import Pool
+
+from ...net.endpoint import LinkLost
+from ...runtime.clock import CLOCK
+from ..link import BrokerLink
+from .settings import ClientSettings
+
+__all__ = ["Answer", "Link", "LinkOwner"]
+
+Answer = asyncio.Future[Body]
+
+FETCH_BUFFER_BYTES = 1 << 20
+CONTROL_BUFFER_BYTES = 64 << 10
+
+
+class LinkOwner(Protocol):
+    """Receiver of the events of its links: the source."""
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """Take a chunk of records."""
+
+    def on_fetched(self, link: "Link", fetched: Fetched) -> None:
+        """Take the result of a Fetch request."""
+
+    def on_corrupt(self, batch: CorruptBatch) -> None:
+        """Handle a batch that cannot be decoded."""
+
+    def on_connected(self, link: "Link") -> None:
+        """Note that the connection is ready for requests."""
+
+    def on_throttled(self, link: "Link", seconds: float) -> None:
+        """Note that the broker throttles this connection for ``seconds``."""
+
+    def on_lost(self, link: "Link", reason: Exception | None) -> None:
+        """Note that the connection is closed; ``reason`` is None if this side closed it."""
+
+
+class Link(BrokerLink[Connection, Event, Body]):
+    """A connection to one broker. ``fetcher`` has the partitions that are read by this connection, if there are any."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        settings: ClientSettings,
+        slots: SlotTable,
+        pool: Pool,
+        owner: LinkOwner,
+        *,
+        limits: FetchLimits | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._settings = settings
+        self._owner = owner
+        self._exchange: Mechanism | None = None  # of the last login
+        self.fetcher = Fetcher(slots, limits or FetchLimits())
+        self.scanner = Scanner(
+            slots,
+            pool,
+            columns=settings.columns,
+            on_corrupt=settings.on_corrupt,
+            buffer_bytes=FETCH_BUFFER_BYTES if limits else CONTROL_BUFFER_BYTES,
+            clock=CLOCK if limits else None,
+        )
+        connection = Connection(
+            self.scanner,
+            client_id=settings.client_id,
+            software_version=__version__,
+            request_timeout_s=settings.request_timeout_s,
+        )
+        super().__init__(connection, owner.on_chunk)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def status(self) -> dict[str, Any]:
+        """Return the fields of the status page that only links of Kafka have."""
+        return {"partitions": len(self.fetcher), "throttled_s": round(self.throttled_s, 1)}
+
+    @property
+    def throttled_s(self) -> float:
+        """Seconds for which the broker continues to throttle this connection, 0.0 if it does not throttle."""
+        return self.connection.throttled_s(self._loop.time())
+
+    async def open(self) -> None:
+        """Connect, ask for versions, log in.
+
+        Raises UnreachableError, AuthError, SaslError, UnsupportedError, LinkLost, or ProtocolError.
+        """
+        settings = self._settings
+        mechanism = self._exchange = None if settings.login is None else await settings.login.begin()
+        tls = None if settings.tls is None else settings.tls.context()
+        try:
+            await self._connect(
+                self.host, self.port, tls, settings, lambda: self.connection.connect(self._loop.time(), mechanism)
+            )
+        except LinkLost as exc:
+            if not self.connection.unheard:
+                raise
+            raise LinkLost(f"{exc} during the login: so do brokers before 1.0 refuse user and password") from None
+
+    def begin(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Answer:
+        """Make a request; its answer comes into the future, or LinkLost. Raises UnsupportedError or LinkLost."""
+        self._need()
+        return self._expect(self.connection.request(key, body, self._loop.time(), most=most, timeout_s=timeout_s))
+
+    async def ask(self, key: int, body: Body, *, most: int | None = None, timeout_s: float | None = None) -> Body:
+        """Make a request and wait for its answer. Raises UnsupportedError or LinkLost."""
+        self._need()
+        return await self._answer(self.connection.request(key, body, self._loop.time(), most=most, timeout_s=timeout_s))
+
+    def pump(self) -> None:
+        """Ask for records, as far as there is anything to ask for."""
+        if self.fetcher.may_ask and self.ready and self.fetcher.pump(self.connection, self._loop.time()):
+            self.transport.flush()
+
+    # --- what the transport calls
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case ChunkReady(chunk):
+                    self._owner.on_chunk(chunk)
+                case FetchDone(fetched):
+                    self._owner.on_fetched(self, fetched)
+                case Reply(correlation_id, body):
+                    self._answered(correlation_id, body)
+                case CorruptFound(batch):
+                    self._owner.on_corrupt(batch)
+                case Connected():
+                    self._let_in()
+                    self._owner.on_connected(self)
+                case Throttled(seconds):
+                    self._owner.on_throttled(self, seconds)
+                case LoginWanted():
+                    self._log_in_again(self._log_in)
+                case Lost(reason):
+                    self.abort(reason)
+                case _:
+                    pass  # the transport sees to More
+
+    async def _log_in(self) -> None:
+        login, before = self._settings.login, self._exchange
+        if login is None or before is None:
+            return
+        login.forget(before)  # it may be good for a little longer, but not for another login of its full length
+        try:
+            self._exchange = await login.begin()
+        except FastwireError as exc:
+            self.transport.abort(exc)
+            return
+        if self.ready:
+            self.connection.log_in(self._exchange, self._loop.time())
+            self.transport.flush()
+
+    def _left(self, text: str, reason: Exception | None) -> None:
+        self.fetcher.lost()
+        if isinstance(reason, SaslError) and self._settings.login is not None and self._exchange is not None:
+            self._settings.login.forget(self._exchange)
+        self._owner.on_lost(self, reason)

@@ -1,0 +1,130 @@
+"""Resolve the first offset of a partition, and validate known offsets against its leader."""
+
+from fastwire.kafka.position import POSITIONS
+from fastwire.kafka.question import LATEST
+from fastwire.position import Coverage, Position, Span
+
+from ....runtime.logs import get_logger
+from ...source import Assignment, First, LogStopped
+from ..cluster import Cluster
+from .partition import Partition
+from .settings import KafkaSettings
+
+__all__ = ["Beginnings"]
+
+log = get_logger("source")
+
+
+class Beginnings:
+    """Finds the first positions of logs, and checks those of known ones against their leaders (spec: kafka 13)."""
+
+    def __init__(self, settings: KafkaSettings, cluster: Cluster) -> None:
+        self._settings = settings
+        self._cluster = cluster
+
+    async def resolve(self, partition: Partition, assignment: Assignment, coverage: Coverage) -> First | None:
+        """Return the position to commit before ``partition`` is read, or None if nothing needs a commit.
+
+        Raises LogStopped where it must not be read, and what the cluster's answers raise.
+        """
+        if coverage.start(partition.log) is None:
+            return await self._first(partition, assignment)
+        at = partition.position(coverage)
+        end = await self.parting(partition, at)
+        if end is not None:
+            raise partition.broken(at, end)
+        if partition.end < at.a:
+            await self._check_end(partition, at)
+        return partition.gap(at)
+
+    async def _check_end(self, partition: Partition, at: Position) -> None:
+        """Look again: others may have landed more meanwhile, and an open transaction hides what is stored."""
+        stored = await self.stored(partition)
+        if stored < at.a:
+            raise partition.broken(at, Position(stored, -1))
+
+    async def stored(self, partition: Partition) -> int:
+        """Return the end of the leader's log, including open transactions."""
+        found = await self._cluster.list_offsets({partition.place: LATEST}, read_committed=False)
+        return found.of(partition.place)[0]
+
+    async def parting(self, partition: Partition, at: Position) -> Position | None:
+        """Ask the leader where its log parts from one that was read up to ``at``; None: nowhere (spec: kafka 13.3).
+
+        The epoch is the last one that both logs have, so a later divergence is found before more records are read.
+        """
+        if at.b < 0:
+            return None
+        found = await self._cluster.epoch_end(partition.place, at.b)
+        if found is None:
+            return None
+        epoch, end = found
+        if 0 <= end < at.a:
+            return Position(end, epoch)
+        if epoch != at.b:
+            # All of that epoch was compacted away before this leader had it; or the leader was elected uncleanly twice,
+            # and the records that it holds instead are indistinguishable from them.
+            log.warning(
+                "the leader does not know the epoch of what was read last: fine in a topic that is compacted",
+                topic=str(partition.log),
+                position=POSITIONS.format(at),
+                leader_knows=epoch,
+            )
+        return None
+
+    async def _first(self, partition: Partition, assignment: Assignment) -> First | None:
+        began, progress = assignment.cursor, assignment.progress
+        if partition.resumes_at is not None:
+            began = partition.resumes_at
+        elif began is not None and not await self._holds(partition, began.a):
+            log.warning(
+                "the group's offset lies outside of the log: start decides where to begin",
+                topic=str(partition.log),
+                offset=began.a,
+                log_begins=partition.log_start,
+                log_ends=partition.end,
+                start=str(self._settings.start.kind),
+            )
+            began, progress = None, False
+        if began is None:
+            began = Position(await self._start_offset(partition), -1)
+        if partition.assignment is not assignment:
+            return None
+        partition.began = began
+        return First(partition.index, Span(partition.log, began, began, 0), progress)
+
+    async def _holds(self, partition: Partition, offset: int) -> bool:
+        """Return True if ``offset`` lies in the log; committed offsets may be newer than the known end of the log."""
+        if offset < partition.log_start:
+            return False
+        return offset <= partition.end or offset <= await self.stored(partition)
+
+    async def _start_offset(self, partition: Partition) -> int:
+        """Return the first offset of a log that neither Coverage nor the group knows."""
+        start = self._settings.start
+        name, number = partition.place
+        at = start.positions.get(f"{name}-{number}")
+        if at is not None:
+            _check_within(partition, at.a)
+            return at.a
+        if start.offset is not None:
+            return min(max(start.offset, partition.log_start), partition.end)
+        if partition.late or start.kind == "earliest":
+            return partition.log_start
+        if start.kind == "latest":
+            return partition.end
+        if start.time is not None:
+            milli = int(start.time.timestamp() * 1000)
+            committed = self._settings.limits.read_committed
+            found = await self._cluster.list_offsets({partition.place: milli}, read_committed=committed)
+            offset, _ = found.of(partition.place)
+            return offset if offset >= 0 else partition.end
+        raise LogStopped(f"{partition.log}: start names no position for {name}-{number}")
+
+
+def _check_within(partition: Partition, offset: int) -> None:
+    if not partition.log_start <= offset <= partition.end:
+        raise LogStopped(
+            f"{partition.log}: the start {offset} lies outside of the log, which has {partition.log_start} to "
+            f"{partition.end}"
+        )

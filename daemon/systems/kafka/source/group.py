@@ -1,0 +1,278 @@
+"""Consumer group of the source: committed offsets, for monitoring, and the assignment of partitions.
+
+Offsets follow the durable records. They only inform people and tools: the dataset knows what has landed.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.error import RETRY, BrokerError, Code
+from fastwire.kafka.message import Body
+from fastwire.kafka.question import NO_MEMBER
+from fastwire.position import Coverage, Position
+
+from ....net.backoff import Backoff
+from ....runtime.logs import get_logger
+from ..cluster import Cluster
+from ..link import Link
+from ..refusal import is_for_good
+from .partition import Partition, Stage
+from .settings import KafkaSettings
+
+__all__ = ["Alone", "Group", "Reader"]
+
+COMMIT_S = 1.0  # between two commits while records flow
+COORDINATOR_S = 10.0  # the longest wait for the group's offsets if no group assigns the partitions
+# Errors during a rebalance: the member that still owns the partition commits.
+_LATER = RETRY | {
+    Code.ILLEGAL_GENERATION,
+    Code.UNKNOWN_MEMBER_ID,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.STALE_MEMBER_EPOCH,
+}
+
+log = get_logger("source")
+
+
+class Reader(Protocol):
+    """The reader of the assigned partitions: the source."""
+
+    partitions: list[Partition]
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        """The names of the topics that exist."""
+
+    async def ask_topics(self, also: Collection[str] = ()) -> None:
+        """Update the metadata of the topics, and of ``also``. Raises FastwireError."""
+
+    def assign(self, partitions: Sequence[Partition]) -> None:
+        """Read ``partitions`` from now on."""
+
+    def give_up(self, partitions: Sequence[Partition], reason: str) -> None:
+        """Stop reading ``partitions``; records that were received are committed."""
+
+    def refuse(self, error: FastwireError) -> None:
+        """Fail with ``error``, which a retry cannot cure."""
+
+    def follow_topics(self) -> None:
+        """Apply changes of the metadata."""
+
+    def position(self, index: int) -> Position | None:
+        """Return the end of the received records of a partition, or None if nothing is read."""
+
+
+class Group:
+    """Reads every partition, and commits offsets without being a member (spec: kafka 5.1, OffsetCommit)."""
+
+    def __init__(self, reader: Reader, settings: KafkaSettings, cluster: Cluster) -> None:
+        self._reader = reader
+        self._settings = settings
+        self._cluster = cluster
+        self._durable: dict[tuple[str, int], Position] = {}
+        self._told: dict[tuple[str, int], Position] = {}  # committed at the broker
+        # First positions of this run; the group's committed offset may be higher or lower.
+        self._unasked: dict[tuple[str, int], Position] = {}
+        self._unanswered_since: float | None = None  # the time of the first failed request for the group's offsets
+        self._warned = False  # that these offsets are unavailable
+        self._behind: set[tuple[str, int]] = set()  # partitions whose committed offset was behind; each is logged once
+        self._wake = asyncio.Event()
+        self._error = ""
+
+    async def run(self) -> None:
+        """Assign all partitions to the reader, and commit offsets until cancelled."""
+        self._reader.assign(self._reader.partitions)
+        backoff = Backoff()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._commit()
+            except FastwireError as exc:
+                self._error = str(exc)
+                self._wake.set()
+                told = is_for_good(exc)
+                await asyncio.sleep(backoff.failed(log, "cannot commit offsets, trying again", exc, told=told))
+            else:
+                self._error = ""
+                backoff.reset()
+                await asyncio.sleep(COMMIT_S)
+
+    def owns(self, partition: Partition) -> bool:
+        """Return True if this client reads the partition."""
+        return True
+
+    def topics_changed(self, added: Sequence[Partition]) -> None:
+        """Handle new partitions, or a changed set of topics."""
+        self._reader.assign(added)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """Forget the offsets of partitions whose topics were deleted."""
+        for partition in partitions:
+            self._durable.pop(partition.place, None)
+
+    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
+        """Note that ``partitions`` are read from now on; commit durable offsets that the group lacks."""
+        for partition in partitions:
+            self._told.pop(partition.place, None)
+            at, known = coverage.end(partition.log), partition.committed
+            if at is not None and (known is None or known.a < at.a):
+                self._durable[partition.place] = at
+                if known is None:
+                    self._unasked[partition.place] = at
+                self._wake.set()
+
+    def void(self) -> None:
+        """Note that records that were not durable are discarded."""
+
+    def landed(self, coverage: Coverage) -> None:
+        """Note that ``coverage`` is durable."""
+        for partition in self._reader.partitions:
+            deleted = partition.stage in (Stage.REPLACED, Stage.GONE)
+            if not partition.was_granted or deleted or not self._commits(partition):
+                continue
+            at = coverage.end(partition.log)
+            if at is not None and self._told.get(partition.place, partition.committed) != at:
+                self._durable[partition.place] = at
+        if self._durable:
+            self._wake.set()
+
+    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Return the group's committed offsets and epochs; partitions without one are left out."""
+        group = self._settings.group
+        try:
+            found = await self._cluster.committed(await self._cluster.coordinator(group, "ask"), group, places)
+        except FastwireError as exc:
+            if not self._may_go_without(exc):
+                raise
+            return {}
+        self._unanswered_since = None
+        return found
+
+    def _may_go_without(self, error: FastwireError) -> bool:
+        """Return True if reading may begin without the group's offsets, because no group assigns partitions."""
+        now = asyncio.get_running_loop().time()
+        if self._unanswered_since is None:
+            self._unanswered_since, self._warned = now, False
+        if not is_for_good(error) and now - self._unanswered_since < COORDINATOR_S:
+            return False
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "the group's offsets cannot be had: what the dataset does not know begins where start says",
+                group=self._settings.group,
+                error=str(error),
+            )
+        return True
+
+    async def leave(self) -> None:
+        """Commit the last offsets."""
+        if self._durable:
+            try:
+                await self._commit()
+            except FastwireError as exc:
+                log.warning("the last offsets were not committed; the dataset knows them", error=str(exc))
+
+    def status(self) -> dict[str, Any]:
+        """Return the fields of the status page."""
+        return {"kind": "none: all partitions are read", "error": self._error}
+
+    def _commits(self, partition: Partition) -> bool:
+        """Return True if this client commits the offset of ``partition``."""
+        return True
+
+    def _committing(self) -> Body:
+        return NO_MEMBER
+
+    async def _coordinator(self) -> Link:
+        return await self._cluster.coordinator(self._settings.group)
+
+    async def _commit(self) -> None:
+        durable, self._durable = self._durable, {}
+        try:
+            link = await self._coordinator()
+            durable = await self._lower(link, durable)
+            offsets = {place: (at.a, at.b) for place, at in durable.items()}
+            failed = await self._cluster.commit(link, self._settings.group, offsets, self._committing())
+        except BaseException:
+            self._durable = durable | self._durable
+            raise
+        self._told |= {place: at for place, at in durable.items() if place not in failed}
+        again = {place: at for place, at in durable.items() if failed.get(place) in _LATER}
+        self._durable = again | self._durable
+        for place, code in failed.items():
+            raise BrokerError(code, f"offset of {place[0]} partition {place[1]}")
+
+    async def _lower(self, link: Link, durable: dict[tuple[str, int], Position]) -> dict[tuple[str, int], Position]:
+        """Return ``durable`` without offsets that the group already has, where this is not checked yet."""
+        unasked = self._unasked.keys() & durable.keys()
+        if not unasked:
+            return durable
+        known = await self._cluster.committed(link, self._settings.group, unasked)
+        began = {place: self._unasked.pop(place) for place in unasked}
+        self._tell_behind(
+            {place: at for place, at in began.items() if place in known and known[place][0] < at.a}, known
+        )
+        enough = {place for place in unasked if place in known and known[place][0] >= durable[place].a}
+        self._told |= {place: durable[place] for place in enough}
+        return {place: at for place, at in durable.items() if place not in enough}
+
+    def _tell_behind(
+        self, landed: Mapping[tuple[str, int], Position], known: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> None:
+        """Log once for each partition that the group's committed offset was behind what has landed."""
+        for place in sorted(landed.keys() - self._behind):
+            self._behind.add(place)
+            log.warning(
+                "the committed offset was behind what has landed: reading goes on where that ends, and the offset "
+                "follows. After a crash this is right; an offset that was reset has no effect on this dataset (to land "
+                "the records again, use a new path); of another cluster's dataset, the records in between are lost",
+                topic=place[0],
+                partition=place[1],
+                committed=known[place][0],
+                landed=landed[place].a,
+            )
+
+
+class Alone:
+    """Reads all partitions without a group: no offsets are committed."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def run(self) -> None:
+        """Assign all partitions to the reader."""
+        self._reader.assign(self._reader.partitions)
+
+    def owns(self, partition: Partition) -> bool:
+        """Return True: all partitions are read."""
+        return True
+
+    def topics_changed(self, added: Sequence[Partition]) -> None:
+        """Read the added partitions."""
+        self._reader.assign(added)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """Do nothing: no offsets are committed."""
+
+    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
+        """Do nothing: no offsets are committed."""
+
+    def landed(self, coverage: Coverage) -> None:
+        """Do nothing: no offsets are committed."""
+
+    def void(self) -> None:
+        """Do nothing: no offsets are committed."""
+
+    async def committed(self, places: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """Return nothing: there are no committed offsets."""
+        return {}
+
+    async def leave(self) -> None:
+        """Do nothing: there is no group to leave."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the fields of the status page."""
+        return {"kind": "none"}

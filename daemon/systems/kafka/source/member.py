@@ -1,0 +1,346 @@
+"""Group member: reads its assigned partitions, and commits before it releases them.
+
+One loop talks to the coordinator, on a connection of its own, so heartbeats wait neither for records nor for a sink.
+What could not be committed in time is read again by the next owner and cut by the dataset's coverage: exactly once
+rests on that, and not on the group.
+"""
+
+import asyncio
+import base64
+import uuid
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from fastwire.errors import FastwireError
+from fastwire.kafka.connection import Key
+from fastwire.kafka.error import RETRY, BrokerError, Code
+from fastwire.kafka.membership import Ask, Assign, Classic, Consumer, Elsewhere, Event, Lead, Lost, Membership, Revoke
+from fastwire.kafka.message import Body
+from fastwire.kafka.metadata import NO_ID
+from fastwire.position import Coverage
+
+from ....net.backoff import Backoff
+from ....runtime.logs import get_logger
+from ..cluster import MISSING_S, Cluster
+from ..link import Link
+from ..refusal import is_for_good, may_be_taken_back
+from .group import COMMIT_S, Group, Reader
+from .partition import Partition
+from .settings import KafkaSettings
+
+__all__ = ["GroupMember", "group_of"]
+
+RELEASE = 0.8  # of the rebalance timeout: the longest wait for a commit before partitions are released without it
+UNKNOWN_S = 1.0  # between two requests for assigned partitions that the metadata do not have
+MOST_S = 5.0  # between two attempts: a session expires soon
+# Errors of a coordinator that has the new protocol, but not for this group.
+_NOT_SPOKEN = frozenset({Code.UNSUPPORTED_VERSION, Code.INCONSISTENT_GROUP_PROTOCOL, Code.GROUP_ID_NOT_FOUND})
+_ELSEWHERE = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+
+log = get_logger("source")
+
+
+def group_of(reader: Reader, settings: KafkaSettings, cluster: Cluster) -> Group:
+    """Return a group member, or a group that only stores offsets if ``group_protocol`` is none."""
+    return (Group if settings.protocol == "none" else GroupMember)(reader, settings, cluster)
+
+
+class GroupMember(Group):
+    """Runs ``fastwire.kafka.membership`` for a reader."""
+
+    def __init__(self, reader: Reader, settings: KafkaSettings, cluster: Cluster) -> None:
+        super().__init__(reader, settings, cluster)
+        self._loop = asyncio.get_running_loop()
+        self._member: Membership[Any] | None = None  # None until a broker has reported its API versions
+        self._link: Link | None = None  # to the coordinator
+        self._coverage = Coverage()
+        self._places: dict[tuple[Any, int], Partition] = {}
+        self._looked_at: tuple[Membership[Any] | None, int] = None, 0
+        self._releasing: dict[Partition, int] = {}  # the offset that has to land before the partition is released
+        self._release_by = 0.0
+        self._commit_at = 0.0
+        self._events: deque[Event[Any]] = deque()  # events from the coordinator that are not handled yet
+        self._doubting_since: float | None = None  # since when topics of a led group are missing
+        self._changed = False  # topics
+        self._was_in = False
+
+    async def run(self) -> None:
+        """Take part in the group until cancelled."""
+        backoff = Backoff(most_s=MOST_S)
+        while True:
+            try:
+                await self._turn()
+            except FastwireError as exc:
+                if self._falls_back(exc):
+                    log.info("the group does not speak the consumer protocol: classic", reason=str(exc))
+                    self._member, self._changed = Classic(self._settings.membership), True
+                    self._events.clear()
+                    continue
+                if is_for_good(exc) and not (self._was_in and may_be_taken_back(exc)):
+                    self._reader.refuse(exc)
+                    return
+                self._error = str(exc)
+                self._link = None
+                await asyncio.sleep(backoff.failed(log, "no answer from the group, trying again", exc))
+            else:
+                self._error = ""
+                backoff.reset()
+
+    async def _turn(self) -> None:
+        """Do the work that is due; wait if there is none."""
+        self._wake.clear()
+        if self._member is None and not self._reader.topic_names:
+            self._reader.assign(())  # without topics there is nothing to join for
+            await self._wake.wait()
+            return
+        if self._link is None or not self._link.ready:
+            self._link = await self._coordinator()
+        link = self._link
+        member = self._member
+        if member is None:
+            member = self._member = self._choose(link)
+            self._changed = True
+        if self._events:
+            await self._obey(member, ())  # the first of them has failed before
+        await self._release(member)
+        if self._changed:
+            self._changed = False
+            # A member that has lost its last topic keeps its name: not every broker accepts a member without topics.
+            await self._obey(member, member.topics_changed(self._reader.topic_names or member.topics))
+        if self._link is not link:
+            return  # the coordinator is another broker by now
+        now = self._loop.time()
+        step = member.next(now)
+        if isinstance(step, Ask):
+            try:
+                answer = await link.ask(step.key, step.body, timeout_s=step.timeout_s)
+            except FastwireError:
+                member.unanswered()
+                raise
+            await self._obey(member, member.answered(step, answer, self._loop.time()))
+        elif self._durable and member.may_commit and now >= self._commit_at:
+            self._commit_at = now + COMMIT_S
+            await self._commit_or_tell()
+        else:
+            await self._rest(min(step, self._next_look(member, now)) - now)
+
+    def _choose(self, link: Link) -> Membership[Any]:
+        protocol, membership = self._settings.protocol, self._settings.membership
+        topic_ids = all(partition.topic_id != NO_ID for partition in self._reader.partitions)
+        if protocol == "consumer" or (
+            protocol == "auto" and topic_ids and link.connection.speaks(Key.CONSUMER_GROUP_HEARTBEAT)
+        ):
+            return Consumer(membership, base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        return Classic(membership)
+
+    def _falls_back(self, error: FastwireError) -> bool:
+        return (
+            self._settings.protocol == "auto"
+            and isinstance(self._member, Consumer)
+            and isinstance(error, BrokerError)
+            and error.code in _NOT_SPOKEN
+        )
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _next_look(self, member: Membership[Any], now: float) -> float:
+        times = [float("inf")]
+        if self._durable and member.may_commit:
+            times.append(self._commit_at)
+        if member.releasing:
+            times.append(self._release_by)
+        if any(self._partition(member, place) is None for place in member.owned):
+            times.append(now + UNKNOWN_S)
+        return min(times)
+
+    # --- what the coordinator says
+
+    async def _obey(self, member: Membership[Any], events: Sequence[Event[Any]]) -> None:
+        """Handle ``events`` after earlier ones; an event that fails is handled again in the next turn."""
+        self._events += events
+        while self._events:
+            await self._deal_with(member, self._events[0])
+            self._events.popleft()
+        if any(self._partition(member, place) is None for place in member.owned):
+            await self._look_for_topics()
+
+    async def _deal_with(self, member: Membership[Any], event: Event[Any]) -> None:
+        match event:
+            case Assign(places):
+                self._was_in = True
+                log.info("partitions assigned", partitions=len(places), generation=member.generation)
+                self._reader.assign(self._known(member, places))
+            case Revoke(places):
+                self._give_up(self._known(member, places), "given to another member of the group", patient=True)
+            case Lost(places):
+                log.warning("the group went on without us", partitions=len(places))
+                self._give_up(self._known(member, places), "the group went on without us", patient=False)
+            case Lead(topics):
+                await self._lead(member, topics)
+            case Elsewhere():
+                self._link = None
+
+    async def _lead(self, member: Membership[Any], topics: Collection[str]) -> None:
+        """Assign the partitions as the leader. No member reads a topic that is left out until the next rebalance."""
+        assert isinstance(member, Classic)
+        now = self._loop.time()
+        self._doubting_since = now if self._doubting_since is None else self._doubting_since
+        await self._reader.ask_topics(topics)
+        known = {name: topic for name in topics if (topic := self._cluster.metadata.topics.get(name)) is not None}
+        for name, topic in known.items():
+            if topic.error in RETRY and now - self._doubting_since < MISSING_S:
+                raise BrokerError(topic.error, name)
+        self._doubting_since = None
+        partitions = {name: len(topic.leaders) for name, topic in known.items() if not topic.error}
+        member.lead(partitions, self._cluster.metadata.racks(partitions))
+
+    async def _look_for_topics(self) -> None:
+        """Ask for partitions that the group has assigned and the metadata lack."""
+        try:
+            await self._reader.ask_topics()
+        except FastwireError as exc:
+            log.debug("cannot ask for the topics", error=str(exc))
+        else:
+            self._reader.follow_topics()
+
+    def _partition(self, member: Membership[Any], place: tuple[Any, int]) -> Partition | None:
+        return self._by_place(member).get(place)
+
+    def _by_place(self, member: Membership[Any]) -> dict[tuple[Any, int], Partition]:
+        partitions = self._reader.partitions
+        if self._looked_at != (member, len(partitions)):
+            self._looked_at = member, len(partitions)
+            # The latest incarnation of a topic comes last.
+            self._places = {self._place(member, partition): partition for partition in partitions}
+        return self._places
+
+    def _known(self, member: Membership[Any], places: Collection[tuple[Any, int]]) -> list[Partition]:
+        by_place = self._by_place(member)
+        return [by_place[place] for place in sorted(places) if place in by_place]
+
+    @staticmethod
+    def _place(member: Membership[Any], partition: Partition) -> tuple[Any, int]:
+        return partition.place if isinstance(member, Classic) else (partition.topic_id, partition.place[1])
+
+    # --- giving away
+
+    def _give_up(self, partitions: Sequence[Partition], reason: str, *, patient: bool) -> None:
+        granted = [partition for partition in partitions if partition.granted]
+        self._reader.give_up(partitions, reason)
+        self._releasing = {}
+        for partition in granted:
+            at = self._reader.position(partition.index)
+            if not patient:
+                self._durable.pop(partition.place, None)
+            elif at is not None and partition.position(self._coverage).a < at.a:
+                self._releasing[partition] = at.a
+        self._release_by = self._loop.time() + self._settings.membership.rebalance_timeout_s * RELEASE
+
+    async def _release(self, member: Membership[Any]) -> None:
+        """Release partitions that have landed, or whose time is over."""
+        if not member.releasing or (self._releasing and self._loop.time() < self._release_by):
+            return
+        if self._releasing:
+            log.warning("partitions are given away before they have landed", partitions=len(self._releasing))
+            self._releasing = {}
+        await self._commit_or_tell()
+        for partition in self._known(member, member.releasing):
+            self._durable.pop(partition.place, None)
+        await self._obey(member, member.released())
+
+    async def _commit_or_tell(self) -> None:
+        """Commit if possible; the next owner finds in the dataset positions that the group does not know."""
+        if self._durable:
+            try:
+                await self._commit()
+            except FastwireError as exc:
+                log.info("offsets were not committed", error=str(exc))
+                if isinstance(exc, BrokerError) and exc.code in _ELSEWHERE:
+                    self._link = None
+
+    def _may_go_without(self, error: FastwireError) -> bool:
+        return False  # a member needs the group's answer
+
+    async def _coordinator(self) -> Link:
+        link = self._link
+        return link if link is not None and link.ready else await super()._coordinator()
+
+    # --- what the reader says
+
+    def owns(self, partition: Partition) -> bool:
+        """Return True if this client reads the partition."""
+        member = self._member
+        return member is not None and self._place(member, partition) in member.owned - member.releasing
+
+    def _commits(self, partition: Partition) -> bool:
+        return self._member is not None and self._place(self._member, partition) in self._member.owned
+
+    def topics_changed(self, added: Sequence[Partition]) -> None:
+        """Handle new partitions, or a changed set of topics: the group assigns them."""
+        self._changed = True
+        self._wake.set()
+        ours = [partition for partition in added if self.owns(partition)]
+        if ours:
+            self._reader.assign(ours)
+
+    def gone(self, partitions: Iterable[Partition]) -> None:
+        """Forget partitions whose topics were deleted; their release waits for nothing."""
+        super().gone(partitions)
+        for partition in partitions:
+            self._releasing.pop(partition, None)
+        self._wake.set()
+
+    def landed(self, coverage: Coverage) -> None:
+        """Note that ``coverage`` is durable."""
+        self._coverage = coverage
+        super().landed(coverage)
+        self._releasing = {one: at for one, at in self._releasing.items() if one.position(coverage).a < at}
+        self._wake.set()
+
+    def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
+        """Note that ``partitions`` are read from now on."""
+        self._coverage = coverage
+        super().granted(partitions, coverage)
+
+    def void(self) -> None:
+        """Note that records of partitions being released cannot land any more."""
+        self._releasing = {}
+        self._wake.set()
+
+    async def leave(self) -> None:
+        """Commit the last offsets and leave the group."""
+        self._link = None  # a JoinGroup may be waiting there
+        await super().leave()
+        ask = None if self._member is None else self._member.leave()
+        if ask is None:
+            return
+        try:
+            link = await self._cluster.coordinator(self._settings.group, "ask")
+            answer = await link.ask(ask.key, ask.body)
+        except FastwireError as exc:
+            log.warning("the group was not told that we leave", error=str(exc))
+        else:
+            log.info("left the group", group=self._settings.group, error=answer["error_code"])
+
+    def status(self) -> dict[str, Any]:
+        """Return the fields of the status page."""
+        member = self._member
+        if member is None:
+            return {"kind": "looking for the coordinator", "error": self._error}
+        return {
+            "kind": member.kind,
+            "member": member.member_id,
+            "generation": member.generation,
+            "partitions": len(member.owned),
+            "giving_away": len(member.releasing),
+            "error": self._error,
+        }
+
+    def _committing(self) -> Body:
+        return {} if self._member is None else self._member.committing

@@ -1,0 +1,104 @@
+"""State of one partition of a topic."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from fastwire.kafka.position import POSITIONS
+from fastwire.position import Coverage, Gap, Log, Position, Span
+
+from ....net.backoff import Backoff
+from ...source import Assignment, First, LogStopped
+from ..link import Link
+
+__all__ = ["LogBroken", "Partition", "Stage"]
+
+
+MOST_REFUSED_S = 30.0  # between two requests for what a leader refuses
+
+
+class LogBroken(LogStopped):
+    """The cluster has lost landed records; its log has other records from ``position`` on, if any."""
+
+    def __init__(self, message: str, position: Position) -> None:
+        self.position = position
+        super().__init__(message)
+
+
+class Stage(Enum):
+    """State of a partition, in the words of the status page."""
+
+    IDLE = "not ours"
+    ASSIGNED = "assigned"
+    READING = "reading"
+    STOPPED = "stopped"
+    REPLACED = "replaced"  # by another log of the same place
+    GONE = "gone"  # the topic was deleted; should it come again with its id, so does the partition
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """State of one partition. ``place`` is topic and number; offsets are -1 where they are not known."""
+
+    index: int
+    log: Log
+    place: tuple[str, int]
+    topic_id: bytes
+    late: bool = False  # appeared in a topic that is read already
+    stage: Stage = Stage.IDLE
+    assignment: Assignment | None = None
+    granted: bool = False
+    was_granted: bool = False
+    session: int = 0
+    log_start: int = -1
+    end: int = -1  # of the log, as it was last asked for
+    committed: Position | None = None  # what the group has
+    resumes_at: Position | None = None  # behind a break
+    began: Position | None = None
+    link: Link | None = None  # by which it is read
+    checked_epoch: int = -1  # of the leader that has confirmed the position
+    refusals: Backoff = field(default_factory=lambda: Backoff(most_s=MOST_REFUSED_S))  # by leaders, one after the other
+    replica: int = -1  # the node to read from instead of the leader's
+    near: bool = True  # whether the leader may name one
+    choice_ends: float = inf  # when the leader is to be asked again, by the loop's clock
+    error: str = ""
+
+    @property
+    def over(self) -> bool:
+        """True if the partition is not read any more."""
+        return self.stage in (Stage.STOPPED, Stage.REPLACED, Stage.GONE)
+
+    @property
+    def head(self) -> Position | None:
+        """The last known end of the log; None for an empty log."""
+        return Position(self.end, -1) if self.end > max(self.log_start, 0) else None
+
+    def offer(self) -> Assignment:
+        """Make the assignment that is in force from here on."""
+        self.stage = Stage.ASSIGNED
+        self.granted = False
+        # What was committed before a break is no progress in the log behind it.
+        progress = self.committed is not None and self.resumes_at is None
+        self.assignment = Assignment(self.index, self.log, self.head, self.committed, progress)
+        return self.assignment
+
+    def gap(self, at: Position) -> First | None:
+        """Return the gap to commit if the log now begins behind ``at``; None if it does not."""
+        if self.log_start <= at.a:
+            return None
+        gap = Gap(Position(self.log_start, -1), "the log begins here: what lay before was deleted by retention")
+        return First(self.index, Span(self.log, at, at, 0, gap))
+
+    def broken(self, at: Position, end: Position) -> LogBroken:
+        """Return the error for a leader's log that ends, or diverges, at ``end``, before the landed position ``at``."""
+        return LogBroken(
+            f"{self.log}: {POSITIONS.format(at)} has landed, but the leader's log ends at {end.a}: records "
+            "were lost by an unclean election, or the log was truncated",
+            end,
+        )
+
+    def position(self, coverage: Coverage) -> Position:
+        """Return the position to continue from."""
+        landed = coverage.end(self.log) or coverage.start(self.log) or self.began
+        assert landed is not None  # its first position is committed before anything is asked for
+        return landed

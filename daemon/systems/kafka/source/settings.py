@@ -1,0 +1,74 @@
+"""Settings of a Kafka source."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fastwire.kafka.fetch import FetchLimits
+from fastwire.kafka.membership import GroupSettings, Protocol
+from fastwire.kafka.names import TopicPattern
+
+from ....config import SourceConfig, Start
+from ..config import own_source
+from ..settings import ClientSettings, client_fields
+
+__all__ = ["KafkaSettings", "settings_from"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings(ClientSettings):
+    """Settings of one Kafka source."""
+
+    topics: tuple[str, ...] = ()
+    pattern: TopicPattern | None = None  # instead of ``topics``
+    group: str
+    start: Start
+    cluster: str  # of every Log; stays what it is when the URL changes
+    on_truncation: Literal["stop", "continue"] = "stop"
+    limits: FetchLimits = field(default_factory=FetchLimits)
+    protocol: Literal["auto", "consumer", "classic", "none"] = "none"
+    instance: str | None = None
+    assignor: Protocol = "cooperative-sticky"
+    session_timeout_s: float = 45.0
+    rack: str = ""
+    metadata_max_age_s: float = 60.0
+    """Interval of metadata requests, which find new topics and partitions."""
+    lag_poll_s: float = 15.0
+
+    @property
+    def membership(self) -> GroupSettings:
+        """The settings of the group membership."""
+        return GroupSettings(
+            group=self.group,
+            topics=self.topics,
+            instance=self.instance,
+            assignor=self.assignor,
+            session_timeout_s=self.session_timeout_s,
+            rack=self.rack or None,
+        )
+
+
+def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> KafkaSettings:
+    """Return the settings of ``[pipelines.NAME.source]``. Raises ConfigError for unusable files.
+
+    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    """
+    source = own_source(source)
+    pattern = source.topics_pattern
+    return KafkaSettings(
+        **client_fields(source),
+        topics=source.topics,
+        pattern=pattern if isinstance(pattern, TopicPattern) else None,
+        group=source.subscription,
+        protocol=source.group_protocol,
+        instance=source.group_instance_id,
+        assignor=source.assignor,
+        session_timeout_s=source.session_timeout,
+        rack=source.rack or "",
+        metadata_max_age_s=source.metadata_max_age,
+        start=source.start,
+        cluster=cluster or source.cluster_name,
+        on_truncation=source.on_truncation,
+        limits=FetchLimits(read_committed=source.isolation == "read_committed", rack=source.rack or ""),
+        columns=None if columns is None else frozenset(columns),
+    )

@@ -1,0 +1,98 @@
+"""Kafka as a ``System``."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from fastwire.kafka.grammar import GRAMMAR
+from fastwire.position import Position
+from fastwire.wire.pool import Pool
+
+from ...config import ConfigError, Problem, SourceConfig, SparkSource, Start, parse_source
+from ..base import Described, MakeSource, System, TopicReader
+from ..writer import WriteOptions, Writer
+from .config import KafkaAuthConfig, own_source
+
+__all__ = ["SYSTEM"]
+
+MEMORY = 16 << 20  # of a reader that only asks
+
+
+class _Kafka(System):
+    grammar = GRAMMAR
+    group_word = "group"
+
+    def make_source(self, source: SourceConfig) -> MakeSource:
+        from .source import KafkaSource, settings_from
+
+        settings_from(source)
+        return lambda events, pool, metrics, columns, cluster: KafkaSource(
+            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
+        )
+
+    def open_reader(self, source: SourceConfig, pool: Pool) -> TopicReader:
+        from .source import settings_from
+        from .source.reader import Reader
+
+        return Reader(settings_from(source), pool)
+
+    def read_from(self, keys: Mapping[str, Any], start: str) -> SourceConfig:
+        """``start`` may also be an offset of every partition, or offsets by partition such as ``0=5,2=7``.
+
+        Partitions that are not named begin at their end.
+        """
+        offsets = _offsets_of(start)
+        if not offsets:
+            return super().read_from(keys, start)
+        source = parse_source({**keys, "start": "latest"})
+        if source.topics_pattern is not None and None not in offsets:
+            raise ConfigError([Problem("", "start", "names partitions, and of which topic they are is not said")])
+        positions = {
+            self.grammar.partition(f"{topic}-{number}")[0]: Position(offset, -1)
+            for topic in source.topics
+            for number, offset in offsets.items()
+            if number is not None
+        }
+        return source.model_copy(update={"start": Start("latest", positions=positions, offset=offsets.get(None))})
+
+    def mechanism(self, source: SourceConfig | SparkSource) -> str:
+        auth = source.auth
+        if not isinstance(auth, KafkaAuthConfig):
+            return ""
+        return "OAUTHBEARER" if auth.user is None else auth.mechanism
+
+    async def describe(self, source: SourceConfig) -> Described:
+        from .source import settings_from
+        from .source.reader import Reader
+
+        reader = Reader(settings_from(source), Pool(MEMORY))
+        try:
+            return Described(*await reader.describe())
+        finally:
+            await reader.close()
+
+    def open_writer(
+        self, source: SourceConfig, topic: str, options: WriteOptions
+    ) -> AbstractAsyncContextManager[Writer]:
+        from .writer import open_writer
+
+        return open_writer(source, topic, options)
+
+    def sharing(self, source: SourceConfig) -> str:
+        own = own_source(source)
+        if own.group_protocol == "none":
+            return f"all partitions alone, offsets kept as group {own.subscription}"
+        return f"group {own.subscription} (protocol {own.group_protocol})"
+
+
+def _offsets_of(text: str) -> dict[int | None, int]:
+    """Return offsets by partition, under None that of all partitions; empty if ``text`` is something else."""
+    if text.isdecimal():
+        return {None: int(text)}
+    pairs = [part.split("=") for part in text.split(",")]
+    if all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
+        return {int(number): int(offset) for number, offset in pairs}
+    return {}
+
+
+SYSTEM = _Kafka()

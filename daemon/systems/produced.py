@@ -1,0 +1,23 @@
+"""Results and errors that the producers of all systems share."""
+
+from dataclasses import dataclass
+
+from fastwire.errors import FastwireError
+
+__all__ = ["ProduceError", "Produced"]
+
+
+class ProduceError(FastwireError):
+    """Records were not stored, or their state is unknown; ``__cause__`` is the broker's or the client's error."""
+
+
+@dataclass(slots=True)
+class Produced:
+    """Totals of the confirmed records, their entries (batches, say), and the bytes of these entries.
+
+    The chunks of a record count as one entry.
+    """
+
+    records: int = 0
+    entries: int = 0
+    bytes: int = 0

@@ -1,0 +1,229 @@
+"""The Python client for Pulsar: ``async with connect(url) as client: async for chunk in client.subscribe(…)``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, get_args
+
+from fastwire.pulsar.completion import OnFailure
+from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.producer import ProducerSettings
+from fastwire.pulsar.routing import Router
+from fastwire.pulsar.topic import Topic, parse_service_url, parse_topic
+from fastwire.wire.pool import Pool
+
+from ....config import AuthConfig, TlsConfig
+from ....net.auth import Credentials, credentials
+from ....net.tls import ClientTls
+from ..client_cluster import ClientCluster
+from ..producer import TopicProducer
+from ..settings import ClientSettings, Keys, encrypt_for, key_texts
+from .consumer import Consumer
+from .intake import Intake, together
+from .options import ConsumerOptions
+from .reader import Reader, ReadFrom
+
+__all__ = ["Client", "connect"]
+
+MEMORY = 1 << 30
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    token_file: str | Path | None = None,
+    auth: AuthConfig | Credentials | Mapping[str, Any] | None = None,
+    ca: str | Path | None = None,
+    cert: str | Path | None = None,
+    key: str | Path | None = None,
+    verify: bool = True,
+    server_name: str = "",
+    listener: str = "",
+    operation_timeout_s: float = 30.0,
+    connect_timeout_s: float = 10.0,
+    keep_alive_s: float = 30.0,
+) -> "Client":
+    """Return a client of the cluster at ``url``: ``pulsar://`` or ``pulsar+ssl://``, with comma-separated hosts.
+
+    ``token`` is a JWT, ``file:///path`` or ``env:NAME``; it and ``token_file`` are read again for every connection.
+    ``auth`` takes the other methods, with the keys of the configuration's table of that name: ``{"user": "u",
+    "password": "…"}``. With ``cert`` and ``key`` (PEM) alone the certificate is the identity. ``server_name`` is the
+    name that the broker's certificate must carry instead of its host. Connections are opened on demand. Raises
+    ValueError for an invalid URL or key, ConfigError for unusable files.
+    """
+    service = parse_service_url(url)
+    if isinstance(auth, Mapping):
+        auth = AuthConfig(**auth)
+    elif auth is None:
+        given: dict[str, Any] = {"token": token, "token_file": token_file}
+        auth = AuthConfig(**{name: value for name, value in given.items() if value is not None})
+    files: dict[str, Any] = {
+        name: Path(path) for name, path in (("ca", ca), ("cert", cert), ("key", key)) if path is not None
+    }
+    if isinstance(auth, AuthConfig):
+        auth = credentials(auth, client_certificate=cert is not None)
+    return Client(
+        ClientSettings(
+            url=service,
+            credentials=auth,
+            tls=ClientTls(TlsConfig(verify=verify, **files)) if service.tls else None,
+            server_name=server_name,
+            listener=listener,
+            operation_timeout_s=operation_timeout_s,
+            connect_timeout_s=connect_timeout_s,
+            keep_alive_s=keep_alive_s,
+        )
+    )
+
+
+class Client:
+    """A client of one cluster. Use it by ``async with``, on one event loop; it closes all that was made from it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._pool: Pool | None = None
+        self._client_cluster: ClientCluster | None = None
+        self._intakes: list[Intake] = []
+        self._producers: list[TopicProducer] = []
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close consumers, readers and producers; unflushed records are not sent. May be called twice."""
+        self._closed = True
+        intakes, self._intakes = self._intakes, []
+        producers, self._producers = self._producers, []
+        cluster, self._client_cluster = self._client_cluster, None
+        try:
+            await together([*(one.close() for one in intakes), *(one.close() for one in producers)])
+        finally:
+            if cluster is not None:
+                await cluster.__aexit__()
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | TopicPattern,
+        subscription: str,
+        *,
+        columns: Iterable[str] | None = None,
+        private_keys: Keys | None = None,
+        on_undecryptable: OnFailure = "fail",
+        public_keys: Keys | None = None,
+        options: ConsumerOptions | None = None,
+        **more: Any,
+    ) -> Consumer:
+        """Consume ``topics`` by the subscription of that name; ``more`` are fields of ``ConsumerOptions``.
+
+        A pattern (``fastwire.pulsar.namespace.parse_pattern``) selects all matching topics, also those created later.
+
+        ``columns`` are the columns to build, by default all; acks of single rows need ``ledger``, ``offset`` and
+        ``batchIndex``. ``private_keys`` decrypt records: RSA keys, as PEM or the path of a PEM file, by the name that
+        the producers use. An entry that no key decrypts ends the consumer with CorruptEntryError (``on_undecryptable``
+        "fail"), is acknowledged and dropped ("discard"), or becomes a record of the ciphertext, with the encryption
+        parameters in its headers ("consume"). With ``public_keys`` records for the retry topic are encrypted; dead
+        letters of encrypted entries are encrypted under their own data key. Raises ValueError for contradictory
+        options and invalid keys.
+        """
+        options = options or ConsumerOptions(**more)
+        names, pattern = _topics(topics)
+        settings = self._with(columns, private_keys, on_undecryptable)
+        consumer = Consumer(
+            settings, self._memory(), names, subscription, options, pattern=pattern, encrypt=encrypt_for(public_keys)
+        )
+        self._intakes.append(consumer)
+        return consumer
+
+    def read(
+        self,
+        topics: str | Iterable[str] | TopicPattern,
+        start: ReadFrom = "latest",
+        *,
+        columns: Iterable[str] | None = None,
+        private_keys: Keys | None = None,
+        on_undecryptable: OnFailure = "fail",
+        **more: Any,
+    ) -> Reader:
+        """Read ``topics`` from ``start``, without a subscription: see ``Reader``, and ``subscribe`` for the keys."""
+        names, pattern = _topics(topics)
+        settings = self._with(columns, private_keys, on_undecryptable)
+        reader = Reader(settings, self._memory(), names, start, pattern=pattern, **more)
+        self._intakes.append(reader)
+        return reader
+
+    async def producer(
+        self,
+        topic: str,
+        settings: ProducerSettings | None = None,
+        *,
+        router: Router | None = None,
+        public_keys: Keys | None = None,
+    ) -> TopicProducer:
+        """Return a producer: ``async with await client.producer(topic) as producer: await producer.send(…)``.
+
+        With ``public_keys`` (RSA, as PEM or the path of a PEM file, by the name that readers use) records are
+        encrypted. Raises ProduceError if the broker refuses, ValueError for an invalid key.
+        """
+        if public_keys:
+            settings = replace(settings or ProducerSettings(), encrypt=encrypt_for(public_keys))
+        producer = TopicProducer(
+            await self._cluster(),
+            self.settings.url,
+            parse_topic(topic),
+            settings,
+            router=router,
+            operation_timeout_s=self.settings.operation_timeout_s,
+        )
+        self._producers.append(producer)
+        return producer
+
+    async def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic, 0 if it is not partitioned. Does not create the topic."""
+        return await (await self._cluster()).partitions(str(parse_topic(topic)), self.settings.url, create=False)
+
+    async def _cluster(self) -> ClientCluster:
+        self._need()
+        if self._client_cluster is None:
+            self._client_cluster = await ClientCluster(self.settings).__aenter__()
+        return self._client_cluster
+
+    def _with(
+        self, columns: Iterable[str] | None, private_keys: Keys | None, on_undecryptable: OnFailure
+    ) -> ClientSettings:
+        self._need()
+        if on_undecryptable not in get_args(OnFailure):
+            raise ValueError(f"on_undecryptable is {on_undecryptable!r}; there are {', '.join(get_args(OnFailure))}")
+        decryptor = None
+        if private_keys:
+            from fastwire.pulsar.encryption import Decryptor  # its package is large, and most clients do not decrypt
+
+            decryptor = Decryptor(key_texts(private_keys))
+        return replace(
+            self.settings,
+            columns=None if columns is None else frozenset(columns),
+            decryptor=decryptor,
+            on_undecryptable=on_undecryptable,
+        )
+
+    def _memory(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(MEMORY)
+        return self._pool
+
+    def _need(self) -> None:
+        if self._closed:
+            raise ValueError("the client is closed")
+
+
+def _topics(topics: str | Iterable[str] | TopicPattern) -> tuple[tuple[Topic, ...], TopicPattern | None]:
+    if isinstance(topics, TopicPattern):
+        return (), topics
+    return tuple(parse_topic(topic) for topic in ([topics] if isinstance(topics, str) else topics)), None

@@ -1,0 +1,94 @@
+"""Configuration of ``[pipelines.NAME.source]`` for Pulsar: its own keys, and checks of keys that conflict."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ...config.access import EncryptionConfig
+from ...config.fields import FolderPath, Natural, Switch, Text
+from ...config.source import SourceConfig, Tell
+from ...config.table import Table
+from ...config.text import KeyPath
+
+__all__ = ["SOURCE", "PulsarSourceConfig", "SchemaConfig", "own_source"]
+
+# Schema types that are defined by a text.
+_DEFINED = ("avro", "json", "protobuf", "protobuf_native")
+
+
+class SchemaConfig(Table):
+    """A schema sent with the subscription; the broker refuses it if the topic's schema is incompatible."""
+
+    type: Literal[
+        "avro", "json", "protobuf", "protobuf_native", "string", "boolean", "int8", "int16", "int32", "int64",
+        "float", "double", "date", "time", "timestamp", "instant", "local_date", "local_time", "local_date_time",
+    ]  # fmt: skip
+    """Type of the schema."""
+    file: FolderPath | None = None
+    """Its file: an Avro schema in JSON (avro, json, protobuf) or JSON with a descriptor (protobuf_native)."""
+    name: Text = "schema"
+    """Name of the schema."""
+
+
+class PulsarSourceConfig(SourceConfig):
+    """Source of records: topics of Pulsar."""
+
+    subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
+    """How consumers share the subscription. failover: one reads each partition, the others stand by."""
+    consumer_name: Text | None = None
+    """Name of this consumer; with failover the broker orders consumers by it. Default: a random name."""
+    priority_level: Natural = 0
+    """Priority of this consumer; the broker serves the lowest number first (failover and shared)."""
+    consumer_properties: dict[Text, Text] = Field(default_factory=dict)
+    """Properties of this consumer that the broker shows in the topic's statistics."""
+    subscription_properties: dict[Text, Text] = Field(default_factory=dict)
+    """Properties that the broker stores with the subscription when it is created."""
+    replicate_subscription_state: Switch = False
+    """Replicate the subscription's progress to other clusters, together with the topic."""
+    read_compacted: Switch = False
+    """Read only the newest record of each key, as far as the topic is compacted (exclusive and failover)."""
+    initial_schema: SchemaConfig | None = None
+    """Schema sent with the subscription; the broker refuses it if the topic's schema is incompatible."""
+    listener: Text | None = None
+    """Name of the broker's advertised listener whose addresses this machine can reach."""
+    encryption: EncryptionConfig = EncryptionConfig.model_construct()
+    incarnation: Natural = 0
+    """Raise it when a topic was deleted and created again under the same name."""
+
+    @property
+    def shared(self) -> bool:
+        """True if several consumers may read a partition: Shared and Key_Shared."""
+        return self.subscription_type in ("shared", "key_shared")
+
+    @classmethod
+    def check(cls, path: KeyPath, source: Mapping[str, Any], tell: Tell) -> None:
+        """Report keys that conflict, and schema definitions that are invalid."""
+        kind = source.get("subscription_type", "failover")
+        if source.get("read_compacted") in (True, "true") and kind in ("shared", "key_shared"):
+            tell((*path, "read_compacted"), 'needs subscription_type = "exclusive" or "failover"')
+        if source.get("priority_level") and kind in ("exclusive", "key_shared"):
+            tell((*path, "priority_level"), f'is for "failover" and "shared": the broker does not look at it on {kind}')
+        _check_schema((*path, "initial_schema"), source.get("initial_schema"), tell)
+        auth = source.get("auth")
+        password = auth.get("password") if isinstance(auth, dict) else None
+        if isinstance(password, str) and ":" in password:
+            tell((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
+
+
+def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
+    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
+        return
+    if schema["type"] in _DEFINED and "file" not in schema:
+        tell((*path, "file"), f"is required for {schema['type']}: the file of its definition")
+    if schema["type"] not in _DEFINED and "file" in schema:
+        tell((*path, "file"), f"is of no use: {schema['type']} has no definition")
+
+
+def own_source(source: SourceConfig) -> PulsarSourceConfig:
+    """Return ``source``, which is one of Pulsar."""
+    assert isinstance(source, PulsarSourceConfig)
+    return source
+
+
+SOURCE = PulsarSourceConfig

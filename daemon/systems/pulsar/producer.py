@@ -1,0 +1,348 @@
+"""Producer for one topic: open producers of its partitions, routing, and the outcome of each record (spec: pulsar 24).
+
+At least once, and in order within a partition: what had no receipt when a connection broke is sent again.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from fastwire.errors import FastwireError, ProtocolError
+from fastwire.position import Position
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.batcher import weight
+from fastwire.pulsar.event import ProducerClosed, ProducerMigrated, Reply, SendConfirmed, SendRefused
+from fastwire.pulsar.payload import Entry, Record
+from fastwire.pulsar.producer import Outcome, Phase, Producer, ProducerSettings
+from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.routing import Router
+from fastwire.pulsar.server_error import Remedy
+from fastwire.pulsar.topic import ServiceUrl, Topic
+
+from ...net.backoff import Backoff
+from ...net.endpoint import LinkLost, RequestTimeout, UnreachableError
+from ...runtime.logs import get_logger
+from ..produced import ProduceError
+from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
+from .cluster import Cluster
+from .link import Link
+from .refusal import is_for_good
+from .routed import TopicRoute, close_on_broker
+
+__all__ = ["Sent", "TopicProducer"]
+
+PENDING_ENTRIES = 1000  # per partition, sent and not confirmed
+LOOKUPS = 32  # at a time
+RETRY_S = 10.0  # at most between two tries
+
+log = get_logger("producer")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Position of a stored record; ``partition`` and ``batch_index`` are -1 where they do not apply.
+
+    -1:-1 is the position of a record that the broker recognised as stored before. ``first`` is the place of the first
+    chunk of a record that went out in several.
+    """
+
+    partition: int
+    position: Position
+    batch_index: int
+    sequence_id: int
+    first: Position | None = None
+
+
+class TopicProducer(TopicWriter["_Part", Record, Sent]):
+    """Writes to all partitions of one topic. As a context, a normal exit waits until all records are confirmed.
+
+    ``service`` is where lookups begin. The owner of ``cluster`` has to tick its links. ``router`` is what chooses
+    partitions where the topic has some; ``None`` hashes keys as Java does and goes round for records without one.
+    Everything raises ProduceError.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        service: ServiceUrl,
+        topic: Topic,
+        settings: ProducerSettings | None = None,
+        *,
+        router: Router | None = None,
+        most_pending_bytes: int = PENDING_BYTES,
+        operation_timeout_s: float = 30.0,
+    ) -> None:
+        super().__init__(str(topic), most_pending_bytes=most_pending_bytes)
+        self.topic = topic
+        self.settings = settings or ProducerSettings()
+        self.cluster = cluster
+        self.gate = asyncio.Semaphore(LOOKUPS)
+        self.operation_timeout_s = operation_timeout_s
+        self._service = service
+        self._router = router
+
+    # --- coming and going
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions that are written to; 0 for a topic without partitions, or for a single one."""
+        return len(self._parts) if self._parts and self._parts[0].index >= 0 else 0
+
+    async def open(self) -> None:
+        """Find the partitions and open a producer for each; afterwards they are kept open.
+
+        What can pass is tried again until the operation timeout, a broker that cannot be reached is not.
+        """
+        try:
+            count = 0
+            if self.topic.partition < 0:
+                count = await self.cluster.partitions(str(self.topic), self._service)
+        except FastwireError as exc:
+            raise ProduceError(f"{self.topic}: {exc}") from exc
+        if self._router is None:
+            self._router = Router(max(count, 1))
+        self._router.partitions = max(count, 1)
+        self._router.current %= self._router.partitions
+        self._parts = [self._part(index) for index in (range(count) if count else (-1,))]
+        for part in self._parts:
+            part.start()
+        try:
+            await asyncio.gather(*(part.opened for part in self._parts))
+        except BaseException:
+            await self.close()
+            raise
+        if count:
+            self._watch()
+
+    async def _count(self) -> int:
+        return await self.cluster.partitions(str(self.topic), self._service, create=False)
+
+    async def _add(self, number: int) -> "_Part":
+        part = self._part(number)
+        part.start()
+        try:
+            await part.opened
+        except BaseException:
+            await part.close()
+            raise
+        return part
+
+    def _part(self, index: int) -> "_Part":
+        name = self.topic if index < 0 else self.topic.of_partition(index)
+        return _Part(self, index, str(name), self._service)
+
+    # --- records
+
+    def _chooser(self) -> Router:
+        assert self._router is not None, "it is there as soon as parts are"
+        return self._router
+
+    def _weigh(self, record: Record) -> int:
+        return weight(record)
+
+    def _key(self, record: Record) -> str | None:
+        return record.key
+
+    def _crowded(self, part: "_Part") -> bool:
+        return part.machine.pending >= PENDING_ENTRIES
+
+    async def send(self, record: Record, *, partition: int | None = None) -> Sent:
+        """Take a record and wait until it is stored. For more than a few, ``put`` them and ``flush``."""
+        return await (await self.put(record, partition=partition))
+
+    async def put_entry(self, entry: Entry, *, partition: int = 0) -> "asyncio.Future[Sent]":
+        """Take an encoded entry, with the sequence id and producer name in its metadata."""
+        part = self._of(partition)
+        await self._make_room(part, len(entry.body))
+        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        part.send_entry(entry, future)
+        return future
+
+    # --- what partitions tell
+
+    def settled(self, part: "_Part", outcome: Outcome) -> None:
+        """Resolve the records of an entry that is stored or has failed."""
+        if outcome.error is not None:
+            self._given_up(outcome.tickets, failed(part.topic, outcome.error))
+            return
+        position = outcome.position or Position(-1, -1)
+        places = (
+            Sent(part.index, position, place if outcome.batched else -1, number, outcome.first)
+            for place, number in enumerate(outcome.sequence_ids)
+        )
+        placed = zip(outcome.tickets, places, strict=False)
+        self._confirmed(placed, records=outcome.messages, size=outcome.size)
+
+
+class _Part(Part[Producer]):
+    def __init__(self, owner: TopicProducer, index: int, topic: str, service: ServiceUrl) -> None:
+        super().__init__(Producer(topic, owner.cluster.next_producer_id(), owner.settings))
+        self.index = index
+        self.topic = topic
+        self.opened: asyncio.Future[None] = self._loop.create_future()
+        self._owner = owner
+        self._route = TopicRoute(topic, service)
+        self._link: Link | None = None
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._migrating: ServiceUrl | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._saying = False
+
+    # --- records
+
+    def send(self, record: Record, ticket: object) -> None:
+        self._need()
+        self.machine.send(record, ticket, self._loop.time(), time.time_ns() // 1_000_000)
+        self._moved()
+
+    def send_entry(self, entry: Entry, ticket: object) -> None:
+        """Pass an entry to the state machine."""
+        self._need()
+        self.machine.send_entry(entry, ticket, self._loop.time())
+        self._moved()
+
+    def _need(self) -> None:
+        if self.machine.failure is not None:
+            raise ProduceError(f"{self.topic}: {self.machine.failure}") from self.machine.failure
+
+    def _moved(self) -> None:
+        if self._link is not None and not self._saying:
+            self._saying = True
+            self._loop.call_soon(self._say)  # together with other messages of this turn of the loop
+        for outcome in self.machine.take_outcomes():
+            self._owner.settled(self, outcome)
+        deadline = self.machine.deadline
+        if deadline is not None and (self._timer is None or deadline < self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _say(self) -> None:
+        self._saying = False
+        if self._link is not None:
+            self._link.flush()
+
+    def _tick(self) -> None:
+        self._timer = None
+        # A loop's clock may call a little early; what is due must then be due.
+        self.machine.tick(self._loop.time() + 0.001)
+        self._moved()
+
+    # --- what the link tells
+
+    def on_confirmed(self, event: SendConfirmed) -> None:
+        try:
+            self.machine.confirmed(event)
+        except ProtocolError as exc:
+            if self._link is not None:
+                self._link.transport.abort(exc)
+        self._moved()
+
+    def on_refused(self, event: SendRefused) -> None:
+        link = self._link
+        if self.machine.refused(event) and link is not None:
+            log.warning("the broker has not stored an entry, sending again", topic=self.topic, error=str(event.error))
+            link.abort(f"the broker refused an entry of {self.topic}: {event.error}")
+        self._moved()
+        if self.broken:
+            self._break(str(event.error))
+
+    def on_closed(self, event: ProducerClosed) -> None:
+        self._route.closed(event, self._link)
+        if self._migrating is not None:
+            self._route.move(self._migrating)
+            self._migrating = None
+        self._break("the broker has closed the producer")
+
+    def on_migrated(self, event: ProducerMigrated) -> None:
+        self._migrating = self._route.migrated(event) or self._migrating
+
+    def on_link_lost(self, reason: str) -> None:
+        self._break(reason)
+
+    def _break(self, reason: str) -> None:
+        self.machine.detached()
+        if self._link is not None:
+            self._link.producers.pop(self.machine.producer_id, None)
+            self._link = None
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    # --- staying open
+
+    async def _run(self) -> None:
+        backoff = Backoff(most_s=RETRY_S)
+        give_up_at = self._loop.time() + self._owner.operation_timeout_s
+        while not self.broken:
+            self._lost = self._loop.create_future()
+            try:
+                await self._attach()
+                backoff.reset()
+                if not self.opened.done():
+                    self.opened.set_result(None)
+                reason = await self._lost
+                delay = backoff.next()
+                log.debug("producer is open no longer", topic=self.topic, reason=reason)
+            except FastwireError as exc:
+                await self._withdraw(exc)
+                if self._is_final(exc) or (not self.opened.done() and self._loop.time() >= give_up_at):
+                    self._fail(exc)
+                    return
+                delay = backoff.failed(log, "cannot open a producer, trying again", exc, topic=self.topic)
+            if not self._route.told and not self.broken:
+                await asyncio.sleep(delay)
+
+    def _is_final(self, exc: FastwireError) -> bool:
+        if not self.opened.done():
+            busy = isinstance(exc, BrokerError) and exc.remedy is Remedy.TURN
+            return busy or isinstance(exc, UnreachableError) or is_for_good(exc)
+        # A token can be renewed; a topic that is deleted, or has a producer with exclusive access, does not come back.
+        return isinstance(exc, BrokerError) and exc.remedy is Remedy.PERSON and exc.code != pb.AuthenticationError
+
+    def _fail(self, error: FastwireError) -> None:
+        super()._fail(error)
+        if not self.opened.done():
+            self.opened.set_exception(failed(self.topic, error))
+            self.opened.exception()
+
+    async def _attach(self) -> None:
+        """Open the producer; returns when entries may be sent."""
+        async with self._owner.gate:
+            link = await self._route.link(self._owner.cluster)
+        self._link = link
+        link.producers[self.machine.producer_id] = self
+        asking = self._loop.create_task(link.ask(self.machine.open, self._answered))
+        try:
+            # Waiting for exclusive access can end with the broker closing the producer, and no answer.
+            await asyncio.wait((asking, self._lost), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise LinkLost(self._lost.result())
+            await asking
+        finally:
+            asking.cancel()
+
+    def _answered(self, reply: Reply) -> None:
+        if reply.error is None and self.machine.phase is Phase.OPENING:
+            self.machine.opened(reply.command.producer_success)
+            self._moved()
+
+    async def _withdraw(self, exc: FastwireError) -> None:
+        """Close the producer of an unanswered attempt, before another one."""
+        if isinstance(exc, RequestTimeout) and self._link is not None:
+            await self._ask_to_close(self._link)
+        self._break(str(exc))
+
+    async def _ask_to_close(self, link: Link) -> None:
+        if self.machine.phase is not Phase.DETACHED and link.ready:
+            await close_on_broker(link, self.machine.close, self.topic)
+
+    async def _leave(self) -> None:
+        if self._link is not None:
+            await self._ask_to_close(self._link)
+        self._break("closed")
+
+    async def close(self) -> None:
+        await super().close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,137 @@
+"""Routing of consumers and producers: the route from a topic to its broker (spec: pulsar 5, 7, 20)."""
+
+import asyncio
+from collections.abc import Callable
+
+from fastwire.errors import FastwireError
+from fastwire.pulsar.connection import Connection
+from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.event import ConsumerClosed, ProducerClosed, ProducerMigrated, Reply, TopicMigrated
+from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
+
+from ...net.endpoint import LinkLost
+from ...runtime.logs import get_logger
+from .cluster import Cluster
+from .link import ConsumerEvents, Link
+
+__all__ = ["RoutedConsumer", "TopicRoute", "close_on_broker"]
+
+log = get_logger("topics")
+
+
+class TopicRoute:
+    """Route to the broker of ``topic``: by lookup at ``service``, or to the owner that the last broker has named."""
+
+    def __init__(self, topic: str, service: ServiceUrl) -> None:
+        self.topic = topic
+        self.service = service
+        self._next: tuple[Address, Address | None] | None = None  # the new owner, and the proxy that leads there
+
+    @property
+    def told(self) -> bool:
+        """True if the next owner is known already."""
+        return self._next is not None
+
+    async def link(self, cluster: Cluster) -> Link:
+        """Return the connection to the owner. Raises the errors of a lookup, and LinkLost if the connection is lost."""
+        told, self._next = self._next, None
+        link = await (cluster.owner(self.topic, self.service) if told is None else cluster.link(*told))
+        if not link.ready:
+            raise LinkLost(f"connection to {link} was lost meanwhile")
+        return link
+
+    def closed(self, event: ConsumerClosed | ProducerClosed, link: Link | None) -> None:
+        """Note the new owner that the broker may have named when it closed the producer or consumer on ``link``."""
+        url = event.assigned_url_tls if self.service.tls else event.assigned_url
+        proxy = link.physical if link is not None and link.physical != link.address else None
+        try:
+            self._next = (parse_address(url), proxy) if url else None
+        except ValueError:
+            self._next = None
+
+    def migrated(self, event: TopicMigrated | ProducerMigrated) -> ServiceUrl | None:
+        """Return the cluster that the topic has moved to, or None if its URL is not valid."""
+        url = event.url_tls if self.service.tls else event.url
+        try:
+            address = parse_address(url)
+        except ValueError:
+            log.error("the broker names an invalid address for a topic that has moved", topic=self.topic, url=url)
+            return None
+        log.info("topic has moved to another cluster", topic=self.topic, url=str(address))
+        return ServiceUrl(address.tls, (address,))
+
+    def move(self, service: ServiceUrl) -> None:
+        """Continue in another cluster."""
+        self.service, self._next = service, None
+
+
+async def close_on_broker(link: Link, close: Callable[[float], int | None], topic: str) -> None:
+    """Close a consumer or producer of ``topic``; errors and timeouts are ignored, because the broker drops it later."""
+
+    def request(_: Connection, now: float) -> int:
+        request_id = close(now)
+        if request_id is None:
+            raise LinkLost("the connection was lost meanwhile")
+        return request_id
+
+    try:
+        await link.ask(request)
+    except FastwireError as exc:
+        log.debug("what is closed was not confirmed", topic=topic, error=str(exc))
+
+
+class RoutedConsumer(ConsumerEvents):
+    """One consumer on the connection to its topic's broker; ``link`` is None while there is no connection."""
+
+    def __init__(self, consumer: Consumer, service: ServiceUrl) -> None:
+        self.consumer = consumer
+        self.link: Link | None = None
+        self._route = TopicRoute(consumer.want.topic, service)
+        self._loop = asyncio.get_running_loop()
+
+    async def _join(self, link: Link) -> None:
+        """Subscribe. After an error the broker may hold the consumer: call ``_withdraw`` before another attempt."""
+        self.link = link
+        link.consumers[self.consumer.consumer_id] = self
+        try:
+            await link.ask(
+                lambda connection, now: self.consumer.subscribe(connection, link.link_id, now), self._subscribed
+            )
+        except BrokerError:
+            self._detached()  # the broker has refused the consumer, so there is nothing to close
+            raise
+        self._check(link)
+
+    def _subscribed(self, reply: Reply) -> None:
+        if reply.error is None and self.consumer.phase is Phase.SUBSCRIBING:
+            self._sent(self.consumer.subscribed(self._loop.time()))
+
+    def _sent(self, acks: list[int]) -> None:
+        """Note that acks that waited for a connection were sent by these requests."""
+
+    def _check(self, link: Link) -> None:
+        if self.link is not link or self.consumer.phase is not Phase.READY:
+            raise LinkLost(f"{self._route.topic}: the consumer was closed meanwhile")
+
+    @property
+    def _known(self) -> bool:
+        """True if the broker may hold the consumer and is connected."""
+        here = self.link is not None and self.link.ready
+        return here and self.consumer.phase in (Phase.SUBSCRIBING, Phase.READY)
+
+    async def _withdraw(self) -> None:
+        """Close the consumer of the last attempt at the broker, before another one (spec: pulsar 7.1)."""
+        await self._close()
+        self._detached()
+
+    async def _close(self) -> None:
+        if self.link is not None and self._known:
+            await close_on_broker(self.link, self.consumer.close, self._route.topic)
+
+    def _detached(self, reason: str = "") -> None:
+        """Note that the broker does not hold the consumer any more."""
+        self.consumer.detached(self._loop.time())
+        if self.link is not None:
+            self.link.consumers.pop(self.consumer.consumer_id, None)
+            self.link = None

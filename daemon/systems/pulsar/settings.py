@@ -1,0 +1,144 @@
+"""Settings of all connections to a Pulsar cluster."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.completion import OnFailure
+from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.payload import Encrypt
+from fastwire.pulsar.schema import wire_schema
+from fastwire.pulsar.topic import ServiceUrl
+
+from ...config import ConfigError, EncryptionConfig, Problem, SourceConfig
+from ...net.auth import Credentials, NoCredentials, credentials
+from ...net.tls import ClientTls
+from ..writer import Keys
+from .config import SchemaConfig, own_source
+
+if TYPE_CHECKING:
+    from fastwire.pulsar.encryption import Decryptor
+
+__all__ = [
+    "WIRE_TYPES",
+    "ClientSettings",
+    "Keys",
+    "SubscriptionType",
+    "client_fields",
+    "decryptor",
+    "encrypt_for",
+    "initial_schema",
+    "key_texts",
+    "pattern_of",
+]
+
+SubscriptionType = Literal["exclusive", "failover", "shared", "key_shared"]
+
+WIRE_TYPES: dict[SubscriptionType, "pb.CommandSubscribe.SubType"] = {
+    "exclusive": pb.CommandSubscribe.Exclusive,
+    "failover": pb.CommandSubscribe.Failover,
+    "shared": pb.CommandSubscribe.Shared,
+    "key_shared": pb.CommandSubscribe.Key_Shared,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Addresses, credentials and options of the connections to a cluster."""
+
+    url: ServiceUrl
+    credentials: Credentials = field(default_factory=NoCredentials)
+    tls: ClientTls | None = None
+    server_name: str = ""
+    listener: str = ""  # name of the broker's advertised listener
+    columns: frozenset[str] | None = None
+    on_corrupt: Literal["divert", "stop"] = "divert"
+    decryptor: "Decryptor | None" = None
+    on_undecryptable: OnFailure = "fail"
+    keep_alive_s: float = 30.0
+    operation_timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
+
+
+def client_fields(source: SourceConfig) -> dict[str, Any]:
+    """Return the fields of ``ClientSettings`` from a source's configuration. Raises ConfigError for unusable files."""
+    source = own_source(source)
+    return {
+        "url": source.url,
+        "credentials": credentials(source.auth, client_certificate=source.tls.cert is not None),
+        "tls": ClientTls(source.tls) if source.url.tls else None,
+        "server_name": source.tls.server_name or "",
+        "listener": source.listener or "",
+        "on_corrupt": source.on_corrupt,
+        "decryptor": decryptor(source.encryption),
+        "on_undecryptable": source.encryption.on_failure,
+    }
+
+
+def pattern_of(source: SourceConfig) -> TopicPattern | None:
+    """Return the topic pattern of a source, or None if topics are named."""
+    pattern = source.topics_pattern
+    return pattern if isinstance(pattern, TopicPattern) else None
+
+
+def encrypt_for(keys: Keys | None) -> Encrypt | None:
+    """Return the encryption for these public keys; None for none. Raises ValueError for an invalid key."""
+    if not keys:
+        return None
+    from .sealing import Sealer  # a large import that most users never need
+
+    return Sealer(key_texts(keys))
+
+
+def key_texts(keys: Keys) -> dict[str, bytes]:
+    """Return PEM texts by name. Raises ValueError for a file that cannot be read."""
+    texts = {}
+    for name, key in keys.items():
+        try:
+            texts[name] = key if isinstance(key, bytes) else Path(key).read_bytes()
+        except OSError as exc:
+            raise ValueError(f"the key {name!r} cannot be read: {exc}") from None
+    return texts
+
+
+def initial_schema(schema: SchemaConfig | None) -> pb.Schema | None:
+    """Return the schema that a subscription sends to the broker.
+
+    Raises ConfigError for a file that cannot be read or does not hold JSON, which all definitions are.
+    """
+    if schema is None:
+        return None
+    try:
+        definition = b"" if schema.file is None else schema.file.read_bytes()
+        if schema.file is not None:
+            json.loads(definition)
+    except OSError as exc:
+        problem = Problem("", "initial_schema.file", f"cannot read {schema.file}: {exc.strerror}")
+        raise ConfigError([problem]) from None
+    except ValueError as exc:
+        problem = Problem("", "initial_schema.file", f"{schema.file} is not JSON: {exc}")
+        raise ConfigError([problem]) from None
+    return wire_schema(schema.type.upper(), schema.name, definition)
+
+
+def decryptor(encryption: EncryptionConfig) -> "Decryptor | None":
+    """Return the decryption of entries; None without a key. Raises ConfigError for files without a valid key."""
+    if not encryption.private_keys:
+        return None
+    from fastwire.pulsar.encryption import Decryptor
+
+    found: dict[str, bytes] = {}
+    problems = []
+    for name, path in encryption.private_keys.items():
+        try:
+            found[name] = path.read_bytes()
+            Decryptor({name: found[name]})
+        except OSError as exc:
+            problems.append(Problem("", f"encryption.private_keys.{name}", f"cannot read {path}: {exc.strerror}"))
+        except ValueError as exc:
+            problems.append(Problem("", f"encryption.private_keys.{name}", f"{path}: {exc}"))
+    if problems:
+        raise ConfigError(problems)
+    return Decryptor(found)

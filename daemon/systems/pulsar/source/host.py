@@ -1,0 +1,74 @@
+"""The interface of a source to its partitions."""
+
+import asyncio
+from collections.abc import Coroutine
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import ServiceUrl
+
+from ...source import Assignment, LogStopped, SourceFailed
+from ..cluster import Cluster
+from .beginning import StartAt
+
+__all__ = ["Host", "Stage"]
+
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+class Stage(Enum):
+    """State of a partition, in the words of the status page."""
+
+    CONNECTING = "connecting"
+    STAND_BY = "stand-by"
+    ASSIGNED = "assigned"
+    READING = "reading"
+    STOPPED = "stopped"
+    GONE = "gone"  # the topic was deleted; the partition comes back with it
+
+
+class Host(Protocol[P_contra]):
+    """The source of partitions ``P_contra``, as the partitions see it."""
+
+    cluster: Cluster
+    slots: SlotTable
+    gate: asyncio.Semaphore
+
+    @property
+    def holding(self) -> bool:
+        """True if no more records may be requested."""
+
+    @property
+    def most_permits(self) -> int:
+        """The permit window with which a consumer begins."""
+
+    def start_of(self, partition: P_contra) -> StartAt:
+        """Return the start of a log that neither Coverage nor the broker's cursor knows."""
+
+    def offer(self, partition: P_contra, assignment: Assignment) -> None:
+        """Offer a log that can be read to the pipeline."""
+
+    def revoke(self, partition: P_contra, assignment: Assignment, granted: bool, reason: str) -> None:
+        """Withdraw a log that cannot be read any more."""
+
+    def stopped(self, partition: P_contra, error: LogStopped) -> None:
+        """Report a log that is stopped."""
+
+    def diverged(self, partition: P_contra, reason: str) -> None:
+        """Report that staged records of a log must not land."""
+
+    def refused(self, error: SourceFailed) -> None:
+        """Fail with ``error``, which a retry cannot cure."""
+
+    def moved(self, partition: P_contra, service: ServiceUrl) -> None:
+        """Continue with a topic in the cluster that it has moved to."""
+
+    def missed(self, partition: P_contra) -> None:
+        """Note that a topic found by a pattern does not exist."""
+
+    def reconnecting(self, partition: P_contra, reason: str) -> None:
+        """Note that a consumer has to reconnect."""
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        """Run ``work`` as a task of the source."""

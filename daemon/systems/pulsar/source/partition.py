@@ -1,0 +1,545 @@
+"""One partition of a topic: lookup, permits, reconnects, seeks, changes of role (spec: pulsar 7, 18-21)."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fastwire.errors import Damage, FastwireError
+from fastwire.position import Coverage, Gap, Log, Position, Span
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.assembly import Torn
+from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
+from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
+from fastwire.pulsar.request import BrokerError, position_of
+from fastwire.pulsar.topic import ServiceUrl
+
+from ....net.backoff import Backoff
+from ....net.endpoint import LinkLost
+from ....runtime.errors import ConfigurationRefused
+from ....runtime.logs import get_logger
+from ...source import Assignment, First, LogStopped, SourceFailed
+from ..refusal import is_for_good
+from ..routed import RoutedConsumer
+from .beginning import StartAt, seek
+from .coverage import Landed, declared_gap, landed_of, newly_landed
+from .host import Host, Stage
+
+__all__ = ["Partition"]
+
+ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SUCCESS
+
+log = get_logger("source")
+
+
+class Partition(RoutedConsumer):
+    """Keeps one consumer subscribed. ``assignment`` is the current one, ``granted`` is True while it is read."""
+
+    def __init__(
+        self,
+        host: "Host[Partition]",
+        index: int,
+        log_: Log,
+        consumer: Consumer,
+        service: ServiceUrl,
+        *,
+        first: bool,
+        late: bool,
+        discovered: bool = False,
+    ) -> None:
+        super().__init__(consumer, service)
+        self.index = index
+        self.log = log_
+        self.late = late  # appeared since reading began: read from its beginning, so that no record is lost
+        self.discovered = discovered  # by a pattern: the topic may be deleted and recreated
+        self.assignment: Assignment | None = None
+        self.granted = False
+        self.was_granted = False
+        self.last: Position | None = None  # the last entry that the broker reported, entry -1 if there is none
+        self.cursor: Position | None = None
+        self.error = ""
+        self.stage = Stage.CONNECTING
+        self.ended = False
+        self.leaving = False  # the source is being closed
+        self.distrust = False  # an entry's metadata was damaged: its number of permits is unknown
+        self.informed: asyncio.Future[Position | None] = asyncio.get_running_loop().create_future()
+        self._host = host
+        self._backoff = Backoff()
+        self._first = first  # never subscribed yet: a refusal that a retry cannot cure ends the source
+        self._task: asyncio.Task[None] | None = None
+        self._seeking = False
+        self._active = asyncio.Event()
+        self.began: Position | None = None  # the resolved first position, for sinks that do not know it
+        self._migrating: ServiceUrl | None = None
+
+    # --- what the broker says, in wire order
+
+    def on_receipt(self, request_id: int, accepted: bool) -> None:
+        """See ``ConsumerEvents.on_receipt``."""
+        self.consumer.acks.receipt(request_id, accepted)
+
+    def on_closed(self, event: ConsumerClosed) -> None:
+        """See ``ConsumerEvents.on_closed``."""
+        self._route.closed(event, self.link)
+        self._detached("closed by the broker")
+        if self._migrating is not None:
+            service, self._migrating = self._migrating, None
+            self.stage = Stage.STOPPED
+            self._host.moved(self, service)
+        elif not self._seeking and not self.leaving:
+            self._host.reconnecting(self, "closed_by_broker")
+            self._reconnect(0.0 if self._route.told else self._backoff.next())
+
+    def on_link_lost(self, reason: str) -> None:
+        """See ``ConsumerEvents.on_link_lost``."""
+        self._detached(reason)
+        if not self._seeking:
+            self._reconnect(self._backoff.next())
+
+    def on_active(self, active: bool) -> None:
+        """See ``ConsumerEvents.on_active``."""
+        self.consumer.active = active
+        if active:
+            self._active.set()
+        else:
+            self._active.clear()
+        if self._busy or self._seeking or self.leaving or self.consumer.phase is not Phase.READY:
+            return  # the running task checks the role when it is done
+        if active and self.assignment is None:
+            self._spawn(self._take_over())
+        elif not active and self.assignment is not None:
+            self._retire("another consumer has become the active one")
+
+    def on_end_of_topic(self) -> None:
+        """See ``ConsumerEvents.on_end_of_topic``."""
+        self.ended = True
+        log.info("topic was terminated and is read to its end", topic=str(self.log))
+
+    def on_migrated(self, event: TopicMigrated) -> None:
+        """See ``ConsumerEvents.on_migrated``."""
+        self._migrating = self._route.migrated(event) or self._migrating
+
+    def on_rejected(self, event: EntryRejected) -> None:
+        """See ``ConsumerEvents.on_rejected``."""
+        entry = event.entry
+        where = POSITIONS.format(entry.position)
+        if event.diverted:
+            log.warning("entry is a dead letter", topic=str(self.log), position=where, reason=entry.reason)
+            return
+        if entry.reason is Damage.DECRYPTION:
+            what, cure = (
+                "decrypted",
+                (
+                    "source.encryption.private_keys has to name a key that opens it, "
+                    'or on_failure = "discard" or "consume" would go on without'
+                ),
+            )
+        else:
+            what, cure = "decoded", 'on_corrupt = "divert" would keep it as a dead letter and go on'
+        self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}); {cure}"))
+
+    def on_late(self, entry: Position) -> None:
+        """Handle an entry that arrives behind later ones: records received since must not land without it."""
+        at = POSITIONS.format(entry)
+        last = POSITIONS.format(self._host.slots.staged_position(self.consumer.consumer_id))
+        reason = f"{self.log}: entry {at} came behind {last}, which an entry filter of the broker does (RESCHEDULE)"
+        self._host.diverged(self, reason)
+        self.stop(LogStopped(f'{reason}; read it with source.subscription_type = "shared" or "key_shared"'))
+
+    # --- coming and going
+
+    def start(self) -> None:
+        """Subscribe in the background, and again whenever the subscription is lost."""
+        self._reconnect(0.0)
+
+    def _reconnect(self, delay: float) -> None:
+        if not self.over and not self._busy and not self.leaving:
+            self._spawn(self._establish(delay))
+
+    @property
+    def reading(self) -> bool:
+        """True while records arrive."""
+        return self.granted and self.link is not None and self.link.ready and not self.link.transport.paused
+
+    @property
+    def _busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    @property
+    def over(self) -> bool:
+        """True if the partition is not read any more."""
+        return self.stage in (Stage.STOPPED, Stage.GONE)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._host.run(work, f"{self.log}")
+
+    async def _establish(self, delay: float = 0.0) -> None:
+        """Subscribe, with retries, and offer the log to the pipeline."""
+        self.stage = Stage.CONNECTING
+        while True:
+            if delay:
+                await asyncio.sleep(delay)
+            try:
+                await self._attempt()
+            except FastwireError as exc:
+                await self._withdraw()
+                if self.over:
+                    return  # given up meanwhile
+                self.error = str(exc)
+                if self._fatal(exc):
+                    return
+                if self.discovered and _is_missing(exc):
+                    self._host.missed(self)
+                delay = self._backoff.failed(log, "cannot subscribe, trying again", exc, topic=str(self.log))
+                continue
+            break
+        self._offer()
+
+    async def _attempt(self) -> None:
+        """Subscribe once, and ask for the end of the log and the cursor."""
+        async with self._host.gate:
+            await self._subscribe()
+            await self._ask_last()
+        self._first = False
+        # A topic that is deleted from here on must not be recreated, empty and without partitions, by a reconnect.
+        self.consumer.want = replace(self.consumer.want, create=False)
+        self.error = ""
+        self._backoff.reset()
+        if not self.informed.done():
+            self.informed.set_result(self.head)
+
+    def _fatal(self, exc: FastwireError) -> bool:
+        if not self._first or not is_for_good(exc) or (self.discovered and _is_missing(exc)):
+            return False
+        wrong = isinstance(exc, ConfigurationRefused)
+        self._host.refused(
+            SourceFailed(str(exc) if wrong else f"{self.log}: the subscription is refused: {exc}", configuration=wrong)
+        )
+        return True
+
+    async def _subscribe(self) -> None:
+        link = await self._route.link(self._host.cluster)
+        if self.over:
+            raise FastwireError("the log was given up")
+        self._active.clear()
+        self.distrust = False
+        await self._join(link)
+
+    async def _ask_last(self) -> None:
+        """Ask for the end of the log and the cursor."""
+        link = self.link
+        if link is None:
+            raise LinkLost("the connection was lost meanwhile")
+        consumer_id = self.consumer.consumer_id
+        reply = await link.ask(lambda connection, now: connection.get_last_message_id(consumer_id, now))
+        self._check(link)
+        answer = reply.getLastMessageIdResponse
+        self.last = position_of(answer.last_message_id)
+        known = answer.HasField("consumer_mark_delete_position")
+        self.cursor = position_of(answer.consumer_mark_delete_position) if known else None
+        if self.cursor is not None:
+            self.consumer.acks.stands(self.cursor)
+
+    def _detached(self, reason: str = "") -> None:
+        self._let_go(reason)
+        super()._detached(reason)
+        if not self.over:
+            self.stage = Stage.CONNECTING
+
+    def _let_go(self, reason: str) -> None:
+        """Revoke the assignment, unless a seek of this consumer has ended it."""
+        assignment, granted = self.assignment, self.granted
+        if assignment is None or (self._seeking and not granted):
+            return
+        self.assignment = None
+        self.granted = False
+        if granted:
+            # Entries that still arrive are ignored, even before the broker knows. A stand-by has none in flight.
+            self._host.slots.detach(self.consumer.consumer_id)
+        self._host.revoke(self, assignment, granted, reason)
+
+    # --- roles
+
+    @property
+    def head(self) -> Position | None:
+        """The last position of the log that the broker has reported; None for an empty log."""
+        return self.last if self.last is not None and self.last.b >= 0 else None
+
+    def _offer(self) -> None:
+        if self.consumer.phase is not Phase.READY:
+            self._reconnect_later()
+        elif self.consumer.active:
+            self.stage = Stage.ASSIGNED
+            progress = self.cursor is not None and self.cursor.b >= 0
+            self.assignment = Assignment(self.index, self.log, self.head, self.cursor, progress)
+            self._host.offer(self, self.assignment)
+        else:
+            self.stage = Stage.STAND_BY
+
+    async def _take_over(self) -> None:
+        """Handle the change to the active consumer: the cursor that the broker reported before is out of date."""
+        try:
+            await self._ask_last()
+        except FastwireError as exc:
+            self.error = str(exc)
+            await self._withdraw()
+            await self._establish(self._backoff.next())
+        else:
+            self._offer()
+
+    def _reconnect_later(self) -> None:
+        # The running task calls this, so it must be done first.
+        self._loop.call_soon(lambda: self._reconnect(self._backoff.next()))
+
+    def _retire(self, reason: str) -> None:
+        """Handle the change to a stand-by consumer.
+
+        Permits that were granted stay with the broker, which would use them on the next change of roles, before
+        this consumer knows the entries that the others have landed. So the consumer is closed, and subscribes again
+        without permits.
+        """
+        flowing = self.consumer.flowing
+        self._let_go(reason)
+        self.stage = Stage.STAND_BY
+        if flowing:
+            self._spawn(self._rejoin())
+
+    async def _rejoin(self, delay: float = 0.0) -> None:
+        await self._withdraw()
+        await self._establish(delay)
+
+    def reestablish(self, reason: str) -> None:
+        """Close the consumer and subscribe again, so that the count of permits begins anew."""
+        if self.link is None or self._busy or self._seeking:
+            return
+        self._let_go(reason)
+        self._spawn(self._rejoin())
+
+    def void(self) -> None:
+        """Subscribe again, because staged records are discarded and the broker has to redeliver them."""
+        self._host.slots.void_staged(self.consumer.consumer_id)
+        self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
+        if not self.granted:
+            return
+        self.assignment = None
+        self.granted = False
+        self._host.slots.detach(self.consumer.consumer_id)
+        if self.consumer.phase is Phase.READY and not self._busy:
+            self.stage = Stage.CONNECTING
+            self._spawn(self._rejoin())
+
+    def vanish(self) -> None:
+        """Close the consumer of a deleted topic, keep the subscription, and wait for a new topic of this name."""
+        if self.over:
+            return
+        self._let_go("the topic was deleted")
+        self.stage = Stage.GONE
+        self.error = ""
+        if not self.informed.done():
+            self.informed.set_result(None)
+        task = self._task
+        if task is not None:
+            task.cancel()
+        self._spawn(self._withdraw_behind(task))
+
+    def revive(self) -> None:
+        """Read a recreated topic of this name: its entries have later positions, so the log continues with them."""
+        if self.stage is Stage.GONE:
+            self.stage = Stage.CONNECTING
+            self.ended = False
+            self.consumer.acks.forget()
+            self._backoff.reset()
+            self._spawn(self._establish_behind(self._task))
+
+    async def _withdraw_behind(self, task: "asyncio.Task[None] | None") -> None:
+        if task is not None:
+            await asyncio.wait([task])
+        await self._withdraw()
+
+    async def _establish_behind(self, task: "asyncio.Task[None] | None") -> None:
+        if task is not None:
+            await asyncio.wait([task])
+        await self._establish()
+
+    def stop(self, error: LogStopped) -> None:
+        """Stop this log, also while subscribing, and close its consumer; the others continue."""
+        if self.over:
+            return
+        task = self._task
+        if task is not None:
+            task.cancel()
+        self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
+        self.error = str(error)
+        self._let_go(self.error)
+        self.stage = Stage.STOPPED
+        self._spawn(self._withdraw_behind(task))
+        if not self.informed.done():
+            self.informed.set_result(None)
+        self._host.stopped(self, error)
+
+    # --- where to begin
+
+    async def resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        """Return the first position of an unknown log, or the gap of a known one. Raises LogStopped."""
+        if self.assignment is not assignment or self.granted:
+            return None
+        if coverage.start(self.log) is not None:
+            return await self._resolve_known(coverage)
+        began, progress = await self._resolve_unknown(assignment)
+        if began is None:
+            return None
+        self.began = began
+        return First(self.index, Span(self.log, began, began, 0), progress)
+
+    async def _resolve_known(self, coverage: Coverage) -> First | None:
+        end = coverage.end(self.log)
+        if end is not None and self._behind(end):
+            # Another reader may have landed more since the broker was asked.
+            try:
+                await self._ask_last()
+            except FastwireError as exc:
+                self.error = str(exc)
+                self._offer_again()
+                return None
+            if self._behind(end):
+                at, last = POSITIONS.format(end), POSITIONS.format(self.last or PULSAR_EARLIEST)
+                raise LogStopped(
+                    f"{self.log}: {at} has landed, but the broker's last position is {last}: the topic was deleted "
+                    "and made again, or it was truncated; raise source.incarnation to read it as a new log"
+                )
+        if not self.consumer.ordered:
+            return None
+        landed = landed_of(coverage, self.log, self.cursor, ordered=True)
+        staged = self._host.slots.staged_position(self.consumer.consumer_id)
+        base = max(landed.floor, staged)
+        if self.cursor is None or not declared_gap(base, self.cursor):
+            return None
+        gap = Gap(self.cursor, "the broker's cursor stands here: skipped, expired, or confirmed by somebody else")
+        return First(self.index, Span(self.log, base, base, 0, gap))
+
+    def _behind(self, end: Position) -> bool:
+        """Return True if the broker's log ends before what has landed; False if the broker does not report its end."""
+        return self.last is not None and self.last.a >= 0 and self.last < end
+
+    async def _resolve_unknown(self, assignment: Assignment) -> tuple[Position | None, bool]:
+        cursor = self.cursor
+        if cursor is not None and cursor.b >= 0:
+            return cursor, True
+        at = self._host.start_of(self)
+        if at == "earliest" or at == PULSAR_EARLIEST:
+            return PULSAR_EARLIEST, False
+        if isinstance(at, Position) and self.last is not None and at > self.last:
+            raise LogStopped(
+                f"{self.log}: the start {POSITIONS.format(at)} lies beyond the last position "
+                f"{POSITIONS.format(self.last)}"
+            )
+        if not await self._seek(at) or self.assignment is not assignment:
+            return None, False
+        began = self.cursor
+        if isinstance(at, Position):
+            # The entry itself is redelivered and cut. An entry that retention has deleted meanwhile cannot come.
+            began = at if began is None else max(at, began)
+        elif at == "latest" and began is None:
+            began = self.last
+        # Without a reported cursor nothing is cut: only entries behind the seek arrive.
+        return (PULSAR_EARLIEST if began is None else began), False
+
+    async def _seek(self, at: StartAt) -> bool:
+        """Move the cursor; the broker closes the consumer for that, so subscribe again. False: try another time."""
+        link, consumer_id = self.link, self.consumer.consumer_id
+        if link is None or self._busy:
+            return False
+        self._seeking = True
+        try:
+            await link.ask(lambda connection, now: seek(connection, consumer_id, at, now))
+            self.consumer.acks.forget()
+            await self._withdraw()  # the broker may have kept the consumer open
+            await self._attempt()
+            if not self.consumer.active:
+                async with asyncio.timeout(ACTIVE_WITHIN_S):
+                    await self._active.wait()
+        except (FastwireError, TimeoutError) as exc:
+            log.warning("cannot move the cursor, trying again", topic=str(self.log), error=str(exc))
+            self.error = str(exc)
+            self.assignment = None
+        finally:
+            self._seeking = False
+        if self.assignment is not None and self.consumer.phase is Phase.READY and self.consumer.active:
+            self.stage = Stage.ASSIGNED
+            return True
+        self._offer_again()
+        return False
+
+    def _offer_again(self) -> None:
+        """Release an assignment before it was granted, and subscribe again for another one."""
+        self.assignment = None
+        if not self.over and not self._busy:
+            self._spawn(self._rejoin(self._backoff.next()))
+
+    def grant(self, assignment: Assignment, coverage: Coverage) -> bool:
+        """Request records, if ``assignment`` is still in force."""
+        if self.assignment is not assignment or self.granted or self.consumer.phase is not Phase.READY:
+            return False
+        if not self.consumer.active:
+            self._retire("another consumer has become the active one")
+            return False
+        self.granted = self.was_granted = True
+        self.stage = Stage.READING
+        landed = self.landed(coverage)
+        if not self.consumer.ordered and landed is not None:
+            self._host.slots.set_landed_runs(self.consumer.consumer_id, landed.runs)
+            self._host.slots.set_ahead(self.consumer.consumer_id, landed.across)
+        self._give_up_landed(coverage)
+        self.consumer.hold(self._host.holding)
+        self.consumer.permits.window = self._host.most_permits
+        self.consumer.grant()
+        return True
+
+    def _give_up_landed(self, coverage: Coverage) -> None:
+        """Give up the held parts of messages that another reader has landed while this consumer did not read."""
+        held = self._host.cluster.completion.assembly
+        self.give_up(held.landed(self.consumer.consumer_id, lambda position: coverage.covers(self.log, position)))
+
+    def give_up(self, torn: Sequence[Torn]) -> None:
+        """Divert parts of chunked messages that can never be completed."""
+        if torn and self.link is not None:
+            self.link.give_up(torn)
+
+    def landed(self, coverage: Coverage) -> Landed | None:
+        """Cut and acknowledge entries in ``coverage``, which are durable."""
+        landed = self._landed(coverage)
+        if landed is None:
+            return None
+        slots, consumer_id = self._host.slots, self.consumer.consumer_id
+        if self.consumer.ordered:
+            slots.set_landed(consumer_id, landed.floor)
+            slots.set_ahead(consumer_id, landed.above)
+            self.consumer.landed(landed.floor, (), self._loop.time())
+            return landed
+        # This runs first: the slot forgets entries below a new floor.
+        runs = newly_landed(slots.entry_runs(consumer_id), coverage, self.log)
+        slots.set_landed_runs(consumer_id, runs)
+        slots.set_landed(consumer_id, landed.floor)
+        self.consumer.landed(None, runs, self._loop.time())
+        return landed
+
+    def _landed(self, coverage: Coverage) -> Landed | None:
+        if coverage.start(self.log) is not None:
+            return landed_of(coverage, self.log, self.cursor, ordered=self.consumer.ordered)
+        return None if self.began is None else Landed(self.began, ())
+
+    async def leave(self) -> None:
+        """Close the consumer at the broker."""
+        await self._close()
+
+    async def ask_cursor(self) -> Position | None:
+        """Return the broker's cursor; None if it does not report one."""
+        if self.link is None or self.consumer.phase is not Phase.READY or self._busy:
+            return None
+        await self._ask_last()
+        return self.cursor
+
+
+def _is_missing(exc: FastwireError) -> bool:
+    return isinstance(exc, BrokerError) and exc.code == pb.TopicNotFound

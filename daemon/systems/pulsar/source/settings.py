@@ -1,0 +1,80 @@
+"""Settings of a Pulsar source."""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.topic import Topic, parse_topic
+
+from ....config import SourceConfig, Start
+from ..config import own_source
+from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, initial_schema, pattern_of
+
+__all__ = ["PulsarSettings", "settings_from"]
+
+# More permits than this gain nothing, and a thousand partitions together need no more than the second number.
+MOST_PERMITS = 10_000
+MOST_PERMITS_TOGETHER = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarSettings(ClientSettings):
+    """Settings of one Pulsar source; ``settings_from`` makes them from a configuration."""
+
+    topics: tuple[Topic, ...] = ()
+    pattern: TopicPattern | None = None  # instead of ``topics``
+    subscription: str
+    subscription_type: SubscriptionType
+    start: Start
+    cluster: str  # of every Log; stays what it is when the URL changes
+    incarnation: int = 0
+    consumer_name: str = field(default_factory=lambda: secrets.token_hex(5))
+    priority: int = 0
+    properties: tuple[tuple[str, str], ...] = ()  # of the consumer
+    subscription_properties: tuple[tuple[str, str], ...] = ()
+    replicate_state: bool = False
+    read_compacted: bool = False
+    schema: "pb.Schema | None" = None
+    most_permits: int = MOST_PERMITS
+    partition_poll_s: float = 60.0
+    lag_poll_s: float = 15.0
+
+    @property
+    def wire_type(self) -> "pb.CommandSubscribe.SubType":
+        """The subscription type on the wire."""
+        return WIRE_TYPES[self.subscription_type]
+
+    @property
+    def ordered(self) -> bool:
+        """True if each partition is delivered in order to one reader."""
+        return self.subscription_type in ("exclusive", "failover")
+
+
+def settings_from(
+    source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "", consumer_name: str = ""
+) -> PulsarSettings:
+    """Return the settings of ``[pipelines.NAME.source]``. Raises ConfigError for unusable files.
+
+    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    """
+    source = own_source(source)
+    return PulsarSettings(
+        **client_fields(source),
+        topics=tuple(parse_topic(str(topic)) for topic in source.topics),
+        pattern=pattern_of(source),
+        subscription=source.subscription,
+        subscription_type=source.subscription_type,
+        start=source.start,
+        cluster=cluster or source.cluster_name,
+        incarnation=source.incarnation,
+        columns=None if columns is None else frozenset(columns),
+        consumer_name=consumer_name or source.consumer_name or secrets.token_hex(5),
+        priority=source.priority_level,
+        properties=tuple(source.consumer_properties.items()),
+        subscription_properties=tuple(source.subscription_properties.items()),
+        replicate_state=source.replicate_subscription_state,
+        read_compacted=source.read_compacted,
+        schema=initial_schema(source.initial_schema),
+    )

@@ -1,0 +1,481 @@
+"""Source of Pulsar topics for one pipeline: partitions, one clock for all of them, permits, acks and memory."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.position import Coverage, Log, Position
+from fastwire.pulsar.connection import State
+from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.request import SubscribeRequest
+from fastwire.pulsar.slot import SlotTable
+from fastwire.pulsar.topic import ServiceUrl, Topic, parse_topic
+from fastwire.wire.pool import Pool
+
+from ....net.backoff import Backoff
+from ....net.transport import Pause
+from ....runtime.budget import Level
+from ....runtime.errors import ConfigurationRefused
+from ....runtime.logs import get_logger
+from ....runtime.metrics import PipelineMetrics
+from ...clustered import ClusteredSource
+from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ..cluster import Cluster
+from ..link import Link
+from ..refusal import is_for_good
+from ..topics import News, Topics
+from .beginning import Beginnings, StartAt
+from .host import Stage
+from .partition import Partition
+from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
+from .stats import Stats
+from .watch import Watch
+
+__all__ = ["PulsarSource"]
+
+SETUPS_AT_ONCE = 64  # concurrent lookups and subscribes; more would only wait for each other
+# An offer is a commit and a look at all logs that are read: while more logs connect, fewer than those wait this long.
+OFFER_S = 1.0
+
+log = get_logger("source")
+
+
+class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
+    """The Source of one pipeline (``systems.source``). ``events`` is the pipeline."""
+
+    system = "pulsar"
+    _stats: Stats
+
+    def __init__(
+        self,
+        settings: PulsarSettings,
+        events: SourceEvents,
+        pool: Pool,
+        *,
+        metrics: PipelineMetrics | None = None,
+    ) -> None:
+        super().__init__(events, metrics)
+        self.settings = settings
+        self.slots = SlotTable()
+        self.cluster = Cluster(settings, self.slots, pool, self)
+        self.gate = asyncio.Semaphore(SETUPS_AT_ONCE)
+        self._pool = pool
+        self._by_log: dict[Log, Partition] = {}
+        self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
+        self._beginnings = Beginnings(settings)
+        self._watch = Watch(self)
+        self._stats = Stats(self, metrics, settings.lag_poll_s)
+        self._held = False
+        self._offered_at = -OFFER_S
+        self._unsettled: set[int] = set()  # consumers whose permits are below the window
+        self._acking: set[int] = set()  # consumers with acks to send
+
+    # --- the contract
+
+    async def start(self, coverage: Coverage) -> None:
+        """See ``Source.start``."""
+        for topic in self.settings.topics:
+            if not topic.persistent:
+                raise SourceFailed(
+                    f"{topic}: non-persistent topics have no positions that could be committed", configuration=True
+                )
+        self._beginnings.learn(coverage)
+        self._tick()
+        backoff = Backoff()
+        while True:
+            news = await self.topics.look()
+            self._take_in(news, first=True)
+            if news.failure is None:
+                break
+            self._give_up_if_refused(news.failure)
+            await asyncio.sleep(backoff.failed(log, "cannot find the topics, trying again", news.failure, told=True))
+        if not self.partitions:
+            log.info("no topic matches yet", pattern=str(self.settings.pattern))
+        self._beginnings.start(self._loop.time())
+        for partition in self.partitions:
+            partition.start()
+        self.run(self._follow(), "topics")
+
+    def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
+        """See ``Source.grant``."""
+        links = set()
+        for assignment in assignments:
+            partition = self.partitions[assignment.index]
+            try:
+                granted = partition.grant(assignment, coverage)
+            except LogStopped as exc:
+                partition.stop(exc)
+                continue
+            if granted:
+                self._watch.granted(partition)
+                self._note_acks(partition)
+                if partition.link is not None:
+                    links.add(partition.link)
+        for link in links:
+            link.flush()
+
+    def landed(self, coverage: Coverage) -> None:
+        """See ``Source.landed``."""
+        for partition in self.partitions:
+            if not partition.was_granted or partition.over:
+                continue
+            try:
+                partition.landed(coverage)
+            except LogStopped as exc:
+                partition.stop(exc)
+                continue
+            self._note_acks(partition)
+            self._watch.landed(partition, coverage)
+
+    def void(self) -> None:
+        """See ``Source.void``."""
+        for link in tuple(self.cluster.links.values()):
+            if link.connection.state is not State.NEW:
+                link.drop_chunk()
+        for partition in self.partitions:
+            partition.void()
+
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+        position = self.slots.last_position(self.partitions[index].consumer.consumer_id)
+        return None if position.a < 0 else position
+
+    async def heads(self) -> Mapping[int, Position]:
+        """See ``Source.heads``."""
+        partitions = list(self.partitions)
+        heads = await asyncio.gather(*(asyncio.shield(partition.informed) for partition in partitions))
+        return {one.index: head for one, head in zip(partitions, heads, strict=True) if head is not None}
+
+    def waiting(self) -> Mapping[int, str]:
+        """See ``Source.waiting``."""
+        connecting = (one for one in self.partitions if one.stage is Stage.CONNECTING)
+        return {one.index: one.error for one in connecting if one.error}
+
+    def stop(self, index: int, why: str) -> None:
+        """See ``Source.stop``."""
+        partition = self.partitions[index]
+        partition.stop(LogStopped(f"{partition.log}: {why}"))
+
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """See ``Source.unfinished``."""
+        asked = [self._unfinished(self.partitions[index], head, coverage) for index, head in heads.items()]
+        return [index for index, open_ in zip(heads, await asyncio.gather(*asked), strict=True) if open_]
+
+    def status(self) -> dict[str, Any]:
+        """See ``Source.status``."""
+        return {
+            "url": str(self.settings.url),
+            "subscription": self.settings.subscription,
+            "subscription_type": self.settings.subscription_type,
+            "consumer": self.settings.consumer_name,
+            "topics": len(self.topics),
+            **super().status(),
+            "discarded_entries": self.cluster.completion.discarded,
+        }
+
+    async def close(self, timeout: float) -> None:
+        """See ``Source.close``."""
+        for partition in self.partitions:
+            partition.leaving = True
+        links = tuple(self.cluster.links.values())
+        try:
+            await super().close(timeout)
+        finally:
+            self._stats.count(links)
+
+    # --- what partitions ask for
+
+    @property
+    def holding(self) -> bool:
+        """True if no more records may be requested."""
+        return self.level is not Level.FREE or (self._full and self._resolving > 0)
+
+    def start_of(self, partition: Partition) -> StartAt:
+        """Return the start of a log that neither Coverage nor the broker's cursor knows."""
+        return self._beginnings.of(partition.log, partition.consumer.want.topic, late=partition.late)
+
+    def offer(self, partition: Partition, assignment: Assignment) -> None:
+        """Offer a log to the pipeline, together with others that become ready at the same time."""
+        self._offers.add(assignment)
+        # From the end: they come roughly in order, and a search through all of them for each would be quadratic.
+        if not any(one.stage is Stage.CONNECTING for one in reversed(self.partitions)):
+            self._tell_offers()
+
+    def revoke(self, partition: Partition, assignment: Assignment, granted: bool, reason: str) -> None:
+        """Withdraw a log that cannot be read any more."""
+        if self._offers.withdraw(assignment):
+            return
+        if partition.link is not None:
+            partition.link.hand_on()
+        if granted:
+            self._offers.revoke(partition.index, reason)
+
+    def stopped(self, partition: Partition, error: LogStopped) -> None:
+        """Report a log that is stopped."""
+        self._offers.tell_revoked()
+        log.error("log stopped", topic=str(partition.log), error=str(error))
+        self.events.on_stopped(partition.index, error)
+
+    def diverged(self, partition: Partition, reason: str) -> None:
+        """Report that staged records of a log must not land."""
+        self.events.on_diverged(partition.index, reason)
+
+    def refused(self, error: SourceFailed) -> None:
+        """Fail with ``error``, which a retry cannot cure."""
+        for partition in () if self._closing else self.partitions:
+            if not partition.informed.done():
+                partition.informed.set_result(None)
+        super().refused(error)
+
+    def moved(self, partition: Partition, service: ServiceUrl) -> None:
+        """Continue with a topic in another cluster: a new log, read from its beginning."""
+        topic, index = parse_topic(partition.log.topic), int(partition.log.partition)
+        moved = self._add(topic, index, first=False, late=True, service=service, cluster=service.hosts)
+        moved.start()
+
+    def missed(self, partition: Partition) -> None:
+        """Note that a topic found by its pattern does not exist: it may be deleted, or still being created."""
+        self.topics.doubt()
+
+    def reconnecting(self, partition: Partition, reason: str) -> None:
+        """Count a consumer that has to reconnect."""
+        self._reconnected(reason)
+
+    # --- what links tell
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """Pass a chunk to the pipeline."""
+        if chunk.diverted:
+            self._watch.diverted(chunk)
+        super().on_chunk(chunk)
+
+    def _left(self, link: Link) -> None:
+        self._stats.count((link,))  # the link has reported its partitions
+
+    @property
+    def _listening(self) -> bool:
+        # While the pipeline waits for a response of the broker it takes no chunks, but the response must be read. Then
+        # only entries for granted permits may arrive, which are a part of the budget at most.
+        return self._resolving > 0
+
+    def _ask_on(self) -> None:
+        if self.holding != self._held:
+            self._held = self.holding
+            for partition in self.partitions:
+                if partition.granted:  # a new grant checks this again
+                    partition.consumer.hold(self._held)
+            for link in tuple(self.cluster.links.values()):
+                link.flush()
+
+    def after_read(self, link: Link) -> None:
+        """Grant permits for entries that were read, before other requests are sent."""
+        for consumer_id in self.slots.take_due():
+            self.partitions[consumer_id].consumer.pump()  # consumer ids are indexes of this list
+
+    # --- the clock
+
+    def _look(self, now: float) -> None:
+        self._tell_offers()
+        self._look_after_consumers(now)
+        if self._watch.due(now):
+            self._watch.look(now)
+            self._stats.count(self.cluster.links.values())
+            self._stats.look(now)
+        for link in tuple(self.cluster.links.values()):
+            if link.connection.has_outbound:
+                link.flush()
+
+    def _look_after_consumers(self, now: float) -> None:
+        touched = set(self.slots.take_dirty())
+        self._watch.touched(touched)
+        for consumer_id in touched:
+            partition = self.partitions[consumer_id]
+            if (late := self.slots.take_late(consumer_id)) and not partition.over:
+                partition.on_late(Position(*late[0][:2]))
+            again = partition.consumer.acknowledge_again(now)
+            self._watch.came(partition, again)
+            if again:
+                self._note_acks(partition)
+        # A consumer without records since the last look has drained the broker: restore its window.
+        for consumer_id in self._unsettled - touched:
+            self.partitions[consumer_id].consumer.settle()
+        self._unsettled = touched
+        for consumer_id in tuple(self._acking):
+            consumer = self.partitions[consumer_id].consumer
+            if consumer.acks.due(now):
+                consumer.send_acks(now)
+                if not consumer.acks.waiting:
+                    self._acking.discard(consumer_id)
+
+    def _note_acks(self, partition: Partition) -> None:
+        if partition.consumer.acks.waiting:
+            self._acking.add(partition.consumer.consumer_id)
+
+    def _tell_offers(self) -> None:
+        if not self._offers:
+            self._offers.tell_revoked()
+            return
+        now = self._loop.time()
+        connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
+        if connecting and now - self._offered_at < OFFER_S and self._few_offers:
+            self._offers.tell_revoked()
+            return
+        self._offered_at = now
+        self._offers.tell(self._beginnings.together(connecting, now))
+
+    @property
+    def _few_offers(self) -> bool:
+        return len(self._offers) < sum(partition.granted for partition in self.partitions)
+
+    # --- partitions
+
+    def _give_up_if_refused(self, exc: FastwireError) -> None:
+        if is_for_good(exc):
+            wrong = isinstance(exc, ConfigurationRefused)
+            raise SourceFailed(str(exc) if wrong else f"{self.settings.url}: {exc}", configuration=wrong) from None
+
+    def _add(
+        self,
+        topic: Topic,
+        index: int,
+        *,
+        first: bool,
+        late: bool,
+        service: ServiceUrl | None = None,
+        cluster: str = "",
+    ) -> Partition:
+        settings = self.settings
+        name = topic if topic.partition >= 0 or index < 0 else topic.of_partition(index)
+        log_ = self._log(topic, index, cluster)
+        log_index = self.slots.add_log(log_)
+        consumer_id = len(self.partitions)
+        discovered = settings.pattern is not None
+        self.slots.add(consumer_id, log_index, ordered=settings.ordered)
+        want = SubscribeRequest(
+            topic=str(name),
+            subscription=settings.subscription,
+            subscription_type=settings.wire_type,
+            consumer_id=consumer_id,
+            consumer_name=settings.consumer_name,
+            create=not discovered,
+            priority_level=settings.priority,
+            properties=settings.properties,
+            subscription_properties=settings.subscription_properties,
+            replicate_state=settings.replicate_state,
+            read_compacted=settings.read_compacted,
+            schema=settings.schema,
+        )
+        consumer = Consumer(want, self.slots, settings.most_permits)
+        partition = Partition(
+            self,
+            log_index,
+            log_,
+            consumer,
+            service or settings.url,
+            first=first,
+            late=late,
+            discovered=discovered,
+        )
+        self.logs.append(log_)
+        self.partitions.append(partition)
+        self._by_log[log_] = partition
+        return partition
+
+    def partition_of(self, log_: Log) -> Partition | None:
+        """Return the partition that reads ``log_``."""
+        return self._by_log.get(log_)
+
+    @property
+    def memory_limit(self) -> int:
+        """The memory budget of the process, in bytes."""
+        return self._pool.limit
+
+    @property
+    def most_permits(self) -> int:
+        """The permit window with which a consumer begins; it may shrink while it reads, and never grows beyond this."""
+        return max(1, min(self.settings.most_permits, MOST_PERMITS_TOGETHER // max(1, len(self.partitions))))
+
+    async def _follow(self) -> None:
+        """Apply changes of topics and partitions, on notices of the broker and by polling."""
+        backoff = Backoff()
+        wait_s = self.settings.partition_poll_s
+        while True:
+            told = await self.topics.wait(wait_s)
+            news = await self.topics.look(everything=not told)
+            for partition in self._take_in(news, first=False):
+                partition.start()
+            wait_s = self.settings.partition_poll_s
+            if news.failure is None:
+                backoff.reset()
+            else:
+                wait_s = min(wait_s, backoff.next())
+                log.debug("cannot find the topics", error=str(news.failure))
+
+    def _take_in(self, news: News, *, first: bool) -> list[Partition]:
+        """Drop deleted topics; return the partitions that are new."""
+        for topic in news.gone:
+            gone = [one for one in self.partitions if one.discovered and self._is_of(one, topic)]
+            log.info("topic is gone", topic=str(topic), partitions=len(gone))
+            for partition in gone:
+                partition.vanish()
+        added = []
+        for found in news.found:
+            what = "topic has new partitions" if found.first else "topic found"
+            log.info(what, topic=str(found.topic), partitions=found.partitions, first=found.first)
+            for index in found.indexes:
+                log_ = self._log(found.topic, index)
+                known = self._by_log.get(log_)
+                if known is not None:
+                    known.revive()
+                    continue
+                late = not first or self._beginnings.is_late(log_)
+                added.append(self._add(found.topic, index, first=first, late=late))
+        return added
+
+    def _is_of(self, partition: Partition, topic: Topic) -> bool:
+        """Return True if ``partition`` is one of ``topic`` in this cluster."""
+        log_ = partition.log
+        return (
+            log_.topic == str(topic.base)
+            and topic.partition in (-1, int(log_.partition))
+            and log_.cluster == self.settings.cluster
+        )
+
+    def _log(self, topic: Topic, index: int, cluster: str = "") -> Log:
+        settings = self.settings
+        return Log("pulsar", cluster or settings.cluster, str(topic.base), str(index), str(settings.incarnation))
+
+    async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        partition = self.partitions[assignment.index]
+        try:
+            return await partition.resolve(assignment, coverage)
+        except LogStopped as exc:
+            partition.stop(exc)
+            return None
+
+    async def _unfinished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
+        if partition.over:
+            return False
+        end = coverage.end(partition.log)
+        if self.settings.ordered and end is not None and end >= head:
+            return False
+        try:
+            cursor = await partition.ask_cursor()
+        except FastwireError:
+            return True
+        return cursor is None or cursor < head
+
+    # --- the end
+
+    async def _say_goodbye(self) -> None:
+        now = self._loop.time()
+        for partition in self.partitions:
+            partition.consumer.send_acks(now)
+        links = [link for link in self.cluster.links.values() if link.ready]
+        for link in links:
+            link.transport.go_on(Pause.MEMORY | Pause.QUEUE)
+            link.flush()
+        await asyncio.gather(*(link.receipts() for link in links))
+        await asyncio.gather(*(one.leave() for one in self.partitions if one.consumer.phase is not Phase.DETACHED))

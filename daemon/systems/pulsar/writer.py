@@ -1,0 +1,83 @@
+"""Writer for the command ``produce`` on topics of Pulsar."""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.payload import Compression, Record
+from fastwire.pulsar.producer import ProducerSettings
+from fastwire.pulsar.routing import Hashing, Router
+
+from ...config import SourceConfig
+from ..load import Load
+from ..produced import Produced
+from ..writer import Put, WriteOptions, codec_named, now_ms
+from .load import entries
+from .produce import open_topic
+from .producer import TopicProducer
+from .settings import ClientSettings, client_fields, encrypt_for
+
+__all__ = ["PulsarWriter", "open_writer"]
+
+
+class PulsarWriter:
+    """Implementation of ``Writer`` for Pulsar."""
+
+    def __init__(self, producer: TopicProducer) -> None:
+        self._producer = producer
+
+    @property
+    def topic(self) -> str:
+        """See ``Writer.topic``."""
+        return str(self._producer.topic)
+
+    @property
+    def produced(self) -> Produced:
+        """See ``Writer.produced``."""
+        return self._producer.produced
+
+    async def write(self, put: Put) -> None:
+        """Take a record; a key of bytes is sent as base64."""
+        key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
+        record = Record(
+            value=put.value,
+            key=key,
+            key_is_base64=isinstance(put.key, bytes),
+            ordering_key=put.ordering_key,
+            properties=put.properties,
+            event_time=put.event_time,
+        )
+        await self._producer.put(record, partition=put.partition)
+
+    async def generate(self, load: Load) -> AsyncIterator[int]:
+        """Write a load; yields how many records each step has taken."""
+        producer = self._producer
+        load = replace(load, partitions=producer.partitions, compression=producer.settings.compression.name)
+        for partition, entry in entries(load, now_ms):
+            await producer.put_entry(entry, partition=partition)
+            yield entry.messages
+
+    async def flush(self) -> None:
+        """Wait until everything is confirmed."""
+        await self._producer.flush()
+
+
+def open_writer(source: SourceConfig, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[PulsarWriter]:
+    """See ``System.open_writer``."""
+    settings = ProducerSettings(
+        compression=codec_named(Compression, options.compression, "Pulsar"),
+        batching=BatchLimits(messages=options.batch) if options.batch else None,
+        chunking=True,
+        encrypt=encrypt_for(options.public_keys),
+    )
+    return _open(ClientSettings(**client_fields(source)), topic, settings, Hashing(options.hashing))
+
+
+@asynccontextmanager
+async def _open(
+    client: ClientSettings, topic: str, settings: ProducerSettings, hashing: Hashing
+) -> AsyncIterator[PulsarWriter]:
+    async with open_topic(client, topic, settings, router=Router(1, hashing=hashing)) as producer:
+        yield PulsarWriter(producer)

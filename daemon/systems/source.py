@@ -1,0 +1,215 @@
+"""The contract between a source and its pipeline, for all four systems.
+
+The pipeline owns the sink, Coverage and the decision to commit; the source owns connections, assignments, permits and
+acks. They call each other on the event loop's thread only: the source calls the plain methods of :class:`SourceEvents`,
+which must not block, and the pipeline calls the methods of :class:`Source`. A log is named by ``log_index``, its index
+in ``Source.logs``, as in chunks.
+
+The life of one log::
+
+    on_assigned([a])                   the broker is ready to deliver its records; none are requested yet
+    coverage = refresh                 the pipeline reads the tail of the dataset's log (design: R1)
+    firsts = await source.resolve([a], coverage)     first positions and declared gaps; may move the broker's cursor
+    commit of [f.span for f in firsts] as marker rows, if there are any
+    source.grant([a], coverage)        only now does the source request records
+    on_chunk(chunk) ...                rows and spans, in order
+    source.landed(coverage)            after each commit: the source acknowledges the committed positions
+    on_revoked([index], reason)        connection lost, closed by the broker, role lost: commit at once
+    on_assigned([a2]) ...              again, with a new Assignment
+
+``resolve`` may move the subscription's cursor, so a dataset that does not exist yet is created before the call: after
+a crash the moved cursor would look like progress of another consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastwire.errors import FastwireError
+
+from ..runtime.budget import Level
+
+if TYPE_CHECKING:
+    from fastwire.columns.chunk import Chunk
+    from fastwire.position import Coverage, Log, Position, Span
+
+__all__ = [
+    "Assignment",
+    "First",
+    "Level",
+    "LogStopped",
+    "Source",
+    "SourceEvents",
+    "SourceFailed",
+]
+
+
+class SourceFailed(FastwireError):  # noqa: N818 - a fact about the source, as Superseded is one about the roll
+    """The source cannot continue: the broker has refused the first subscribe, or the configuration cannot work.
+
+    ``configuration`` is true if only a changed configuration helps (exit code 78 instead of 1).
+    """
+
+    def __init__(self, message: str, *, configuration: bool = False) -> None:
+        self.configuration = configuration
+        super().__init__(message)
+
+
+class LogStopped(FastwireError):  # noqa: N818 - a fact about the log
+    """One log cannot be read any more; the others continue. The message names what an operator has to change."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """The right to read one log until it is revoked. Identity counts: a later assignment is another object.
+
+    ``head`` is the last position that the broker held when the log was assigned (None: empty, or not reported);
+    ``cursor`` is the subscription's durable cursor on the broker, None if the system has none. ``progress`` is true if
+    the cursor is past the beginning: an earlier consumer of the subscription has confirmed records.
+    """
+
+    index: int
+    log: Log
+    head: Position | None = None
+    cursor: Position | None = None
+    progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A span without rows that must be committed before records of its log are requested.
+
+    It is the first position of a log that Coverage does not know (``gap`` None), or a declared gap of a known one.
+    ``progress`` is true if the position is that of the subscription's cursor.
+    """
+
+    index: int
+    span: Span
+    progress: bool = False
+
+
+class SourceEvents(Protocol):
+    """The events of a source. Called on the loop's thread, in wire order for each connection."""
+
+    def on_chunk(self, chunk: Chunk) -> bool:
+        """Take ``chunk``; return False if there is no room for another: reading pauses until ``Source.resume``.
+
+        A few more chunks may follow (the rest of the last read), at most 8 MiB of payload for each connection.
+        """
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        """Take on these logs: refresh, ``resolve``, commit of the markers, ``grant``."""
+
+    def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
+        """Commit at once the received records of these logs, which are not assigned any more. No chunk of them follows.
+
+        Called for granted logs only; an assignment that ends before its grant just ceases to be in force.
+        """
+
+    def on_diverged(self, index: int, reason: str) -> None:
+        """Drop the roll and call ``Source.void``: the broker has lost received records that are not committed."""
+
+    def on_stalled(self, index: int, unacked: int, reason: str) -> None:
+        """Commit now and end later rolls earlier: the broker stops delivery until ``unacked`` records are acked.
+
+        ``reason`` names the broker's setting.
+        """
+
+    def on_settled(self, index: int, floor: Position) -> None:
+        """Note that the broker has confirmed all acks up to ``floor``: ``Coverage.settle`` may forget intervals."""
+
+    def on_stopped(self, index: int, error: LogStopped) -> None:
+        """Note that this log is stopped until the daemon is restarted; the others continue."""
+
+    def on_failed(self, error: SourceFailed) -> None:
+        """Close the source: it has failed."""
+
+
+class Source(Protocol):
+    """Reads the logs of one pipeline from one cluster."""
+
+    system: str
+    logs: list[Log]
+    """By log index; grows (new partitions), never shrinks or changes."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The id that the cluster reports, known once a log was assigned; "" if it has none."""
+
+    async def start(self, coverage: Coverage) -> None:
+        """Connect, find the partitions, and subscribe to them in the background.
+
+        Returns when the topics' partitions are known and ``logs`` is filled; assignments follow as events. Retries
+        for ever while no broker answers; raises SourceFailed if a retry cannot help.
+        """
+
+    async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        """Return the first positions of logs unknown to ``coverage``, and the gaps of known ones.
+
+        May wait for the broker (a seek); chunks of other logs may arrive meanwhile, even if ``on_chunk`` has returned
+        False, but no more than were granted. Assignments that were revoked meanwhile, or that stopped with an error,
+        are left out; ``grant`` ignores them, too.
+        """
+
+    def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
+        """Request the records of these logs. ``coverage`` has their first positions, committed.
+
+        An assignment that is not in force any more, or was granted before, is ignored.
+        """
+
+    def landed(self, coverage: Coverage) -> None:
+        """Acknowledge the received records of ``coverage``, which is durable and published."""
+
+    def void(self) -> None:
+        """Forget the records of the open roll, which is void, and let the broker send them again.
+
+        The pipeline drops the chunks it still has; new assignments follow for every log.
+        """
+
+    def resume(self) -> None:
+        """Read again: the pipeline has room for chunks after an ``on_chunk`` that returned False."""
+
+    def on_budget(self, level: Level) -> None:
+        """Adapt reading and requests to the memory level; a watcher of ``Budget``."""
+
+    def position(self, index: int) -> Position | None:
+        """Return the last received position of this log, None before the first one."""
+
+    async def heads(self) -> Mapping[int, Position]:
+        """Wait until every log was subscribed once, and return the last position of each then, without empty logs."""
+
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """Return the logs that are not committed up to ``heads``, in ``coverage`` or by the broker's cursor.
+
+        For ``--until-end``: a log that another consumer reads (stand-by, Shared) ends when the broker's cursor passes
+        its head. Asks the broker only about logs that ``coverage`` does not answer for.
+        """
+
+    def waiting(self) -> Mapping[int, str]:
+        """Return the logs that cannot be read at the moment, with the reason, by log index."""
+
+    def stop(self, index: int, why: str) -> None:
+        """Stop reading a log; ``SourceEvents.on_stopped`` follows."""
+
+    @property
+    def unreachable_since(self) -> float | None:
+        """The loop's time since which no connection is up; None while there is one."""
+
+    @property
+    def unreachable_because(self) -> str:
+        """The reason why the last attempt to connect has failed; "" if none has."""
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """Nanoseconds by stage so far: receive, scan, decompress, decode, and the sampled waits room and permits."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the source's part of ``/status``: plain values, no secrets."""
+
+    async def close(self, timeout: float) -> None:
+        """Send the acks that wait, with receipts if the broker supports them, and close consumers and connections.
+
+        Takes at most about ``timeout`` seconds. Chunks that were not passed on are dropped: drain before.
+        """

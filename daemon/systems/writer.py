@@ -1,0 +1,76 @@
+"""The contract of writers to a topic of any system, for the command ``produce``."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from .load import Load
+from .produced import Produced
+
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "now_ms"]
+
+Keys = Mapping[str, bytes | str | Path]
+"""Public keys by name: PEM, or the path of a PEM file."""
+
+C = TypeVar("C", bound=Enum)
+
+
+class Put(NamedTuple):
+    """A record and its requested partition; a key of bytes was given as base64, any other one is text."""
+
+    value: bytes | None
+    key: str | bytes | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    event_time: int = 0
+    ordering_key: bytes | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Options of a writer.
+
+    ``compression`` is the name of a codec in capitals, ``batch`` the number of records per entry (0: no batches),
+    ``hashing`` the hash that maps a key to its partition. With ``public_keys`` records are encrypted.
+    """
+
+    compression: str = "NONE"
+    batch: int = 1
+    hashing: str = "java"
+    public_keys: Keys = field(default_factory=dict)
+
+
+class Writer(Protocol):
+    """A writer to one topic. Its methods raise ProduceError."""
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+
+    @property
+    def produced(self) -> Produced:
+        """Totals of the confirmed records."""
+
+    async def write(self, put: Put) -> None:
+        """Take a record. Raises ValueError for one that the system cannot store."""
+
+    def generate(self, load: Load) -> AsyncIterator[int]:
+        """Write a load; yields the number of records of each step."""
+
+    async def flush(self) -> None:
+        """Wait until all records are confirmed."""
+
+
+def now_ms() -> int:
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def codec_named(codecs: type[C], name: str, title: str) -> C:
+    """Return a codec by its name. Raises ValueError with those that the system called ``title`` has."""
+    if name not in codecs.__members__:
+        raise ValueError(f"{title} has no {name.lower()}: {', '.join(codec.lower() for codec in codecs.__members__)}")
+    return codecs[name]

@@ -1,0 +1,173 @@
+"""Write docs/configuration.md: every key of a configuration file, from the models that check it.
+
+python -m docs.configuration
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+
+from fastwire.systems import grammars
+from fastwire_daemon.config import json_schema
+from fastwire_daemon.config.access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.fields import Start
+from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
+from fastwire_daemon.config.source import SourceConfig, auth_model, source_model, source_models
+from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
+from fastwire_daemon.config.table import Table
+from fastwire_daemon.config.text import format_duration, format_size
+from fastwire_daemon.systems.pulsar.config import SchemaConfig
+
+__all__ = ["PAGE", "page"]
+
+PAGE = Path(__file__).with_suffix(".md")
+Schema = Mapping[str, Any]
+
+AUTH_MODELS = [auth_model(grammar.name) for grammar in grammars()]
+TITLES: dict[type[Table], str] = {
+    of(grammar.name): grammar.title for grammar in grammars() for of in (source_model, auth_model)
+}
+TABLES: tuple[tuple[str, type[Table]], ...] = (
+    ("daemon", DaemonConfig),
+    ("pipelines.NAME.source", SourceConfig),
+    *(("pipelines.NAME.source", model) for model in source_models().values()),
+    ("pipelines.NAME.source.auth", AuthConfig),
+    *(("pipelines.NAME.source.auth", model) for model in AUTH_MODELS if model is not AuthConfig),
+    ("pipelines.NAME.source.auth.oauth2", OAuth2Config),
+    ("pipelines.NAME.source.tls", TlsConfig),
+    ("pipelines.NAME.source.encryption", EncryptionConfig),
+    ("pipelines.NAME.source.initial_schema", SchemaConfig),
+    ("pipelines.NAME.sink", SinkConfig),
+    ("pipelines.NAME.sink.roll", RollConfig),
+    ("spark.NAME", SparkConfig),
+    ("spark.NAME.source", SparkSource),
+    ("spark.NAME.decode", SparkDecode),
+    ("spark.NAME.dedupe", SparkDedupe),
+    ("spark.NAME.output", SparkOutput),
+)
+# Required by a check that looks at several keys, so no model says it.
+ONE_OF = {
+    (SourceConfig, "topics"): "this or topics_pattern",
+    (SourceConfig, "topics_pattern"): "this or topics",
+    (SparkSource, "dataset"): "this or url",
+    (SparkSource, "url"): "this or dataset",
+    (SinkConfig, "path"): "required for files",
+    (SinkConfig, "writers"): "2",
+    (DaemonConfig, "memory"): "a quarter of the machine's",
+}
+HEAD = """\
+# Configuration
+
+<!-- Written by `python -m docs.configuration` from the models in daemon/config; `make docs` runs it. -->
+
+A configuration is one TOML file with any number of pipelines and Spark jobs. [complete.toml](../conf/complete.toml)
+shows every key with a comment; `fastwire-consume schema` prints the JSON Schema for editors.
+`fastwire-consume check FILE` reports all mistakes of a file at once, each with its line, and ends with exit code 78.
+
+* A key that no table has is an error. The message names the nearest known key.
+* Strings may hold `${NAME}`, `${NAME:-default}` and `${file:/path}`. `$${` is a plain `${`.
+* Sizes are `"128MiB"` (powers of 1024), `"128MB"` (of 1000) or a number of bytes. Times are `"500ms"`, `"30s"`, `"5m"`,
+  `"1h30m"` or `"2d"`.
+* Relative paths begin at the working directory of the process.
+* Secrets (`token`, `password`, `client_secret`, `key_password`) appear in no log, status page or error.
+
+SIGHUP makes a running daemon read the file again.
+"""
+
+
+def page() -> str:
+    """The text of docs/configuration.md."""
+    definitions = json_schema()["$defs"]
+    parts = [HEAD]
+    for name, model in TABLES:
+        title = TITLES.get(model, "") if model not in (SourceConfig, AuthConfig) else ""
+        parts.append(f"## [{name}]{f' of {title}' if title else ''}\n\n{model.__doc__}\n")
+        if title:
+            parts.append("These keys stand beside those above.\n")
+        # Each system has the keys that all share.
+        schema = definitions[(next(iter(source_models().values())) if model is SourceConfig else model).__name__]
+        if model is AuthConfig or model is TlsConfig or model is EncryptionConfig:
+            parts.append(f"`[{name.replace('pipelines', 'spark')}]` is the same table.\n")
+        lines = ["| key | values | default | meaning |", "|---|---|---|---|", *_rows(model, schema)]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _rows(model: type[Table], schema: Schema) -> Iterator[str]:
+    base = model.__base__
+    shared = base.model_fields if base in (SourceConfig, AuthConfig) else {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if name in shared and shared[name].annotation is field.annotation:
+            continue
+        if key not in schema["properties"]:
+            continue
+        shape = schema["properties"][key]
+        told = ONE_OF.get((model, name)) or _default(
+            field.get_default(call_default_factory=False), shape, required=field.is_required()
+        )
+        text = " ".join(shape.get("description", "A table of its own.").split())
+        yield f"| `{key}` | {_values(shape)} | {told} | {_escaped(text)} |"
+
+
+def _values(shape: Schema) -> str:
+    """The type of a value, or the choices."""
+    if "$ref" in shape:
+        return "table"
+    if "anyOf" in shape:
+        return " or ".join(dict.fromkeys(_values(one) for one in shape["anyOf"] if one.get("type") != "null"))
+    if "const" in shape:
+        return f"`{shape['const']}`"
+    if "enum" in shape:
+        return " ".join(f"`{one}`" for one in shape["enum"])
+    kind = shape.get("type")
+    if kind == "array":
+        return "array of column names" if "enum" in shape["items"] else f"array of {_plural(shape['items'])}"
+    if kind == "object":
+        return "table of strings"
+    if kind == ["string", "integer"]:
+        return "size"
+    if kind == "boolean":
+        return "true or false"
+    if shape.get("format") == "date-time":
+        return "time (RFC 3339)"
+    if shape.get("examples") == ["30s"]:
+        return "time"
+    return "number" if kind == "integer" else str(kind)
+
+
+def _plural(shape: Schema) -> str:
+    return "numbers" if shape.get("type") == "integer" else "strings"
+
+
+def _default(value: object, shape: Schema, *, required: bool) -> str:
+    if required:
+        return "required"
+    if value is None or value is PydanticUndefined or isinstance(value, Table) or value in ({}, ()):
+        return "`available-now`" if shape.get("examples", [""])[0] == "available-now" else ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, Start):
+        return f"`{value}`"
+    if shape.get("type") == ["string", "integer"] and isinstance(value, int):
+        return f"`{format_size(value)}`"
+    if isinstance(value, float):
+        return f"`{format_duration(value)}`"
+    if isinstance(value, int):
+        return f"`{value:_}`"
+    return f"`{value}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

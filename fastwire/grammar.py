@@ -1,0 +1,57 @@
+"""Text forms of a message system: addresses of brokers, topics, partitions and positions.
+
+Each system defines one :class:`Grammar` in its own package; ``fastwire.systems`` lists them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from .position import Positions
+
+__all__ = ["BrokerUrl", "Grammar", "TopicPattern"]
+
+
+class BrokerUrl(Protocol):
+    """The address of a cluster, as a user gives it. Its text is the URL."""
+
+    @property
+    def tls(self) -> bool:
+        """True if connections use TLS."""
+
+    @property
+    def hosts(self) -> str:
+        """The host list without a scheme, the default name of the cluster."""
+
+
+class TopicPattern(Protocol):
+    """A regular expression that stands for all topics whose names it matches. Its text is the expression."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """Text forms of one message system. All functions raise ValueError with a message for the author of the text."""
+
+    name: str
+    """The name in durable state, in configuration files and on the command line, for example ``kafka``."""
+    title: str
+    """The name in messages, for example ``Kafka``."""
+    schemes: Mapping[str, int]
+    """The schemes of its URLs with their default ports: the first one is for plain text, the second one for TLS."""
+    url: Callable[[str], BrokerUrl]
+    """Read the address of a cluster."""
+    url_example: str
+    mistaken_schemes: frozenset[str] = frozenset()
+    """Schemes that users of the system write by mistake: ``url`` answers them with advice."""
+    topic: Callable[[str], str]
+    """Return the full name of a topic whose records have positions."""
+    topic_example: str
+    pattern: Callable[[str], TopicPattern]
+    """Read a pattern of topics."""
+    partition: Callable[[str], tuple[str, str]]
+    """Return the full name of a partition, or of a topic without partitions, and the full name of its topic."""
+    topic_is_partition: bool
+    """True if the name of a partition is also the name of a topic."""
+    positions: Positions
+    start_example: str
+    """Positions of partitions in the key ``start``, in the syntax of a configuration file."""

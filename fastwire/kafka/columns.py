@@ -1,0 +1,7 @@
+"""The columns of Kafka's records: those that all systems share."""
+
+from fastwire.columns.layout import RowLayout
+
+__all__ = ["ROW"]
+
+ROW = RowLayout("kafka", offset="counter", timestamp="counter")

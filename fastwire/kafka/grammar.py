@@ -1,0 +1,29 @@
+"""Text forms of Kafka."""
+
+from fastwire.grammar import Grammar
+
+from .names import SCHEMES, parse_bootstrap_url, parse_pattern, parse_topic, partition_of
+from .position import POSITIONS
+
+__all__ = ["GRAMMAR"]
+
+
+def _partition(text: str) -> tuple[str, str]:
+    topic, number = partition_of(text)
+    return f"{topic}-{number}", topic
+
+
+GRAMMAR = Grammar(
+    name="kafka",
+    title="Kafka",
+    schemes=SCHEMES,
+    url=parse_bootstrap_url,
+    url_example="kafka://127.0.0.1:9092",
+    topic=parse_topic,
+    topic_example="orders",
+    pattern=parse_pattern,
+    partition=_partition,
+    topic_is_partition=False,
+    positions=POSITIONS,
+    start_example='{ "<topic>-0" = "1234" }',
+)

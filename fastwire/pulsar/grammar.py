@@ -1,0 +1,38 @@
+"""Text forms of Pulsar."""
+
+from fastwire.grammar import Grammar
+
+from .namespace import parse_pattern
+from .position import POSITIONS
+from .topic import SCHEMES, parse_service_url, parse_topic
+
+__all__ = ["GRAMMAR"]
+
+
+def _topic(text: str) -> str:
+    topic = parse_topic(text)
+    if not topic.persistent:
+        raise ValueError(f'"{text}": a non-persistent topic keeps no positions, so nothing can be promised about it')
+    return str(topic)
+
+
+def _partition(text: str) -> tuple[str, str]:
+    name = _topic(text)
+    return name, str(parse_topic(name).base)
+
+
+GRAMMAR = Grammar(
+    name="pulsar",
+    title="Pulsar",
+    schemes=SCHEMES,
+    url=parse_service_url,
+    url_example="pulsar://127.0.0.1:6650",
+    mistaken_schemes=frozenset({"http", "https"}),
+    topic=_topic,
+    topic_example="persistent://public/default/orders",
+    pattern=parse_pattern,
+    partition=_partition,
+    topic_is_partition=True,
+    positions=POSITIONS,
+    start_example='{ "<topic>-partition-0" = "12:34" }',
+)

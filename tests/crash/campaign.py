@@ -1,0 +1,326 @@
+"""A campaign: cycles of load and accidents over two daemons that share a subscription and a dataset, then the audit.
+
+A cycle stores some entries and lets one accident happen; most accidents overlap what the one before has left behind.
+Everything is drawn from one seed, but the daemons and the kernel decide the timing, so a seed does not repeat a run.
+"""
+
+import random
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+from types import TracebackType
+from typing import Any, Self
+
+from fastwire_daemon.dataset.diverted import read_letters
+from fastwire_daemon.dataset.steps import STEPS
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import running
+from tests.audit import assert_each_once
+from tests.brokers.admin import partition_names
+from tests.crash.load import KafkaLoad, Load, PulsarLoad
+from tests.crash.nursery import Nursery
+from tests.crash.preload import failing_fsync, full_disk
+from tests.crash.system import KAFKA_KINDS
+from tests.proxy import Proxy
+from tests.real.daemon import Daemon, Job, verify
+from tests.waiting import eventually
+
+__all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround"]
+
+PARTITIONS = 3
+ENTRIES = 5  # a cycle and partition
+# Cycles after which everything has to land before the next accident: two daemons always recover by themselves. No
+# chunked message stays incomplete for the minute after which its parts are put aside.
+CATCH_UP_EVERY = 10
+SESSION_S = 1.5
+PATIENCE_S = 120.0  # without anything that is confirmed
+KILLED = -9
+# In the name of a file whose write finds the disk full.
+FULL = ("-entry.part", "-0.part", "-1.part", "-checkpoint.part")
+# What a fault of the program says in the log; none may happen, whatever the accident.
+FAULTS = ("fault of this program", "Traceback")
+
+
+class Ground(ABC):
+    """An embedded broker with one topic, a proxy in front of it, and the load for it."""
+
+    load: Load[Any]
+    proxy: Proxy
+    broker: PulsarDevBroker | KafkaDevBroker
+    topic: str
+
+    def __init__(self, kind: str, dice: random.Random) -> None:
+        self.kind = kind
+        self.dice = dice
+
+    @abstractmethod
+    def source(self) -> dict[str, Any]:
+        """Keys of the source."""
+
+    @abstractmethod
+    def disturb(self) -> None:
+        """What a sound broker does to its clients: give a partition to another one, or look after others first."""
+
+    @abstractmethod
+    def unacknowledged(self, subscription: str) -> object:
+        """What is still to be confirmed; falsy if nothing."""
+
+
+class PulsarGround(Ground):
+    """Subscriptions of Pulsar."""
+
+    broker: PulsarDevBroker
+    topic = "persistent://public/default/campaign"
+
+    def __init__(self, kind: str, dice: random.Random, stack: ExitStack) -> None:
+        super().__init__(kind, dice)
+        self.broker = stack.enter_context(running(PulsarDevBroker(PulsarOptions(ledger_entries=40, read_ahead=20))))
+        self.broker.create_topic(self.topic, PARTITIONS)
+        self.load = PulsarLoad(self.broker, self.topic, PARTITIONS, dice)
+        self.proxy = stack.enter_context(Proxy(self.broker.port))
+
+    def source(self) -> dict[str, Any]:
+        return {}
+
+    def disturb(self) -> None:
+        self.broker.unload(self.dice.choice(partition_names(self.topic, PARTITIONS)))
+
+    def unacknowledged(self, subscription: str) -> object:
+        try:
+            return self.broker.backlog(self.topic, subscription)
+        except KeyError:
+            return "no daemon has lived long enough to subscribe"
+
+
+class KafkaGround(Ground):
+    """Groups of Kafka, of one node because one address leads through the proxy."""
+
+    broker: KafkaDevBroker
+    topic = "campaign"
+
+    def __init__(self, kind: str, dice: random.Random, stack: ExitStack) -> None:
+        super().__init__(kind, dice)
+        self.broker = stack.enter_context(
+            running(
+                KafkaDevBroker(KafkaOptions(segment_batches=20, consumer_session_s=SESSION_S, jumps=kind == "none"))
+            )
+        )
+        self.broker.create_topic(self.topic, PARTITIONS)
+        self.load = KafkaLoad(self.broker, self.topic, PARTITIONS, dice)
+        self.proxy = stack.enter_context(Proxy(self.broker.port, scheme="kafka", least=200))
+        self.broker.advertise(0, "127.0.0.1", self.proxy.port)
+
+    def source(self) -> dict[str, Any]:
+        return {"subscription_type": None, **KAFKA_KINDS[self.kind]}
+
+    def disturb(self) -> None:
+        partition = self.dice.randrange(PARTITIONS)
+        match self.dice.randrange(3):
+            case 0:
+                self.broker.move_leader(self.topic, partition)
+            case 1:
+                self.broker.throttle(self.dice.choice((20, 300)), 3)
+            case 2:
+                self.broker.forget_sessions()
+
+    def unacknowledged(self, subscription: str) -> object:
+        told = self.broker.offsets(subscription)
+        places = enumerate(self.broker.ends(self.topic))
+        behind = ((number, told.get((self.topic, number), 0), end) for number, end in places)
+        return [one for one in behind if one[1] < one[2]]
+
+
+KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
+    "failover": PulsarGround,
+    "shared": PulsarGround,
+    "key_shared": PulsarGround,
+    "classic": KafkaGround,
+    "consumer": KafkaGround,
+    "none": KafkaGround,
+}
+
+
+class Campaign:
+    """Two daemons on one ground; ``run`` lets cycles pass, ``audit`` ends it. A context manager."""
+
+    def __init__(self, kind: str, folder: Path, nursery: Nursery, seed: int) -> None:
+        """``nursery`` has to be one that obeys ``tests.crash.preload``."""
+        self.happened: Counter[str] = Counter()
+        self.records = 0
+        self.dead_letters = 0
+        self._folder = folder
+        self._nursery = nursery
+        self._dice = random.Random(f"{kind}:{seed}")
+        self._stack = ExitStack()
+        self._ground = KINDS[kind](kind, self._dice, self._stack)
+        self._job = Job(
+            self._ground.proxy.url,
+            self._ground.topic,
+            folder / "data",
+            kind=kind,
+            source={"cluster": "campaign", **self._ground.source()},
+            sink={"writers": 2},
+            roll={"rows": 300, "idle": "150ms"},
+        )
+        self._daemons: list[Daemon] = []
+        self._spoilt: set[Daemon] = set()  # started with a fault of the disk, for which it may give up
+        self._starts = 0
+        self._accidents: dict[str, Callable[[], None]] = {
+            "killed": self._kill,
+            "both killed": self._kill_both,
+            "killed at a step": self._kill_at_a_step,
+            "stopped for a while": self._stop,
+            "disk full": self._fill,
+            "sync failed": self._fail_sync,
+            "connections cut": self._ground.proxy.cut,
+            "cut in a frame": lambda: self._ground.proxy.cut_in_frame(self._dice.randrange(4)),
+            "stalled": self._stall,
+            "half-open": self._half_open,
+            "broker killed": lambda: self._ground.broker.restart(self._dice.uniform(0, 0.3)),
+            "broker cut": lambda: self._ground.broker.cut_after(self._dice.randrange(5000)),
+            "disturbed": self._ground.disturb,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for daemon in self._daemons:
+            daemon.__exit__()
+        self._stack.close()
+
+    def run(self, cycles: int) -> None:
+        """Let ``cycles`` accidents happen under load."""
+        self._daemons = [self._start() for _ in range(2)]
+        for number in range(cycles):
+            self._ground.load.add(self._dice.randrange(1, ENTRIES + 1))
+            what = self._dice.choice(list(self._accidents))
+            self._accidents[what]()
+            self.happened[what] += 1
+            time.sleep(self._dice.uniform(0.05, 0.4))
+            self._start_the_dead()
+            if number % CATCH_UP_EVERY == CATCH_UP_EVERY - 1:
+                self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._ground.load.end()
+        before: object = None
+        deadline = 0.0
+        while left := self._left():
+            if left != before:
+                before, deadline = left, time.monotonic() + PATIENCE_S
+            self._start_the_dead()
+            if time.monotonic() >= deadline:
+                said = "\n".join(daemon.tail(5) for daemon in self._daemons)
+                raise AssertionError(f"nothing was confirmed for {PATIENCE_S:.0f} s: {left}\n{said}")
+            time.sleep(0.05)
+
+    def audit(self) -> None:
+        """Land the rest without an accident; all records once, each corrupt entry once a dead letter, all confirmed."""
+        for daemon in self._daemons:
+            self._end(daemon)
+        self._ground.load.end()
+        with self._start("--until-end") as last:
+            last.wait_done()
+        eventually(lambda: not self._left(), "all is confirmed", self._left)
+        for log in sorted(self._folder.glob("run-*.log")):
+            text = log.read_text(errors="replace")
+            assert not any(fault in text for fault in FAULTS), f"{log}: {text[-4000:]}"
+        said = verify(self._job.path, "--deep", "--json")
+        assert said.returncode == 0, said.stdout + said.stderr
+        load = self._ground.load
+        assert_each_once(self._job.path, load.wanted)
+        assert self._letters() == load.corrupt
+        self.records, self.dead_letters = len(load.wanted), load.corrupt
+        assert self._ground.broker.violations == [], self._ground.broker.violations
+
+    def _left(self) -> object:
+        return self._ground.unacknowledged(self._job.subscription)
+
+    def _letters(self) -> int:
+        """The number of dead letters, none of which is there twice."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        for file in self._job.path.glob("_fastwire/diverted/*.dead"):
+            for row in read_letters(str(file)).to_pylist():
+                # Damaged batches of Kafka that follow each other end where the next sound one begins: in one place.
+                found[row["topic"], row["partition"], row["incarnation"], row["position"], row["payload"]] += 1
+        assert not [place for place, times in found.items() if times > 1]
+        return len(found)
+
+    # --- daemons
+
+    def _start(
+        self, *arguments: str, script: dict[str, Any] | None = None, env: dict[str, str] | None = None
+    ) -> Daemon:
+        self._starts += 1
+        config = self._job.write(self._folder / "config")
+        log = self._folder / f"run-{self._starts:04d}.log"
+        script = {"checkpoint_every": 5, **(script or {})}
+        daemon = Daemon("run", str(config), *arguments, log=log, script=script, env=env, nursery=self._nursery)
+        if env:
+            self._spoilt.add(daemon)
+        return daemon
+
+    def _end(self, daemon: Daemon) -> None:
+        """Kill it, if it has not ended by itself, and see that it ended in a way that it may."""
+        if daemon.process.poll() is None:
+            daemon.process.kill()
+        code = daemon.wait()
+        allowed = (KILLED, 1) if daemon in self._spoilt else (KILLED,)
+        assert code in allowed, f"exit code {code}:\n{daemon.tail()}"
+
+    def _replace(self, at: int, **options: Any) -> None:
+        self._end(self._daemons[at])
+        self._daemons[at] = self._start(**options)
+
+    def _start_the_dead(self) -> None:
+        for at, daemon in enumerate(self._daemons):
+            if daemon.process.poll() is not None:
+                self._replace(at)
+
+    def _one(self) -> int:
+        return self._dice.randrange(len(self._daemons))
+
+    # --- accidents
+
+    def _kill(self) -> None:
+        self._replace(self._one())
+
+    def _kill_both(self) -> None:
+        for daemon in self._daemons:
+            daemon.process.kill()
+        for at in range(len(self._daemons)):
+            self._replace(at)
+
+    def _kill_at_a_step(self) -> None:
+        script = {"at": self._dice.choice(STEPS), "nth": self._dice.randrange(1, 4), "do": "kill"}
+        self._replace(self._one(), script=script)
+
+    def _stop(self) -> None:
+        daemon = self._daemons[self._one()]
+        daemon.signal(SIGSTOP)
+        time.sleep(self._dice.uniform(0.1, SESSION_S * 1.5))
+        daemon.signal(SIGCONT)
+
+    def _fill(self) -> None:
+        self._replace(self._one(), env=full_disk(self._dice.choice(FULL)))
+
+    def _fail_sync(self) -> None:
+        self._replace(self._one(), env=failing_fsync(self._job.path, self._dice.randrange(1, 30)))
+
+    def _stall(self) -> None:
+        self._ground.proxy.stall()
+        time.sleep(self._dice.uniform(0.1, 1.0))
+        self._ground.proxy.resume()
+
+    def _half_open(self) -> None:
+        self._ground.proxy.half_open()
+        time.sleep(self._dice.uniform(0.1, 1.0))
+        self._ground.proxy.cut()

@@ -1,0 +1,46 @@
+"""Accidents of every kind, one after the other and over each other, with two daemons: nothing is lost or doubled."""
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.campaign import KINDS, Campaign
+from tests.crash.nursery import Nursery
+
+pytestmark = pytest.mark.crash
+
+CYCLES = int(os.environ.get("FASTWIRE_CAMPAIGN_CYCLES", "340"))  # a kind of subscription; a system has three
+
+Say = Callable[[str, object], None]
+
+
+def conduct(kind: str, folder: Path, nursery: Nursery, cycles: int, record_property: Say) -> None:
+    """Run one campaign, audit it, and say in the closing summary what has happened in it."""
+    with Campaign(kind, folder, nursery, seed=cycles) as campaign:
+        campaign.run(cycles)
+        campaign.audit()
+    gc.collect()  # now, and not in the next test
+    assert campaign.happened.total() == cycles
+    happened = ", ".join(f"{what} {times}" for what, times in campaign.happened.most_common())
+    record_property(
+        "done",
+        f"campaign {kind}: {cycles} cycles ({happened}), {campaign.records} records and {campaign.dead_letters} dead "
+        "letters: 0 lost, 0 doubled",
+    )
+
+
+@pytest.mark.parametrize("kind", ["shared", "none", "consumer"])
+def test_fifty_accidents(kind: str, tmp_path: Path, tampered_nursery: Nursery, record_property: Say) -> None:
+    conduct(kind, tmp_path, tampered_nursery, 50, record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_accidents_a_system(
+    kind: str, tmp_path: Path, tampered_nursery: Nursery, record_property: Say
+) -> None:
+    conduct(kind, tmp_path, tampered_nursery, CYCLES, record_property)

@@ -1,0 +1,148 @@
+"""The tables of a job on Spark: who may land there, and how a batch is split, without a Spark."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from fastwire_daemon.config import parse_config
+from fastwire_daemon.config.spark import SparkOutput
+from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.runtime.errors import ConfigurationRefused
+from fastwire_daemon.spark.job.checkpoint import split_path
+from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
+from fastwire_daemon.spark.job.plan import split_of
+from fastwire_daemon.spark.job.task import BAD
+
+SOURCE = pa.struct([("value", pa.string()), ("reason", pa.string())])
+
+
+@dataclass
+class Frame:
+    """What the output wants of a batch: good and bad rows, and the id of its query. Tasks run here and now."""
+
+    query: str
+    good: Sequence[int]
+    bad: Sequence[str] = ()
+    written: Callable[[], None] = lambda: None
+
+    dtypes = (("number", "bigint"), (BAD, "struct<value:string,reason:string>"))
+
+    @property
+    def sparkSession(self) -> Any:  # noqa: N802 - Spark's name
+        return self
+
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802 - Spark's name
+        return self
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802 - Spark's name
+        assert name == "sql.streaming.queryId"
+        return self.query
+
+    def mapInArrow(self, task: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> Any:  # noqa: N802
+        spoilt = [None] * len(self.good) + [{"value": value, "reason": "bad"} for value in self.bad]
+        numbers = [*self.good, *[None] * len(self.bad)]
+        batch = pa.record_batch([pa.array(numbers, pa.int64()), pa.array(spoilt, SOURCE)], ["number", BAD])
+        self._reports = [tuple(row.values()) for each in task(iter([batch])) for row in each.to_pylist()]
+        self.written()
+        return self
+
+    def collect(self) -> list[Any]:
+        return self._reports
+
+
+def output(folder: Path, name: str = "a", split: str = "one") -> DatasetOutput:
+    """The output of a job with its own quarantine and checkpoint; the table is shared."""
+    folders = {"path": folder / "table", "quarantine": folder / f"{name}_bad", "checkpoint": folder / name}
+    settings = SparkOutput.model_validate({key: str(path) for key, path in folders.items()})
+    (folder / name).mkdir(exist_ok=True)
+    made = DatasetOutput("orders", settings, ["number bigint"], ["value", "reason"], False, split)
+    made.open()
+    return made
+
+
+def rows(path: Path, column: str = "number") -> list[Any]:
+    found: list[Any] = ds.dataset(path, format="parquet").to_table()[column].to_pylist()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_two_queries_that_begin_on_one_empty_table(tmp_path: Path, moment: str) -> None:
+    """The second to commit is refused, whenever the first did it, and whatever both have seen before."""
+    one, two = output(tmp_path, "a"), output(tmp_path, "b")
+
+    def first() -> None:
+        assert one.write(Frame("first", range(10)), 0).rows_out == 10
+
+    if moment == "before":
+        first()
+    late = Frame("second", range(10), written=first if moment == "while" else lambda: None)
+    with pytest.raises(ConfigurationRefused, match=r"written with another checkpoint \(query first\)"):
+        two.write(late, 0)
+    assert one.write(Frame("first", range(10, 20)), 1).rows_out == 10
+    one.close()
+    two.close()
+    assert rows(tmp_path / "table") == list(range(20))
+    report = verify(tmp_path / "table")
+    assert report.ok, report.problems
+    again = output(tmp_path, "b")
+    with pytest.raises(ConfigurationRefused, match="another checkpoint"):
+        again.write(Frame("second", range(10)), 0)
+    again.close()
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt("killed before the commit of the table")
+
+
+def test_a_schema_that_changes_between_quarantine_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(good: Sequence[int], bad: Sequence[str], split: str, batch: int = 0) -> None:
+        made = output(tmp_path, split=split)
+        try:
+            made.write(Frame("query", good, bad), batch)
+        finally:
+            made.close()
+
+    with monkeypatch.context() as dying:
+        dying.setattr(_Quarantine, "commit", _Table.commit, raising=False)
+        dying.setattr(_Table, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run([1, 2, 3], ["x"], "one")
+    assert rows(tmp_path / "a_bad", "value") == ["x"]
+    assert not list((tmp_path / "table").glob("*.parquet"))
+    # Looser: x is good now, and stricter: 3 is bad now.
+    for good, bad in (([1, 2, 3, 99], []), ([1, 2], ["3", "x"])):
+        with pytest.raises(ConfigurationRefused, match=r"decode or dedupe\.key of the job has changed in between"):
+            run(good, bad, "two")
+    assert split_path(tmp_path / "a").read_text() == "one"
+    run([1, 2, 3], ["x"], "one")
+    run([4], ["y"], "two", batch=1)
+    assert rows(tmp_path / "table") == [1, 2, 3, 4]
+    assert rows(tmp_path / "a_bad", "value") == ["x", "y"]
+    assert split_path(tmp_path / "a").read_text() == "two"
+
+
+def test_what_splits_good_rows_from_bad_ones(tmp_path: Path) -> None:
+    """The content of the schema counts, wherever it stands; settings that are about good rows alone do not."""
+
+    def split(schema: str, more: str = "", key: str = "order_id") -> str:
+        file = tmp_path / "orders.ddl"
+        file.write_text(schema)
+        text = f"""
+[spark.orders]
+source = {{ dataset = "/landed" }}
+decode = {{ format = "json", schema = "{file}" }}
+dedupe = {{ key = ["{key}"], watermark = "1h" }}
+output = {{ path = "/table", quarantine = "/bad", checkpoint = "/checkpoint"{more} }}
+"""
+        return split_of(parse_config(text, {}).spark["orders"])
+
+    one = split("order_id BIGINT")
+    assert split("order_id BIGINT", ', compression = "none"') == one
+    assert "order_id BIGINT" in one
+    assert len({one, split("order_id BIGINT NOT NULL"), split("order_id BIGINT", key="customer")}) == 3
