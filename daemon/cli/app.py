@@ -461,6 +461,7 @@ def produce(
     The environment variable FASTWIRE_TOKEN may hold a token, FASTWIRE_PASSWORD a password.
     """
     import asyncio
+    from functools import partial
 
     from ..config import ConfigError, parse_source
     from ..runtime.logs import configure
@@ -477,7 +478,8 @@ def produce(
     try:
         source = parse_source(keys | broker.keys())
         options = WriteOptions(compression=compression.name, batch=batch, hashing=key_hash.value, public_keys=sealed)
-        writer = system_named(source.system).open_writer(source, topic, options)
+        make_writer = partial(system_named(source.system).open_writer, source, topic, options)
+        make_writer()  # raises now what is wrong with the options; it connects only when it is entered
     except ConfigError as exc:
         refuse(exc, {"url": "URL", "topics": "TOPIC", "tls": "URL"})
     except ValueError as exc:
@@ -487,7 +489,7 @@ def produce(
     if load is not None:
         together = batch and max(1, min(batch, _LOAD_BYTES // size))
         what = Load(records=load, batch=together, record_bytes=size)
-    asyncio.run(feed(writer, what, rate=rate))
+    asyncio.run(feed(make_writer, what, rate=rate))
 
 
 _LOAD_BYTES = 1 << 20  # largest size of a batch of generated records, before compression

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from fastwire.errors import FastwireError
 
@@ -15,6 +15,7 @@ from ..systems.load import Load
 from ..systems.produced import Produced
 from ..systems.writer import Put, Writer
 from .input import InputError, lines_of
+from .opening import open_when_up
 
 __all__ = ["Aborted", "feed"]
 
@@ -23,11 +24,11 @@ SHOW_S = 0.2
 
 
 class Aborted(FastwireError):  # noqa: N818 - named for the event
-    """The second signal stopped the command: unconfirmed records may be stored or not."""
+    """A signal stopped the command before all records were confirmed."""
 
 
 async def feed(
-    opening: AbstractAsyncContextManager[Writer],
+    make_writer: Callable[[], AbstractAsyncContextManager[Writer]],
     what: "Load | Callable[[bytes], Put]",
     *,
     rate: int | None = None,
@@ -35,8 +36,9 @@ async def feed(
 ) -> None:
     """Produce a load, or the lines of ``descriptor`` as ``what`` parses them, at most ``rate`` records per second.
 
-    The first SIGINT or SIGTERM sends the records that were read and ends, a second one aborts. A summary of the
-    confirmed records goes to stderr in any case. Raises ProduceError, InputError, Aborted, OSError.
+    ``make_writer`` is called for each attempt to open the topic: a broker that is starting is waited for. The first
+    SIGINT or SIGTERM sends the records that were read and ends, a second one aborts. A summary of the confirmed
+    records goes to stderr once the topic is open. Raises ProduceError, InputError, Aborted, OSError.
     """
     loop = asyncio.get_running_loop()
     working = asyncio.current_task()
@@ -54,7 +56,8 @@ async def feed(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
-        async with opening as writer:
+        async with AsyncExitStack() as stack:
+            writer = await open_when_up(lambda: stack.enter_async_context(make_writer()))
             pace = _Pace(rate)
             if isinstance(what, Load):
                 feeding = asyncio.create_task(_generate(writer, what, pace))
@@ -64,7 +67,8 @@ async def feed(
     except asyncio.CancelledError:
         if not aborted:
             raise
-        raise Aborted("aborted: unconfirmed records may be stored or not") from None
+        outcome = "no record was sent" if feeding is None else "unconfirmed records may be stored or not"
+        raise Aborted(f"aborted: {outcome}") from None
 
 
 async def _until_confirmed(writer: Writer, feeding: "asyncio.Task[None]") -> None:

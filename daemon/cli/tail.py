@@ -13,9 +13,10 @@ from fastwire.wire.pool import Pool
 
 from ..config import SourceConfig
 from ..runtime.logs import configure
-from ..systems.base import SchemaTexts
+from ..systems.base import SchemaTexts, TopicReader
 from ..systems.cell import cell_bytes
 from ..systems.registry import system_named
+from .opening import open_when_up
 
 __all__ = ["TailFormat", "tail"]
 
@@ -30,15 +31,15 @@ async def tail(
     """Print records of ``source`` to standard output until ``count`` records, the end, or Ctrl-C; return their number.
 
     ``until_end`` stops at the end that the topic had at the start; ``schemas`` prints each schema to standard error,
-    before the first records that have it. Raises FastwireError when the broker refuses the connection or cannot be
-    reached; a connection that is lost later is made again.
+    before the first records that have it. Raises FastwireError when the broker refuses the source or cannot be
+    reached; a broker that is starting is waited for, and a connection that is lost later is made again.
     """
     configure(level="error")  # the caller reports an error at the start
-    reader = system_named(source.system).open_reader(source, Pool(MEMORY))
+    reader: TopicReader | None = None
     printed = 0
     shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
-        await reader.open()
+        reader = await open_when_up(lambda: _open(source))
         configure(level="warning")
         async for chunk in reader.up_to_now() if until_end else reader:
             for letter in chunk.diverted:
@@ -55,8 +56,19 @@ async def tail(
     except asyncio.CancelledError:
         pass  # Ctrl-C is the usual end
     finally:
-        await reader.close()
+        if reader is not None:
+            await reader.close()
     return printed
+
+
+async def _open(source: SourceConfig) -> TopicReader:
+    reader = system_named(source.system).open_reader(source, Pool(MEMORY))
+    try:
+        await reader.open()
+    except BaseException:
+        await reader.close()
+        raise
+    return reader
 
 
 def _lines(chunk: Chunk) -> list[bytes]:

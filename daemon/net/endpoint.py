@@ -8,7 +8,16 @@ from typing import Protocol, TypeVar
 
 from fastwire.errors import FastwireError
 
-__all__ = ["CONNECT_TIMEOUT_S", "LinkLost", "Machine", "RequestTimeout", "UnreachableError", "tune", "unreachable"]
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "ConnectionRefused",
+    "LinkLost",
+    "Machine",
+    "RequestTimeout",
+    "UnreachableError",
+    "tune",
+    "unreachable",
+]
 
 CONNECT_TIMEOUT_S = 10.0
 # Kernel keep-alive, as the official C++ client sets it: idle, interval, probes.
@@ -19,6 +28,10 @@ E_co = TypeVar("E_co", covariant=True)
 
 class UnreachableError(FastwireError):
     """No connection could be made: refused, name unknown, TLS handshake failed, or timed out."""
+
+
+class ConnectionRefused(UnreachableError):  # noqa: N818 - what the host did, as ConfigurationRefused
+    """The host answers, and no process listens at the port: a broker that is starting will, a moment later."""
 
 
 class LinkLost(FastwireError):  # noqa: N818 - what has happened, not what went wrong with a request
@@ -80,7 +93,8 @@ def unreachable(exc: OSError, host: str, port: int, timeout_s: float) -> Unreach
         return UnreachableError(f"the certificate of {netloc} is not accepted: {exc.verify_message}")
     if isinstance(exc, ssl.SSLError):
         return UnreachableError(f"no TLS connection to {netloc}: {exc.reason or exc}")
-    return UnreachableError(f"cannot connect to {netloc}: {_why(exc)}")
+    kind = ConnectionRefused if isinstance(exc, ConnectionRefusedError) else UnreachableError
+    return kind(f"cannot connect to {netloc}: {_why(exc)}")
 
 
 def _why(exc: OSError) -> str:

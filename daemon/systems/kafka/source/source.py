@@ -109,7 +109,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
                 raise
             except FastwireError as exc:
                 if is_for_good(exc) or not (self._patient or isinstance(exc, BrokerError)):
-                    raise self._failure(exc) from None
+                    raise self._failure(exc) from exc
                 delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, told=True)
             await asyncio.sleep(delay)
         self._freshness.asked_at = self._loop.time()

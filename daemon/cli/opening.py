@@ -1,0 +1,48 @@
+"""Opening of a reader or a writer while its broker may still be starting."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fastwire.errors import FastwireError
+
+from ..net.backoff import Backoff
+from ..net.endpoint import ConnectionRefused
+
+__all__ = ["open_when_up"]
+
+PATIENCE_S = 5.0
+TELL_S = 1.0  # a pause that is shorter is not worth a line
+RETRY_S = 0.5  # at most between two attempts
+
+T = TypeVar("T")
+
+
+async def open_when_up(open_: Callable[[], Awaitable[T]]) -> T:
+    """Return what ``open_`` returns, calling it again while the broker refuses connections, for ``PATIENCE_S`` seconds.
+
+    One line on standard error says that it waits. Raises the error of ``open_``: at once if it is another one.
+    """
+    now = asyncio.get_running_loop().time
+    began = now()
+    backoff = Backoff(most_s=RETRY_S)
+    told = False
+    while True:
+        try:
+            return await open_()
+        except FastwireError as exc:
+            waited_s = now() - began
+            if waited_s >= PATIENCE_S or not _is_refused(exc):
+                raise
+            if waited_s >= TELL_S and not told:
+                told = True
+                print(f"{exc}; trying again for {PATIENCE_S - waited_s:.0f} s", file=sys.stderr, flush=True)
+        await asyncio.sleep(backoff.next())
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Return True if ``error`` is a refused connection, or was caused by one."""
+    while error is not None and not isinstance(error, ConnectionRefused):
+        error = error.__cause__
+    return error is not None
