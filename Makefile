@@ -11,8 +11,7 @@ UNBUILT := $(strip $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).*.so),,$(
 STUBBED := $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).pyi),$(name)))
 STUBBED_MODULES := $(patsubst daemon.%,fastwire_daemon.%,$(subst /,.,$(STUBBED)))
 PROTOS := $(shell cd proto && find . -name '*.proto')
-CODEC_TESTS := $(wildcard tests/test_wire_*.py tests/test_columns_*.py tests/test_pulsar_*.py) \
-	$(foreach name,scan message payload records,$(wildcard tests/test_kafka_$(name).py))
+CODEC_TESTS := tests/fastwire
 
 # Stamps: a second call finds its work done.
 MADE := $(VENV)/.made

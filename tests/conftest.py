@@ -11,9 +11,10 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from fastwire_daemon.runtime import logs
-from tests import kafka_matrix, pulsar_matrix
-from tests.matrix import Row, written
-from tests.sharing import ByBroker, turn
+from tests.matrix import kafka as kafka_matrix
+from tests.matrix import pulsar as pulsar_matrix
+from tests.matrix.table import Row, written
+from tests.support.sharing import ByBroker, turn
 
 pytest_plugins = ["tests.brokers.fixtures"]
 

@@ -21,7 +21,7 @@ from tests.brokers.certs import Certificates, make_certificates
 from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker, ends_with_parent
-from tests.proxy import Proxy
+from tests.support.tcp_proxy import Proxy
 
 __all__ = [
     "LOGIN_S",

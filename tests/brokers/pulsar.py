@@ -24,7 +24,7 @@ from tests.brokers.certs import Certificates, make_certificates, make_token
 from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
-from tests.proxy import Proxy
+from tests.support.tcp_proxy import Proxy
 
 __all__ = ["CERTIFICATE_ROLE", "PASSWORD", "USER", "VERSION", "PulsarBroker"]
 

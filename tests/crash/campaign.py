@@ -20,15 +20,15 @@ from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
-from tests.audit import assert_each_once
 from tests.brokers.admin import partition_names
 from tests.crash.load import KafkaLoad, Load, PulsarLoad
 from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.system import KAFKA_KINDS
-from tests.proxy import Proxy
 from tests.real.daemon import Daemon, Job, verify
-from tests.waiting import eventually
+from tests.support.sequence_audit import assert_each_once
+from tests.support.tcp_proxy import Proxy
+from tests.support.waiting import eventually
 
 __all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround"]
 

@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Entry, Record, encode_chunks, split_payload
-from tests.audit import numbered
 from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
+from tests.support.sequence_audit import numbered
 
 __all__ = ["Feed", "KafkaFeed", "PulsarFeed"]
 

@@ -10,8 +10,8 @@ from fastwire.kafka import payload as kafka
 from fastwire.pulsar import payload as pulsar
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from tests.audit import numbered
 from tests.brokers.admin import partition_names
+from tests.support.sequence_audit import numbered
 
 __all__ = ["KafkaLoad", "Load", "PulsarLoad"]
 

@@ -19,8 +19,8 @@ import duckdb
 import polars
 import pyarrow.dataset
 
-from tests.audit import DIGITS, numbers_of, visible_files
-from tests.waiting import eventually
+from tests.support.sequence_audit import DIGITS, numbers_of, visible_files
+from tests.support.waiting import eventually
 
 __all__ = ["Watch"]
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.nursery import Nursery
 from tests.crash.system import KafkaSystem, PulsarSystem, System
 from tests.real.daemon import Daemon, Job, verify
-from tests.waiting import eventually
+from tests.support.sequence_audit import assert_each_once, assert_in_order
+from tests.support.waiting import eventually
 
 __all__ = ["Scene"]
 

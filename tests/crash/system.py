@@ -9,9 +9,9 @@ from _pytest.mark import ParameterSet
 
 from tests.brokers.admin import partition_names
 from tests.crash.feed import Feed, KafkaFeed, PulsarFeed
-from tests.proxy import Proxy
 from tests.real.daemon import Job
 from tests.real.raw import read_cursor
+from tests.support.tcp_proxy import Proxy
 
 __all__ = ["KAFKA_KINDS", "KafkaSystem", "PulsarSystem", "System", "seldom"]
 

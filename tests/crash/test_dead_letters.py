@@ -14,8 +14,8 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from tests.crash.resident import ROOM_MIB, watch
-from tests.kafka_bombs import headers_of, value_of
 from tests.real.daemon import Daemon, Job, verify
+from tests.support.kafka.bombs import headers_of, value_of
 
 pytestmark = pytest.mark.crash
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.daemon import Job
-from tests.spark_scene import ROWS, SCENES, serve
+from tests.support.spark_scene import ROWS, SCENES, serve
 
 pytestmark = pytest.mark.crash
 

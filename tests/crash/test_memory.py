@@ -23,9 +23,9 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.pulsar.load import fill
 from tests.crash.resident import ROOM_MIB, watch
-from tests.kafka_bombs import value_of
-from tests.kafka_load import batches
 from tests.real.daemon import Job, verify
+from tests.support.kafka.bombs import value_of
+from tests.support.kafka.load import batches
 
 pytestmark = pytest.mark.crash
 

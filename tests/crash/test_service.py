@@ -19,11 +19,11 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.service.http import HttpServer
 from fastwire_daemon.service.service import run_service
-from tests.audit import assert_each_once
 from tests.crash.nursery import Nursery
 from tests.crash.scene import Scene
 from tests.real.daemon import Daemon, ask, verify
-from tests.waiting import eventually
+from tests.support.sequence_audit import assert_each_once
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.crash
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.audit import assert_each_once, assert_in_order, numbered
 from tests.crash.preload import Clock, failing_fsync, full_disk, library
 from tests.crash.readers import Watch, misordered
 from tests.crash.space import SmallDisk
+from tests.support.sequence_audit import assert_each_once, assert_in_order, numbered
 
 pytestmark = pytest.mark.crash
 

@@ -10,7 +10,7 @@ from fastwire.pulsar.payload import Record, encode_batch_entry, encode_chunks, e
 from fastwire.pulsar.producer import Phase as Writing
 from tests.fuzz.client import BATCHING, CHUNKING, ORDERED, SHARED, Client
 from tests.fuzz.pulsar import TIME, encrypted, mutate
-from tests.pulsar_wire import message_frame
+from tests.support.pulsar.frames import message_frame
 
 __all__ = ["Broker"]
 

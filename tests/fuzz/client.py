@@ -43,7 +43,7 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import parse_address
 from fastwire.wire.pool import Pool
 from tests.fuzz.pulsar import TIME, Opener
-from tests.pulsar_wire import LOG
+from tests.support.pulsar.frames import LOG
 
 __all__ = ["BATCHING", "CHUNKING", "ORDERED", "SHARED", "Client"]
 

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.kafka --seconds 600 --seed 1
 
-What was found is a test (``tests/test_kafka_scan.py``).
+What was found is a test (``tests/fastwire/kafka/test_scan.py``).
 """
 
 import random
@@ -17,7 +17,7 @@ from fastwire.errors import ProtocolError
 from fastwire.wire.pool import Pool
 from tests.fuzz.hunt import Case, Subject, main
 from tests.fuzz.pulsar import mutate
-from tests.kafka_golden import Reading, fetch_response, golden, names
+from tests.support.kafka.golden import Reading, fetch_response, golden, names
 
 __all__ = ["run_block", "run_case"]
 

@@ -4,7 +4,8 @@
 
 A case is a conversation, as in ``tests.fuzz.state``. Whatever the broker says, a machine may only go on or raise
 FastwireError; no request is answered twice, spans follow one upon the other and hold their rows, no record has two
-outcomes or none, and nothing is left in the pool. What was found is a test (``tests/test_kafka_conversation.py``).
+outcomes or none, and nothing is left in the pool. What was found is a test
+(``tests/fastwire/kafka/test_conversation.py``).
 """
 
 import sys

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.pulsar --seconds 600 --seed 1
 
-What was found is a test (``tests/test_pulsar_mutation.py``).
+What was found is a test (``tests/fastwire/pulsar/test_mutation.py``).
 """
 
 import random
@@ -36,9 +36,9 @@ from fastwire.pulsar.payload import (
 )
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.wire.pool import Pool
-from tests import golden
 from tests.fuzz.hunt import Case, Subject, main
-from tests.pulsar_wire import CONSUMER, Row, message_frame, oracle, rows_of, scanner, words
+from tests.support import golden
+from tests.support.pulsar.frames import CONSUMER, Row, message_frame, oracle, rows_of, scanner, words
 
 __all__ = ["Target", "cases", "encrypted", "mutate", "run_block", "run_case", "run_views", "seeds"]
 

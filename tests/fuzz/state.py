@@ -6,7 +6,7 @@ A case is a conversation: steps of ours (subscribe, send, acknowledge, lose the 
 that answers what it was asked, says other things out of turn, and damages some frames. Whatever it says, a
 machine may only go on or raise FastwireError; no request is answered twice, no record has two outcomes or none, no more
 is asked for than the window, and nothing is left in the pool. What was found is a test
-(``tests/test_pulsar_conversation.py``).
+(``tests/fastwire/pulsar/test_conversation.py``).
 """
 
 import sys

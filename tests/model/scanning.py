@@ -17,7 +17,7 @@ from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.systems.pulsar.source.coverage import landed_of
-from tests.pulsar_wire import message_frame, put
+from tests.support.pulsar.frames import message_frame, put
 
 from .broker import OrderedBroker
 from .reader import LEDGER, Reader, log_of

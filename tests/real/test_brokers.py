@@ -17,9 +17,9 @@ from fastwire.pulsar.payload import broker_entry_metadata
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.feed import PulsarFeed
-from tests.proxy import Proxy
-from tests.pulsar_peer import Peer
 from tests.real.matrix import quiet_client
+from tests.support.pulsar.raw_client import Peer
+from tests.support.tcp_proxy import Proxy
 
 pytestmark = pytest.mark.broker
 

@@ -11,8 +11,8 @@ import pytest
 
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, MessageId, RedeliveryBackoff, connect
 from tests.brokers.pulsar import PulsarBroker
-from tests.client_scene import take, values
 from tests.real.matrix import quiet_client
+from tests.support.pulsar.client_scene import take, values
 
 pytestmark = pytest.mark.broker
 

@@ -9,11 +9,11 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.audit import assert_each_once, landed_numbers, numbered
 from tests.brokers.pulsar import CERTIFICATE_ROLE, PASSWORD, USER, PulsarBroker
-from tests.issuer import CLIENT_ID, CLIENT_SECRET, Issuer, issuing
 from tests.real.daemon import Daemon, Job
 from tests.real.matrix import quiet_client
+from tests.support.oauth_issuer import CLIENT_ID, CLIENT_SECRET, Issuer, issuing
+from tests.support.sequence_audit import assert_each_once, landed_numbers, numbered
 
 pytestmark = pytest.mark.broker
 

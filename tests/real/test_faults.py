@@ -12,7 +12,7 @@ from tests.brokers.pulsar import PulsarBroker
 from tests.crash.scene import Scene
 from tests.crash.system import KAFKA_KINDS, seldom
 from tests.real.daemon import ask
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

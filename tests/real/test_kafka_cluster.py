@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.audit import visible_files
 from tests.brokers.kafka_cluster import KafkaCluster, eventually
 from tests.real.daemon import Daemon, Job, ask, verify
+from tests.support.sequence_audit import visible_files
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 

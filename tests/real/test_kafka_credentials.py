@@ -11,9 +11,9 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin._resource import ResourceType
 
 from tests.brokers.kafka import LOGIN_S, PASSWORD, PLAIN_USER, USER, GuardedKafka, unsecured_token
-from tests.issuer import CLIENT_SECRET, issuing
 from tests.real.daemon import Daemon, Job
 from tests.real.test_kafka import Sent, assert_same, produce, records, rows
+from tests.support.oauth_issuer import CLIENT_SECRET, issuing
 
 pytestmark = pytest.mark.broker
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.brokers.fixtures import running
 from tests.brokers.pulsar import PulsarBroker
-from tests.keys import key_pair
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client
+from tests.support.rsa_keys import key_pair
 
 pytestmark = pytest.mark.broker
 

@@ -8,14 +8,14 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from tests.audit import assert_each_once
 from tests.brokers.fixtures import running
 from tests.brokers.ports import free_ports
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.feed import PulsarFeed
-from tests.keys import key_pair
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client
+from tests.support.rsa_keys import key_pair
+from tests.support.sequence_audit import assert_each_once
 
 pytestmark = pytest.mark.broker
 

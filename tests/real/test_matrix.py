@@ -7,12 +7,12 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.audit import assert_each_once, assert_in_order, numbered
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.compare import assert_landed, assert_readers_agree
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import produce_matrix, quiet_client
 from tests.real.official import confirmed, read_topic
+from tests.support.sequence_audit import assert_each_once, assert_in_order, numbered
 
 pytestmark = pytest.mark.broker
 

@@ -31,10 +31,10 @@ from fastwire_daemon.systems.pulsar.producer import TopicProducer
 from fastwire_daemon.systems.pulsar.sealing import Sealer
 from fastwire_daemon.systems.pulsar.settings import ClientSettings
 from tests.brokers.pulsar import PulsarBroker
-from tests.proxy import Proxy
 from tests.real.matrix import quiet_client
-from tests.waiting import eventually
-from tests.written_records import assert_read, records
+from tests.support.tcp_proxy import Proxy
+from tests.support.waiting import eventually
+from tests.support.written_records import assert_read, records
 
 pytestmark = pytest.mark.broker
 

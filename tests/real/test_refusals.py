@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.audit import assert_each_once
 from tests.brokers.ports import free_ports
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.daemon import Daemon, Job
 from tests.real.matrix import quiet_client
+from tests.support.sequence_audit import assert_each_once
 
 pytestmark = pytest.mark.broker
 

@@ -17,11 +17,11 @@ from fastwire.pulsar.schema import wire_schema
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
 from tests.brokers.pulsar import PulsarBroker
-from tests.client_scene import take, values
-from tests.keys import key_pair
 from tests.real.daemon import Daemon, Job, verify
 from tests.real.matrix import quiet_client
 from tests.real.test_client import backlog_is, produce, run
+from tests.support.pulsar.client_scene import take, values
+from tests.support.rsa_keys import key_pair
 
 pytestmark = pytest.mark.broker
 

@@ -13,7 +13,7 @@ from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
 from tests.real.spark_query import Stream, kept, options, values  # noqa: F401 - a fixture
-from tests.spark_source import eventually
+from tests.support.spark_source import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("kept")]
 

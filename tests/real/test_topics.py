@@ -13,15 +13,15 @@ import pytest
 from fastwire.pulsar.topic import parse_topic
 from fastwire_daemon.systems.pulsar.source.host import Stage
 from fastwire_daemon.systems.pulsar.topics import Topics
-from tests.audit import assert_each_once, assert_in_order
 from tests.brokers.admin import AdminError, PulsarAdmin
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.feed import Feed, KafkaFeed, PulsarFeed
 from tests.crash.scene import ROLL, Scene
 from tests.real.daemon import Daemon, Job, verify
-from tests.source_pipe import Pipe, until
-from tests.waiting import eventually
+from tests.support.sequence_audit import assert_each_once, assert_in_order
+from tests.support.source_pipe import Pipe, until
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

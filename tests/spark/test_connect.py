@@ -16,9 +16,9 @@ import pytest
 
 from tests.brokers.ports import free_ports
 from tests.spark.session import SETTINGS, said
-from tests.spark_scene import ROWS, SCENES, Scene, serve
-from tests.spark_source import eventually
-from tests.tree import ROOT
+from tests.support.source_tree import ROOT
+from tests.support.spark_scene import ROWS, SCENES, Scene, serve
+from tests.support.spark_source import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -21,7 +21,7 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import SETTINGS
-from tests.spark_source import serving
+from tests.support.spark_source import serving
 
 pytestmark = pytest.mark.spark
 

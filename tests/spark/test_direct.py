@@ -19,7 +19,7 @@ from fastwire_daemon.spark.job.run import run_jobs
 from fastwire_daemon.spark.job.trial import try_job
 from fastwire_daemon.spark.source.options import parse_options
 from tests.spark.jobs import Job
-from tests.spark_source import serving
+from tests.support.spark_source import serving
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from fastwire_daemon.spark.job.trial import try_job
 from tests.spark import schemas
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, TOPIC, Landed
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.audit import DIGITS
 from tests.crash.scene import Scene
+from tests.support.sequence_audit import DIGITS
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from fastwire.pulsar.payload import Record, encode_batch_entry
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import OLD_SETTINGS, said
-from tests.spark_scene import ROWS, SCENES, Scene, serve
-from tests.spark_source import serving
+from tests.support.spark_scene import ROWS, SCENES, Scene, serve
+from tests.support.spark_source import serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

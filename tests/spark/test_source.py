@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from tests.proxy import Proxy
-from tests.source_pipe import entries
 from tests.spark.session import started
-from tests.spark_scene import ROWS, SCENES, KafkaScene, Scene, serve
-from tests.spark_source import eventually, serving
-from tests.tree import ROOT
+from tests.support.source_pipe import entries
+from tests.support.source_tree import ROOT
+from tests.support.spark_scene import ROWS, SCENES, KafkaScene, Scene, serve
+from tests.support.spark_source import eventually, serving
+from tests.support.tcp_proxy import Proxy
 
 pytestmark = pytest.mark.spark
 
@@ -137,7 +137,7 @@ def test_a_batch_of_kafka(session: Any) -> None:
         assert (row.key, row.headers) == (None, None)
 
 
-@pytest.mark.soak  # tests/datasource has it without Spark
+@pytest.mark.soak  # tests/daemon/spark/source/datasource has it without Spark
 def test_filters_narrow_what_is_read(session: Any) -> None:
     with serving() as broker:
         broker.create_topic("many", 3)
@@ -203,7 +203,7 @@ def test_a_stream_follows_what_comes_and_goes(stream: Stream) -> None:
             strict.awaitTermination(60)
 
 
-@pytest.mark.soak  # tests/datasource has it without Spark
+@pytest.mark.soak  # tests/daemon/spark/source/datasource has it without Spark
 def test_what_retention_took_ends_the_query_unless_that_is_allowed(stream: Stream) -> None:
     with serving(20) as broker:
         given = options(broker, startingOffsets="earliest")

@@ -14,13 +14,13 @@ import pytest
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.brokers.ports import free_ports
-from tests.kafka_pipe import batch
-from tests.proxy import Proxy
-from tests.source_pipe import entry
 from tests.spark.session import JAVA
-from tests.spark_scene import SCENES, Scene, serve
-from tests.spark_source import eventually
-from tests.tree import ROOT
+from tests.support.kafka.source_pipe import batch
+from tests.support.source_pipe import entry
+from tests.support.source_tree import ROOT
+from tests.support.spark_scene import SCENES, Scene, serve
+from tests.support.spark_source import eventually
+from tests.support.tcp_proxy import Proxy
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.ports import free_ports
-from tests.tree import ROOT
+from tests.support.source_tree import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -1,0 +1,281 @@
+"""``check``: what a configuration will do, and with ``--connect`` whether it can."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastwire_daemon.cli import connect
+from fastwire_daemon.cli.checks import CheckResult
+from fastwire_daemon.config import load_config
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.pulsar import running
+from fastwire_daemon.runtime.errors import DatasetError
+from fastwire_daemon.sinks.dataset import DatasetSink
+from fastwire_daemon.sinks.registry import build_sink
+from tests.daemon.cli.orders import AnyBroker, shown_name
+from tests.daemon.cli.program import GOOD, Run
+
+
+def test_check_says_what_will_happen(run: Run, good: Path, tmp_path: Path) -> None:
+    good.write_text(good.read_text().replace('type = "parquet"', 'type = "parquet"\nwriters = 1'))
+    code, out, err = run("check", good)
+    assert (code, err) == (0, "")
+    assert (
+        out
+        == f"""\
+orders
+  from     persistent://public/default/orders
+  from     persistent://public/default/refunds
+           at pulsar://127.0.0.1:6650, subscription fastwire-orders (failover)
+           start earliest, where nothing has landed yet
+  into     parquet in {tmp_path}/data, zstd:1, 1 writer
+           all columns, one folder
+           a roll ends at 128MiB, 5,000,000 rows, 1m of age or 10s of rest
+  promise  exactly once: files and positions are one commit
+look
+  from     persistent://public/default/events
+           at pulsar+ssl://127.0.0.1:6651, subscription fastwire-look (failover)
+           start latest, where nothing has landed yet
+  into     stdout, 1 writer
+           a roll ends at 128MiB, 5,000,000 rows, 1m of age or 10s of rest
+  promise  at least once: stdout has no log, so unacknowledged records are delivered again after a crash
+  auth     token found
+  tls      the broker's certificate is verified with the CAs of the system
+the configuration is valid (--connect also checks the brokers)
+"""
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_check_says_which_columns_land_in_which_folders(run: Run, good: Path) -> None:
+    keys = 'type = "parquet"\ncolumns = ["value", "key"]\nsplit = "topic"\npartition_by = "hour"'
+    good.write_text(good.read_text().replace('type = "parquet"', keys))
+    code, out, _ = run("check", good)
+    assert code == 0
+    assert "           columns value, key, folders of their own for each topic and each hour (UTC)\n" in out
+
+
+def test_check_says_the_folder_of_a_topic_whose_name_is_too_long_for_one(run: Run, good: Path) -> None:
+    long = "persistent://public/default/" + "n" * 230
+    text = good.read_text().replace('"orders"', f'"{long}"')
+    good.write_text(text.replace('type = "parquet"', 'type = "parquet"\nsplit = "topic"'))
+    code, out, _ = run("check", good)
+    assert code == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("  folder ")]
+    assert line.startswith("  folder   t=persistent%3A%2F%2Fpublic%2Fdefault%2Fnnn") and line.endswith(
+        "its name is too long"
+    )
+
+
+def test_check_says_all_unusable_keys_on_one_line(run: Run, good: Path, tmp_path: Path) -> None:
+    keys = f'encryption = {{ private_keys = {{ a = "{tmp_path}/a", b = "{tmp_path}/b" }} }}'
+    good.write_text(good.read_text().replace('start = "earliest"', f'start = "earliest"\n{keys}'))
+    code, out, _ = run("check", good)
+    assert code == 1
+    (line,) = [line for line in out.splitlines() if "encryption" in line]
+    failed = [
+        f"encryption.private_keys.{name}: cannot read {tmp_path}/{name}: No such file or directory" for name in "ab"
+    ]
+    assert line == f"  encryption FAILED: {'; '.join(failed)}"
+
+
+@pytest.mark.parametrize(
+    ("sink", "promise"),
+    [
+        ('type = "arrow"\npath = "/x"', "exactly once: files and positions are one commit"),
+        ('type = "jsonl"\npath = "/x"', "exactly once: files and positions are one commit"),
+        ('type = "discard"', "none: discard acknowledges records and drops them"),
+    ],
+)
+def test_promises(run: Run, tmp_path: Path, sink: str, promise: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(GOOD.partition("[pipelines.orders.sink]")[0] + f"[pipelines.orders.sink]\n{sink}\n")
+    code, out, _ = run("check", file)
+    assert code == 0
+    assert f"\n  promise  {promise}\n" in out
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("auto", "group fastwire-orders (protocol auto)"),
+        ("none", "all partitions alone, offsets kept as group fastwire-orders"),
+    ],
+)
+def test_check_speaks_of_groups_where_kafka_is(run: Run, good: Path, protocol: str, said: str) -> None:
+    text = good.read_text().partition("[pipelines.look")[0]
+    text = text.replace("pulsar://127.0.0.1:6650", "kafka://127.0.0.1:9092").replace("subscription = ", "group = ")
+    good.write_text(text.replace("[pipelines.orders.sink]", f'group_protocol = "{protocol}"\n[pipelines.orders.sink]'))
+    code, out, err = run("check", good)
+    assert (code, err) == (0, "")
+    assert f"           at kafka://127.0.0.1:9092, {said}\n" in out
+
+
+def test_check_looks_for_the_token(run: Run, good: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").unlink()
+    code, out, err = run("check", good)
+    assert (code, err) == (1, "")
+    assert f"  auth     FAILED: cannot read the token file {tmp_path}/token: No such file or directory\n" in out
+    assert out.endswith("\n1 of 4 checks failed\n")
+
+
+def test_check_knows_what_pulsar_makes_of_a_colon(run: Run, good: Path, tmp_path: Path) -> None:
+    """A broker of Pulsar's takes user:password apart there; one of Kafka's is given both."""
+    (tmp_path / "password").write_text("a:b\n")
+    for url, said in (
+        (
+            "pulsar://h",
+            "FAILED: the password contains a colon, which a Pulsar broker takes for the end of the user name",
+        ),
+        ("kafka://h", "user u, password found, by SCRAM-SHA-512"),
+    ):
+        good.write_text(
+            f"""\
+[pipelines.p.source]
+url = "{url}"
+topics = ["t"]
+group = "g"
+start = "earliest"
+auth = {{ user = "u", password_file = "{tmp_path}/password" }}
+[pipelines.p.sink]
+type = "discard"
+"""
+        )
+        assert f"  auth     {said}\n" in run("check", good)[1]
+
+
+def test_check_looks_at_certificates(run: Run, good: Path, tmp_path: Path) -> None:
+    text = good.read_text()
+    good.write_text(text.replace("[pipelines.look.sink]", f'tls.ca = "{tmp_path}/ca.pem"\n[pipelines.look.sink]'))
+    code, out, _ = run("check", good)
+    assert code == 1
+    assert f"  tls      FAILED: ca: cannot use {tmp_path}/ca.pem: No such file or directory\n" in out
+    good.write_text(text.replace("[pipelines.look.sink]", "tls.verify = false\n[pipelines.look.sink]"))
+    code, out, _ = run("check", good)
+    assert code == 0
+    assert "  tls      encrypted, but verify = false: the broker is not authenticated\n" in out
+
+
+def test_check_connect_asks_brokers_and_folders(
+    run: Run, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_connections(config: Any) -> list[CheckResult]:
+        return [
+            CheckResult("orders", "broker", True, "pulsar://127.0.0.1:6650 answers"),
+            CheckResult("look", "broker", False, "127.0.0.1:6651 refuses connections"),
+        ]
+
+    monkeypatch.setattr(connect, "check_connections", check_connections)
+    code, out, err = run("check", good, "--connect")
+    assert (code, err) == (1, "")
+    assert f"  folder   {tmp_path}/data can hold a dataset\n" in out
+    assert "  broker   pulsar://127.0.0.1:6650 answers\n" in out
+    assert "  broker   FAILED: 127.0.0.1:6651 refuses connections\n" in out
+    assert out.endswith("\n1 of 7 checks failed\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.toml", "token"]
+    monkeypatch.setattr(connect, "check_connections", lambda config: [])
+    assert run("check", good, "--connect")[1].endswith("\nall checks passed\n")
+
+
+def test_check_connect_finds_a_folder_that_cannot_hold_a_dataset(
+    run: Run, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "check_connections", lambda config: [])
+    good.write_text(good.read_text().replace(f'"{tmp_path}/data"', '"/proc/data"'))
+    code, out, _ = run("check", good, "--connect")
+    assert code == 1
+    assert "  folder   FAILED: make a folder: /proc: " in out
+
+
+def test_check_of_a_pattern(run: Run, any_broker: AnyBroker, tmp_path: Path) -> None:
+    config = tmp_path / "pattern.toml"
+    config.write_text(
+        f"""
+        [pipelines.it.source]
+        url = "{any_broker.url}"
+        topics_pattern = "orders.*"
+        subscription = "s"
+        start = "latest"
+        [pipelines.it.sink]
+        type = "discard"
+        """
+    )
+    code, out, _ = run("check", config, "--connect")
+    assert code == 0
+    pattern, topic = (shown_name(any_broker, name) for name in ("orders.*", "orders"))
+    assert f"  from     all topics that match {pattern}, also those that come later\n" in out
+    assert f"  topic    {topic}: 2 partitions\n" in out
+    config.write_text(config.read_text().replace("orders.*", "invoices.*"))
+    code, out, _ = run("check", config, "--connect")
+    assert code == 0
+    assert f"  topic    no topic matches {shown_name(any_broker, 'invoices.*')} yet\n" in out
+
+
+def test_check_does_not_load_pyarrow(good: Path) -> None:
+    code = (
+        "import sys\nfrom fastwire_daemon.cli.app import app\n"
+        f"try:\n    app(['check', {str(good)!r}])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('pyarrow', 'aiohttp', 'uvloop') if name in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr == "[]\n"
+
+
+def test_check_names_a_partition_without_a_leader(run: Run, tmp_path: Path) -> None:
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 3)
+        broker.move_leader("orders", 1, node=-1)
+        config = tmp_path / "leaderless.toml"
+        config.write_text(
+            f"""
+            [pipelines.it.source]
+            url = "{broker.url}"
+            topics = ["orders"]
+            subscription = "s"
+            start = "latest"
+            [pipelines.it.sink]
+            type = "discard"
+            """
+        )
+        code, out, _ = run("check", config, "--connect")
+        assert code == 1
+        assert "  topic    orders: 3 partitions\n" in out
+        why = "orders partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
+        assert [line for line in out.splitlines() if "FAILED" in line] == [f"  partition FAILED: {why}"]
+        broker.move_leader("orders", 1, node=0)
+        code, out, _ = run("check", config, "--connect")
+        assert (code, out.splitlines()[-1]) == (0, "all checks passed")
+
+
+@pytest.mark.parametrize(
+    ("harm", "said", "expected"),
+    [
+        (('"split": "none"', '"split": "topic"'), "was created with other settings", 78),
+        (('"127.0.0.1:6650"', '"elsewhere:6650"'), "holds records of the cluster at elsewhere:6650", 78),
+        (('"format": 1', '"format": 2'), "has format 2; this version of fastwire knows 1", 78),
+        (('"format": 1', ""), "dataset.json is damaged", 1),
+        (("", ""), "is continued; it was created 20", 0),
+    ],
+)
+def test_check_reads_the_dataset_that_is_there(
+    run: Run, good: Path, tmp_path: Path, harm: tuple[str, str], said: str, expected: int
+) -> None:
+    sink = build_sink(load_config(good).pipelines["orders"], memory=64 << 20)
+    assert isinstance(sink, DatasetSink)
+    sink.open()
+    sink.create_dataset()
+    sink.close()
+    description = tmp_path / "data/_fastwire/dataset.json"
+    description.write_text(description.read_text().replace(*harm))
+    files = sorted(tmp_path.rglob("*"))
+    code, out, err = run("check", good)
+    (line,) = [line for line in out.splitlines() if line.startswith("  dataset")]
+    assert (code, err) == (expected, "") and said in line
+    assert sorted(tmp_path.rglob("*")) == files
+    if expected:
+        with pytest.raises(DatasetError) as caught:
+            build_sink(load_config(good).pipelines["orders"], memory=64 << 20).open()
+        assert line == f"  dataset  FAILED: {caught.value}"

@@ -1,0 +1,106 @@
+"""``verify``: what is proven, what is wrong, and its exit code."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fastwire.position import Log
+from fastwire_daemon.dataset.findings import NEXT_STEPS, Problem
+from fastwire_daemon.dataset.verify import LogReport, VerifyReport
+from tests.daemon.cli.program import Run
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
+    """What ``verify`` finds from now on."""
+    found = VerifyReport("/data", strict=False, system="pulsar", entries=12, files=3, rows=123_456, nbytes=7_890_123)
+    log = Log("pulsar", "here", "persistent://public/default/orders", "0", "0")
+    found.logs = [LogReport(log, "-1:-1", "12:34", rows=123_456)]
+    found.proven, found.trusted = ["the log is whole: entries 1 to 12"], ["that a reader was given all"]
+    found.unproven = ["the content of 3 files"]
+
+    def answer(path: Path, strict: bool, *, deep: bool) -> VerifyReport:
+        found.path, found.strict, found.deep = str(path), strict, deep
+        return found
+
+    monkeypatch.setattr("fastwire_daemon.dataset.verify.verify", answer)
+    return found
+
+
+def test_verify_says_what_is_proven(run: Run, report: VerifyReport) -> None:
+    assert run("verify", "/data") == (
+        0,
+        """\
+/data: sound
+  123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
+landed
+  persistent://public/default/orders 0: the beginning to 12:34, 123,456 rows
+proven
+  the log is whole: entries 1 to 12
+on the broker's word
+  that a reader was given all
+not proven
+  the content of 3 files
+""",
+        "",
+    )
+    assert not report.strict and not report.deep
+    assert run("verify", "/data", "--deep")[0] == 0 and report.deep
+
+
+def test_a_topic_without_partitions_has_no_number(run: Run, report: VerifyReport) -> None:
+    (only,) = report.logs
+    only.log = replace(only.log, partition="-1")
+    only.rows = report.entries = 1
+    lines = run("verify", "/data")[1].splitlines()
+    assert lines[1].endswith(" 1 log entry of pulsar")
+    assert lines[3] == "  persistent://public/default/orders: the beginning to 12:34, 1 row"
+
+
+def test_verify_says_what_is_wrong(run: Run, report: VerifyReport) -> None:
+    report.problems = [Problem("stray", "x.parquet", "no log entry names this file")]
+    report.proven = report.trusted = report.unproven = []
+    report.diverted_entries, report.diverted_rows, report.filtered = 2, 5, 7
+    report.pending, report.removed = ["a"], ["b", "c"]
+    code, out, err = run("verify", "/data", "--strict")
+    assert (code, err) == (1, "")
+    assert report.strict
+    assert (
+        out
+        == """\
+/data: 1 problem
+  123,456 rows in 3 files, 7.9 MB, 12 log entries of pulsar
+  2 dead letters: entries that could not be decoded, of 5 rows
+  7 rows were filtered on purpose
+  committed and not yet published: 1 file
+  removed after their commit: 2 files
+landed
+  persistent://public/default/orders 0: the beginning to 12:34, 123,456 rows
+problems
+  stray: x.parquet: no log entry names this file
+what to do
+  stray: Move the file out of the dataset, because readers count its rows; if a log entry is lost, restore that
+"""
+    )
+    report.problems *= 25
+    out = run("verify", "/data")[1]
+    assert out.startswith("/data: 25 problems\n")
+    assert "file\n  … and 5 more\nwhat to do\n  stray: Move the" in out and out.count("Move the") == 1
+
+
+def test_verify_as_json(run: Run, report: VerifyReport) -> None:
+    report.problems = [Problem("stray", "x.parquet", "no log entry names this file")]
+    code, out, err = run("verify", "/data", "--json")
+    assert (code, err, out.count("\n")) == (1, "", 1)
+    assert json.loads(out) == report.to_json()
+
+
+def test_verify_where_nothing_is(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("verify", tmp_path)
+    assert (code, err) == (1, "")
+    assert out == (
+        f"{tmp_path}: 1 problem\nproblems\n  no-dataset: _fastwire/dataset.json: there is no dataset here\n"
+        f"what to do\n  no-dataset: {NEXT_STEPS['no-dataset']}\n"
+    )

@@ -1,0 +1,92 @@
+"""Secrets of a configuration: read, and shown nowhere, in no error and no traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from fastwire_daemon.config import Config, ConfigError, EncryptionConfig, parse_config
+from fastwire_daemon.systems.pulsar.settings import decryptor
+from tests.support.config_file import problem, problems, source
+from tests.support.rsa_keys import key_pair
+
+
+def test_a_token_is_shown_nowhere() -> None:
+    config = parse_config(source(auth="{ token = '${TOKEN}' }"), {"TOKEN": " token:hunter2\n"})
+    auth = config.pipelines["orders"].source.auth
+    assert auth.token is not None and auth.token.get_secret_value() == "hunter2"
+    for shown in (repr(config), str(config), config.model_dump_json(), repr(config.model_dump()), repr(auth)):
+        assert "hunter2" not in shown
+
+
+def test_a_token_is_not_in_errors() -> None:
+    text = source(auth="{ token = '${TOKEN}', tokn = '${TOKEN}' }", subscription_type="'${TOKEN}'", url="'${TOKEN}'")
+    told = "\n".join(problems(text, {"TOKEN": "hunter2"}))
+    assert "hunter2" not in told
+    assert told.splitlines() == [
+        (
+            'f.toml:2: pipelines.orders.source.url: must be a URL such as "pulsar://127.0.0.1:6650" or '
+            '"kafka://127.0.0.1:9092", not "${TOKEN}"'
+        ),
+        'f.toml:6: pipelines.orders.source.auth.tokn: unknown key, did you mean "token"?',
+        (
+            'f.toml:7: pipelines.orders.source.subscription_type: must be "exclusive", "failover", "shared" or '
+            '"key_shared", not "${TOKEN}"'
+        ),
+    ]
+
+
+@pytest.mark.parametrize("token", ["hunter2\nhunter2", "hünter2", "", "   "])
+def test_a_bad_token_is_refused_without_repeating_it(token: str) -> None:
+    told = problem(source(auth="{ token = '${TOKEN}' }"), {"TOKEN": token})
+    what = "contains characters that are not allowed in a token" if token.strip() else "is empty"
+    assert told == f"f.toml:6: pipelines.orders.source.auth.token: {what}"
+    assert "unter2" not in told
+
+
+def test_no_traceback_holds_a_secret() -> None:
+    import traceback
+
+    try:
+        parse_config(source(auth="{ token = 'hunter2', token = 1 }"), {})
+    except ConfigError as exc:
+        told = "".join(traceback.format_exception(exc))
+    try:
+        parse_config(source(auth="'hunter2'"), {})
+    except ConfigError as exc:
+        told += "".join(traceback.format_exception(exc))
+    assert "auth: must be a table, not a string" in told
+    assert "hunter2" not in told.replace("hunter2', token = 1", "").replace("auth=\"'hunter2'\"", "")
+
+
+def test_models_do_not_repeat_what_they_refuse() -> None:
+    with pytest.raises(ValueError) as caught:
+        Config.model_validate({"pipelines": {"hunter1": "hunter2"}})
+    assert "hunter1" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_no_secret_of_a_user_or_client_is_shown() -> None:
+    config = parse_config(source(auth="{ user = 'me', password = 'hunter2' }"), {})
+    oauth2 = "{ issuer_url = 'https://a', client_id = 'b', client_secret = 'hunter2' }"
+    for shown in (config, parse_config(source(auth=f"{{ oauth2 = {oauth2} }}"), {})):
+        assert "hunter2" not in f"{shown!r}{shown}{shown.model_dump_json()}{shown.model_dump()!r}"
+
+
+def keys_from(**paths: Path) -> EncryptionConfig:
+    return EncryptionConfig.model_validate({"private_keys": {name: str(path) for name, path in paths.items()}})
+
+
+def test_private_key_files(tmp_path: Path) -> None:
+    keys = key_pair("orders")
+    good, bad = tmp_path / "good.pem", tmp_path / "bad.pem"
+    good.write_bytes(keys.private)
+    bad.write_bytes(keys.public)
+    assert repr(decryptor(keys_from(orders=good))) == "Decryptor(orders)"
+    assert decryptor(EncryptionConfig()) is None
+    with pytest.raises(ConfigError) as caught:
+        decryptor(keys_from(a=bad, b=tmp_path / "none.pem", orders=good))
+    assert [problem.key for problem in caught.value.problems] == [
+        "encryption.private_keys.a",
+        "encryption.private_keys.b",
+    ]
+    assert "BEGIN" not in str(caught.value)

@@ -1,0 +1,228 @@
+"""Log entries and checkpoints as bytes: whole, compact, and understood only when they are sound."""
+
+import gzip
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastwire.position import Coverage, Gap, Log, OverlapError, Position, Span, UndeclaredGapError
+from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
+from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.log import DataFile, Diverted, LogEntry, entry_name, pack, unpack
+from fastwire_daemon.dataset.patience import Patience
+from fastwire_daemon.dataset.storage import Storage
+from fastwire_daemon.runtime.errors import DatasetDamagedError
+from tests.support import rolls
+
+WRITER = "0123456789abcdef"
+
+
+def test_names() -> None:
+    assert entry_name(1) == "_fastwire/log/000000000/000000000001.json"
+    assert entry_name(1_234_567) == "_fastwire/log/000001234/000001234567.json"
+    assert checkpoint_name(64) == "_fastwire/checkpoint/000000000064.json"
+
+
+def full_entry() -> LogEntry:
+    kafka = Log("kafka", "id", "orders", "3", "Zm9v")
+    return LogEntry(
+        writer=WRITER,
+        roll=7,
+        at="2026-01-02T03:04:05.678Z",
+        files=(DataFile("t=a/p=1/", 0, 5, 500), DataFile("", 1, 6, 600)),
+        letters=(DataFile("_fastwire/diverted/", 2, 4, 40),),
+        spans=(
+            rolls.span(0, 5),
+            rolls.span(5, 9),
+            Span(kafka, Position(1, -1), Position(3, 4), 2, Gap(Position(9, -1), "retention")),
+        ),
+        diverted=(Diverted(rolls.log(), 2, 4),),
+        filtered=3,
+        floors=((rolls.log(), Position(7, 3)),),
+        fence=("fedcba9876543210",),
+        shared=True,
+    )
+
+
+def in_order(entry: LogEntry) -> LogEntry:
+    """Spans of one log keep their order, logs do not."""
+    return replace(entry, spans=tuple(sorted(entry.spans, key=lambda span: (span.log.system, span.log.partition))))
+
+
+def test_everything_comes_back() -> None:
+    entry = full_entry()
+    assert in_order(LogEntry.decode(entry.encode(), "x")) == in_order(entry)
+    assert (entry.rows, entry.nbytes) == (11, 1100)
+    assert entry.folders == {"t=a/p=1", "", "_fastwire/diverted"}
+
+
+def test_files_are_named_by_the_number_the_entry_got() -> None:
+    assert list(full_entry().moves(12, "parquet")) == [
+        (f"_fastwire/staging/{WRITER}/7-0.part", "t=a/p=1/000000000012-0.parquet"),
+        (f"_fastwire/staging/{WRITER}/7-1.part", "000000000012-1.parquet"),
+        (f"_fastwire/staging/{WRITER}/7-2.part", "_fastwire/diverted/000000000012-2.dead"),
+    ]
+
+
+def test_only_what_there_is_to_say() -> None:
+    entry = LogEntry(writer=WRITER, roll=1, at="now")
+    assert json.loads(entry.encode()) == {"format": 1, "writer": WRITER, "roll": 1, "at": "now"}
+    assert LogEntry.decode(entry.encode(), "x") == entry
+
+
+def many_partitions(count: int) -> LogEntry:
+    spans = [
+        Span(rolls.log(partition), Position(123456, 7890), Position(123456, 9876), 1_986_000)
+        for partition in range(count)
+    ]
+    return LogEntry(writer=WRITER, roll=1, at="now", files=(DataFile("", 0, 1, 1),), spans=tuple(spans))
+
+
+@cache
+def long_entry() -> bytes:
+    return many_partitions(3000).encode()
+
+
+def test_a_thousand_partitions_are_compact() -> None:
+    data = many_partitions(1000).encode()
+    assert len(data) < 50_000
+    assert data.startswith(b"{")
+
+
+def test_long_entries_are_packed_inside_and_say_so_by_their_first_bytes() -> None:
+    entry = many_partitions(3000)
+    data = entry.encode()
+    assert data[:2] == b"\x1f\x8b"
+    assert len(data) < 40_000
+    assert data[4:8] == bytes(4), "no time in it: the same value, the same bytes"
+    assert in_order(LogEntry.decode(data, "x")) == in_order(entry)
+    assert json.loads(gzip.decompress(data))["writer"] == WRITER
+
+
+def test_packing_begins_above_64_kib() -> None:
+    assert pack("a" * 65_533) == b'"' + b"a" * 65_533 + b'"\n'
+    assert pack("a" * 65_534)[:2] == b"\x1f\x8b"
+    assert unpack(pack("a" * 65_534)) == "a" * 65_534
+
+
+@given(st.integers(0, 2000), st.integers(0, 255))
+def test_a_damaged_entry_is_an_error_that_names_it(at: int, byte: int) -> None:
+    data = bytearray(full_entry().encode())
+    data[at % len(data)] = byte
+    try:
+        LogEntry.decode(bytes(data), "log/5.json")
+    except DatasetDamagedError as exc:
+        assert "log/5.json is damaged" in str(exc)  # noqa: PT017 - some bytes do not matter
+
+
+@given(st.integers(0, 2000))
+def test_a_cut_off_entry_is_an_error(size: int) -> None:
+    for data in (full_entry().encode(), long_entry()):
+        with pytest.raises(DatasetDamagedError):
+            LogEntry.decode(data[: size % (len(data) - 1)], "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"format": 2}, "format 2, this version of fastwire knows 1"),
+        ({"writer": "../../../etc"}, "is not the name of a writer"),
+        ({"files": {"../": [[0, 1, 1]]}}, "is not a folder of a dataset"),
+        ({"files": {"/etc/": [[0, 1, 1]]}}, "is not a folder of a dataset"),
+        ({"files": {"a": [[0, 1, 1]]}}, "is not a folder of a dataset"),
+        ({"files": {"": [[0, -1, 1]]}}, "is not a count"),
+        ({"filtered": "3"}, "is not a count"),
+        ({"spans": {"pulsar": {"c": {"t": {"0": {"0": [["1:1", 5, 1]]}}}}}}, "is not a text"),
+        ({"spans": {"rabbit": {}}}, "unknown system"),
+    ],
+)
+def test_what_cannot_be_is_refused(change: dict[str, object], text: str) -> None:
+    value = json.loads(LogEntry(writer=WRITER, roll=1, at="now").encode()) | change
+    with pytest.raises(DatasetDamagedError, match=text):
+        LogEntry.decode(json.dumps(value).encode(), "x")
+
+
+def test_folding() -> None:
+    coverage = Coverage()
+    LogEntry(writer=WRITER, roll=1, at="", spans=(rolls.begun(), rolls.span(-1, 3))).fold_into(coverage)
+    shared = LogEntry(
+        writer=WRITER,
+        roll=2,
+        at="",
+        spans=(rolls.span(5, 6), rolls.span(8, 9)),
+        floors=((rolls.log(), Position(7, 7)),),
+    )
+    shared.fold_into(coverage)
+    assert rolls.log() in coverage
+    assert coverage.intervals(rolls.log()) == (
+        (Position(-1, -1), Position(7, 7)),
+        (Position(7, 8), Position(7, 9)),
+    )
+    with pytest.raises(OverlapError):
+        shared.fold_into(coverage)
+    kafka = Log("kafka", "id", "orders", "3")
+    LogEntry(writer=WRITER, roll=3, at="", spans=(Span(kafka, Position(0, -1), Position(5, -1), 5),)).fold_into(
+        coverage
+    )
+    with pytest.raises(UndeclaredGapError):
+        LogEntry(writer=WRITER, roll=4, at="", spans=(Span(kafka, Position(6, -1), Position(7, -1), 1),)).fold_into(
+            coverage
+        )
+
+
+# --- checkpoints
+
+
+def some_checkpoint(number: int) -> Checkpoint:
+    state = Checkpoint()
+    for at in range(number):
+        state.fold(
+            LogEntry(writer=WRITER, roll=at, at="", files=(DataFile("", 0, 1, 9),), spans=(rolls.span(at, at + 1),))
+        )
+    return state
+
+
+def test_a_checkpoint_is_a_function_of_the_log() -> None:
+    state = some_checkpoint(5)
+    assert (state.number, state.rows, state.files, state.nbytes) == (5, 5, 5, 45)
+    assert Checkpoint.decode(state.encode(), 5) == state
+    assert state.encode() == some_checkpoint(5).encode()
+    copy = state.copy()
+    copy.fold(LogEntry(writer=WRITER, roll=9, at="", spans=(rolls.span(5, 6),)))
+    assert state == some_checkpoint(5)
+
+
+def test_a_checkpoint_that_is_not_one() -> None:
+    data = some_checkpoint(5).encode()
+    for wrong, number in ((data, 6), (data[:-9], 5), (b"", 5), (b"[]", 5), (b'{"format":1,"number":5}', 5)):
+        with pytest.raises(ValueError, match=r".+"):
+            Checkpoint.decode(wrong, number)
+
+
+def test_the_newest_sound_checkpoint_is_taken(tmp_path: Path) -> None:
+    disk = Disk()
+    storage = Storage(str(tmp_path), disk, Patience(disk))
+    assert newest_checkpoint(storage) == Checkpoint()
+    folder = tmp_path / "_fastwire/checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "000000000002.json").write_bytes(some_checkpoint(2).encode())
+    (folder / "000000000004.json").write_bytes(some_checkpoint(4).encode())
+    (folder / "000000000006.json").write_bytes(b"\x1f\x8bdamaged")
+    (folder / "notes.txt").write_text("")
+    assert newest_checkpoint(storage) == some_checkpoint(4)
+
+
+def test_spans_that_leave_held_parts_out_keep_saying_so() -> None:
+    log = Log("pulsar", "c", "persistent://public/default/t", "-1", "0")
+    spans = (
+        Span(log, Position(3, 5), Position(3, 6), 1, None, Position(3, 4)),
+        Span(log, Position(3, 6), Position(3, 7), 1, Gap(Position(4, 0), "why"), Position(3, 2)),
+        Span(log, Position(4, 0), Position(4, 1), 1, Gap(Position(4, 9), "why")),
+    )
+    entry = LogEntry(writer="0123456789abcdef", roll=1, at="2026-01-01T00:00:00.000Z", spans=spans)
+    assert LogEntry.decode(entry.encode(), "it").spans == spans

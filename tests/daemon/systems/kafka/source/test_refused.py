@@ -1,0 +1,73 @@
+"""Leaders that refuse to be read from: what passes is tried again, what does not ends the log, and both are said."""
+
+import logging
+
+import pytest
+
+from fastwire.kafka.error import Code
+from tests.support.kafka.source_pipe import batches
+from tests.support.kafka.source_scene import assert_once, reading, serving
+from tests.support.pulsar.source_scene import run
+from tests.support.source_pipe import until
+
+
+@pytest.mark.parametrize("altogether", [False, True])
+@pytest.mark.parametrize(
+    ("code", "helps"),
+    [
+        (Code.TOPIC_AUTHORIZATION_FAILED, "allow this user READ"),
+        (Code.CORRUPT_MESSAGE, "let another replica lead"),
+        (Code.UNSUPPORTED_VERSION, "cannot convert"),
+        (Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd"),
+        (Code.INVALID_REQUEST, "its log may say why"),
+        (Code.INVALID_TOPIC_EXCEPTION, "INVALID_TOPIC_EXCEPTION"),
+    ],
+)
+def test_what_does_not_pass_stops_the_log(code: Code, helps: str, altogether: bool) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            broker.refuse_fetches(code, 1, altogether=altogether)
+            async with reading(broker) as pipe:
+                await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
+                (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+                assert code.name in stopped[2]
+                assert helps in stopped[2]
+                assert pipe.rows == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("altogether", [False, True])
+@pytest.mark.parametrize("code", [Code.UNKNOWN_SERVER_ERROR, 1234])
+def test_what_may_pass_is_said_at_once_and_tried_again(
+    code: int, altogether: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            broker.refuse_fetches(code, 3, altogether=altogether)
+            async with reading(broker) as pipe:
+                await pipe.got(100)
+                assert_once(pipe, 100)
+                assert broker.requests["Fetch"] < 10
+
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
+        run(main)
+    said = [vars(record) for record in caplog.records if "the leader refuses to be read from" in record.message]
+    assert len(said) == 2  # of the first two, and then seldom
+    assert ("UNKNOWN_SERVER_ERROR" if code < 0 else "error 1234") in str(said[0])
+
+
+def test_a_leader_that_moves_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving() as broker:
+            broker.append("t", batches(0, 10))
+            broker.refuse_fetches(Code.NOT_LEADER_OR_FOLLOWER, 4)
+            async with reading(broker) as pipe:
+                await pipe.got(100)
+                assert_once(pipe, 100)
+
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
+        run(main)
+    assert not [record for record in caplog.records if "refuses" in record.message]

@@ -1,0 +1,119 @@
+"""Writing to a topic by the binary protocol, against a dev broker in good and bad moods."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fastwire.pulsar.payload import Entry
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
+from fastwire_daemon.net.auth import TokenCredentials
+from fastwire_daemon.systems.load import Load
+from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.pulsar.load import entries as entries_of
+from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic, produce
+from tests.support.hostile.pulsar import WrongRequestIds
+
+LOAD = Load(records=100, partitions=2, batch=10)
+
+
+def entries() -> Iterator[tuple[int, Entry]]:
+    return entries_of(LOAD, lambda: 5)
+
+
+def failure(url: str, **parts: Any) -> str:
+    with pytest.raises(ProduceError) as caught:
+        asyncio.run(produce(client_settings(url, **parts), "t", entries()))
+    return str(caught.value)
+
+
+def test_the_load_is_the_same_each_time() -> None:
+    once = list(entries())
+    assert once == list(entries())
+    assert [partition for partition, _ in once] == [0, 1] * 5
+    assert [entry.sequence_id for _, entry in once[::2]] == [0, 10, 20, 30, 40]
+    assert sum(entry.messages for _, entry in once) == 100
+
+
+@pytest.mark.parametrize("size", [1, 60, 100, 1024, 20_000])
+def test_records_have_about_the_size_that_was_asked_for(size: int) -> None:
+    lengths = {len(Load(record_bytes=size).record(number)) for number in range(0, 1_000_000, 9973)}
+    assert all(size - 1 <= length <= max(size, 90) for length in lengths)
+
+
+def test_refusals_have_their_reason() -> None:
+    with running(PulsarDevBroker(PulsarOptions(auto_create=False, token="secret"))) as broker:
+        wrong = TokenCredentials(lambda: "guess")
+        right = TokenCredentials(lambda: "secret")
+        start = "persistent://public/default/t: "
+        assert failure(broker.url) == start + "AuthenticationError: Failed to authenticate"
+        assert failure(broker.url, credentials=wrong) == start + "AuthenticationError: Failed to authenticate"
+        assert failure(broker.url, credentials=right).startswith(start + "TopicNotFound")
+        broker.create_topic("t", 2)
+        asyncio.run(produce(client_settings(broker.url, credentials=right), "t", entries()))
+        broker.terminate("t")
+        assert failure(broker.url, credentials=right).endswith(
+            "-0: TopicTerminatedError: Topic " + start[:-2] + "-partition-0 is terminated"
+        )
+        url = broker.url
+        assert broker.violations == []
+    assert "cannot connect to 127.0.0.1" in failure(url)
+
+
+def test_a_damaged_entry_is_not_sent_for_ever() -> None:
+    def damaged() -> Iterator[tuple[int, Entry]]:
+        for number, (partition, entry) in enumerate(entries()):
+            yield partition, replace(entry, body=entry.body[:-1]) if number == 4 else entry
+
+    with running(PulsarDevBroker()) as broker:
+        broker.create_topic("t", 2)
+        with pytest.raises(ProduceError, match="ChecksumError"):
+            asyncio.run(produce(client_settings(broker.url), "t", damaged()))
+
+
+def test_another_host_redirects_and_a_challenge() -> None:
+    with running(PulsarDevBroker(PulsarOptions(token="secret"))) as broker:
+        broker.create_topic("t", 2)
+        broker.redirect(times=3)
+
+        async def run() -> None:
+            url = broker.url.replace("://", "://127.0.0.1:1,")
+            client = client_settings(url, credentials=TokenCredentials(lambda: "secret"))
+            async with open_topic(client, "t") as writer:
+                assert writer.partitions == 2
+                for partition, entry in entries():
+                    await writer.put_entry(entry, partition=partition)
+                await writer.flush()
+                broker.challenge()
+                await writer.put_entry(next(entries())[1], partition=1)
+
+        asyncio.run(run())
+        assert broker.messages("t") == 110
+        assert broker.violations == []
+
+
+def test_strange_answers_are_passed_over() -> None:
+    with running(WrongRequestIds()) as broker:
+        broker.create_topic("t", 2)
+        assert asyncio.run(produce(client_settings(broker.url), "t", entries())).records == 100
+        assert broker.violations == []
+
+
+def test_a_restart_is_survived_in_order() -> None:
+    with running(PulsarDevBroker()) as broker:
+        broker.create_topic("t", 2)
+
+        async def run() -> None:
+            async with open_topic(client_settings(broker.url), "t") as writer:
+                for number, (partition, entry) in enumerate(entries()):
+                    if number == 5:
+                        await writer.flush()
+                        await asyncio.to_thread(broker.restart)
+                    await writer.put_entry(entry, partition=partition)
+
+        asyncio.run(run())
+        assert broker.messages("t") == 100  # everything was confirmed before, so nothing came twice
+        for partition in range(2):
+            assert len(broker.positions(f"t-partition-{partition}")) == 5

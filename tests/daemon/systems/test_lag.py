@@ -1,0 +1,237 @@
+"""The lag: what the broker says of our logs, as metrics and on the status page."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
+from fastwire_daemon.runtime.budget import Level
+from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.runtime.tasks import Tasks
+from tests.daemon.runtime.test_metrics import samples
+from tests.support.kafka.source_pipe import KafkaPipe, batches
+from tests.support.source_pipe import Pipe, entries, until
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
+
+class Scene:
+    """A pipe whose lag is asked for all the time, and its metrics; ``unit`` is what an entry of ten rows counts for."""
+
+    unit: int
+    pipe: Any
+
+    def __init__(self) -> None:
+        self.metrics = DaemonMetrics("0")
+
+    def lag(self) -> tuple[float, float] | None:
+        """Backlog and logs behind as the metrics have them; None where they have none."""
+        found = samples(self.metrics)
+        names = ("fastwire_source_backlog_entries", "fastwire_source_behind_logs")
+        values = [found.get(f'{name}{{pipeline="p"}}') for name in names]
+        assert (values[0] is None) == (values[1] is None)
+        return None if values[0] is None or values[1] is None else (values[0], values[1])
+
+    async def shows(self, entries: int, behind: int) -> dict[str, Any]:
+        backlog = entries * self.unit
+        await until(lambda: self.lag() == (backlog, behind), f"{backlog}, {behind}", self.lag)
+        lag: dict[str, Any] = self.pipe.source.status()["lag"]
+        assert (lag["backlog_entries"], lag["behind_logs"]) == (backlog, behind)
+        return lag
+
+
+class PulsarScene(Scene):
+    unit = 1
+
+    def __init__(self, broker: PulsarDevBroker, **more: Any) -> None:
+        super().__init__()
+        self.broker = broker
+        self.pipe = Pipe(broker, metrics=self.metrics.pipeline("p"), lag_poll_s=0.0, **more)
+
+    def append(self, partition: int, count: int) -> None:
+        self.broker.append(f"t-partition-{partition}", entries(0, count))
+
+    def end(self, partition: int) -> str:
+        """The text of the position of the partition's newest record."""
+        ledger, entry, _ = self.broker.positions(f"t-partition-{partition}")[-1]
+        return f"{ledger}:{entry}"
+
+    def hold(self) -> None:
+        """Let nothing more come."""
+        self.pipe.source.on_budget(Level.HOLD)  # what fits the window comes
+
+
+class KafkaScene(Scene):
+    unit = 10
+
+    def __init__(self, broker: KafkaDevBroker, **more: Any) -> None:
+        super().__init__()
+        self.broker = broker
+        self.pipe = KafkaPipe(broker, metrics=self.metrics.pipeline("p"), lag_poll_s=0.0, **more)
+
+    def append(self, partition: int, count: int) -> None:
+        self.broker.append("t", batches(0, count), partition)
+
+    def end(self, partition: int) -> str:
+        return str(self.broker.ends("t")[partition])
+
+    def hold(self) -> None:
+        self.pipe.source.on_budget(Level.STOP)  # answers under way are not read
+
+
+KINDS = ["failover", "shared", "kafka"]
+
+
+async def serving(broker: PulsarDevBroker | None = None, partitions: int = 0) -> PulsarDevBroker:
+    broker = broker or PulsarDevBroker()
+    await broker.start()
+    broker.create_topic("t", partitions)
+    return broker
+
+
+async def scene_of(kind: str, partitions: int, **more: Any) -> Any:
+    if kind == "kafka":
+        broker = KafkaDevBroker()
+        await broker.start()
+        broker.create_topic("t", partitions)
+        return KafkaScene(broker)
+    return PulsarScene(await serving(partitions=partitions), subscription_type=kind, **more)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_backlog_is_what_has_not_landed(kind: str) -> None:
+    async def main() -> None:
+        scene = await scene_of(kind, 3)
+        assert scene.lag() is None and scene.pipe.source.status()["lag"] is None
+        scene.append(0, 7)
+        scene.append(1, 5)
+        await scene.pipe.start()
+        await scene.pipe.got(120)
+        lag = await scene.shows(12, 0)
+        assert lag["known_logs"] == 3
+        assert list(lag["logs"]) == [str(scene.pipe.log(index)) for index in (0, 1, 2)]  # the largest backlog first
+        first, _, last = lag["logs"].values()
+        assert first["backlog_entries"] == 7 * scene.unit
+        assert first["head"] == scene.end(0) == first["received"].partition("@")[0]
+        assert last["backlog_entries"] == 0
+        if kind != "kafka":
+            assert first["unacked_messages"] == 70
+            assert first["blocked_on_unacked"] is False
+            assert (last["head"], last["received"]) == (None, None)
+        scene.pipe.commit()
+        lag = await scene.shows(0, 0)
+        assert lag["logs"][str(scene.pipe.log(0))]["cursor"].partition("@")[0] == scene.end(0)
+        await scene.pipe.close()
+        assert scene.lag() is None
+        assert scene.broker.violations == []
+        await scene.broker.stop()
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", ["failover", "kafka"])
+def test_a_log_is_behind_while_its_head_has_not_come(kind: str) -> None:
+    async def main() -> None:
+        scene = await scene_of(kind, 2, most_permits=1)
+        await scene.pipe.start()
+        await scene.pipe.granted()
+        await scene.shows(0, 0)
+        scene.hold()
+        scene.append(1, 3)
+        lag = await scene.shows(3, 1)
+        one = next(each for each in lag["logs"].values() if each["backlog_entries"])
+        assert one["head"] != one["received"]
+        scene.pipe.source.on_budget(Level.FREE)
+        await scene.pipe.got(30)
+        await scene.shows(3, 0)
+        await scene.pipe.close()
+        await scene.broker.stop()
+
+    run(main)
+
+
+def test_a_stand_by_reports_nothing() -> None:
+    async def main() -> None:
+        broker = await serving()
+        active = PulsarScene(broker, consumer_name="a")
+        await active.pipe.start()
+        await active.pipe.granted()
+        other = PulsarScene(broker, consumer_name="b")
+        await other.pipe.start()
+        broker.append("t", entries(0, 2))
+        await active.shows(2, 0)
+        await until(lambda: other.pipe.source.status()["partitions"] == {"stand-by": 1}, "a stand-by")
+        assert other.lag() is None
+        await active.pipe.close()
+        await other.shows(2, 0)
+        await other.pipe.close()
+        await broker.stop()
+
+    run(main)
+
+
+class _Reluctant(PulsarConnection):
+    broker: "Reluctant"
+
+    def handle(self, command: pb.BaseCommand, body: bytes) -> None:
+        if command.type == pb.BaseCommand.CONSUMER_STATS and self.broker.reluctant:
+            self.broker.asked += 1
+            request = command.consumerStats.request_id
+            if command.consumerStats.consumer_id == 0:
+                return self.send_error(request, pb.MetadataError, "not today")
+            answer = pb.CommandConsumerStatsResponse(request_id=request, error_code=pb.UnknownError)
+            return self.send(pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
+        return super().handle(command, body)
+
+
+class Reluctant(PulsarDevBroker):
+    """Refuses to tell about consumers, in both ways."""
+
+    connection = _Reluctant
+    reluctant = True
+    asked = 0
+
+
+def test_a_broker_that_does_not_say_leaves_no_lag_and_no_harm() -> None:
+    async def main() -> None:
+        broker = Reluctant()
+        await serving(broker, partitions=2)
+        scene = PulsarScene(broker)
+        await scene.pipe.start()
+        await scene.pipe.granted()
+        await until(lambda: broker.asked >= 4, "questions")
+        assert scene.lag() is None
+        broker.reluctant = False
+        broker.append("t-partition-0", entries(0, 2))
+        await scene.shows(2, 0)
+        # Away is unknown, too.
+        await broker.stop()
+        await until(lambda: scene.lag() is None, "no lag")
+        assert scene.pipe.failure is None
+        await scene.pipe.close()
+
+    run(main)
+
+
+def test_nothing_is_asked_any_more_once_the_source_is_being_closed() -> None:
+    """The clock goes on while consumers are closed, and a question about a closed one breaks the broker's rules."""
+    done: list[str] = []
+
+    async def work(name: str) -> None:
+        done.append(name)
+
+    async def main() -> None:
+        tasks = Tasks(done.append)
+        before = tasks.run(work("before"), "before")
+        await before
+        await tasks.close()
+        await asyncio.wait([tasks.run(work("behind"), "behind")])
+
+    run(main)
+    assert done == ["before"]

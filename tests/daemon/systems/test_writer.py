@@ -1,0 +1,40 @@
+"""Topics of any system as the command line writes to them."""
+
+import asyncio
+
+import pytest
+
+from fastwire_daemon.config import parse_source
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.systems import topicwriter
+from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.registry import system_named
+from fastwire_daemon.systems.writer import Put, WriteOptions
+from tests.support.spark_scene import SCENES
+
+
+@pytest.mark.parametrize("system", list(SCENES))
+def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records without a key go round all of them, as soon as the producer has learnt how many there are."""
+    monkeypatch.setattr(topicwriter, "PARTITION_POLL_S", 0.01)
+    scene = SCENES[system]()
+
+    async def main() -> None:
+        keys = {"url": scene.url, "topics": ["t"], "subscription": "s", "start": "latest"}
+        async with system_named(system).open_writer(parse_source(keys), "t", WriteOptions()) as writer:
+            await writer.write(Put(b"before"))
+            await writer.flush()
+            with pytest.raises(ProduceError, match="has no partition 2"):
+                await writer.write(Put(b"nowhere", partition=2))
+            scene.grow("t", 3)
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        return await writer.write(Put(b"there", partition=2))
+                    except ProduceError:
+                        await asyncio.sleep(0.01)
+
+    with running(scene.broker):
+        scene.create("t", 2)
+        asyncio.run(main())
+    assert scene.broker.violations == []
