@@ -51,6 +51,7 @@ class Part(ABC, Generic[M]):
 
     def __init__(self, machine: M) -> None:
         self.machine = machine
+        self.counted = 0  # the part of the writer's sum of unconfirmed bytes that is of this partition
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
 
@@ -125,6 +126,7 @@ class TopicWriter(ABC, Generic[P, R, S]):
         self._most_pending_bytes = most_pending_bytes
         self._watching: asyncio.Task[None] | None = None
         self._parts: list[P] = []
+        self._pending_bytes = 0  # the sum of the parts' weights; a sum for each record would cost a loop over all parts
         self._batches = 0  # those of the current partition when it was chosen
         self._since_turn = 0
         self._error: ProduceError | None = None  # the first one that ``flush`` has not raised yet
@@ -197,7 +199,14 @@ class TopicWriter(ABC, Generic[P, R, S]):
         await self._make_room(part, self._weigh(record))
         future: asyncio.Future[S] = asyncio.get_running_loop().create_future()
         part.send(record, future)
+        self._count_pending(part)
         return future
+
+    def _count_pending(self, part: P) -> None:
+        """Update the sum of unconfirmed bytes after a change of one part."""
+        weight = part.machine.weight
+        self._pending_bytes += weight - part.counted
+        part.counted = weight
 
     async def flush(self) -> None:
         """Send the open batches and wait until all records are confirmed. Raises the first failure since then."""
@@ -232,7 +241,7 @@ class TopicWriter(ABC, Generic[P, R, S]):
 
     async def _make_room(self, part: P, size: int) -> None:
         while not part.broken:
-            used = sum(each.machine.weight for each in self._parts)
+            used = self._pending_bytes
             if not self._crowded(part) and (not used or used + size <= self._most_pending_bytes):
                 break
             for each in self._parts:
@@ -249,8 +258,9 @@ class TopicWriter(ABC, Generic[P, R, S]):
 
     # --- results of parts
 
-    def _confirmed(self, placed: Iterable[tuple[object, S]], *, records: int, size: int) -> None:
+    def _confirmed(self, part: P, placed: Iterable[tuple[object, S]], *, records: int, size: int) -> None:
         """Complete the tickets of an entry of ``records`` that is stored, with the position of each."""
+        self._count_pending(part)
         self._changed.set()
         self.produced.records += records
         self.produced.entries += 1
@@ -259,8 +269,9 @@ class TopicWriter(ABC, Generic[P, R, S]):
             if isinstance(ticket, asyncio.Future) and not ticket.done():
                 ticket.set_result(sent)
 
-    def _given_up(self, tickets: Iterable[object], error: ProduceError) -> None:
+    def _given_up(self, part: P, tickets: Iterable[object], error: ProduceError) -> None:
         """Fail the tickets of records that will never be stored."""
+        self._count_pending(part)
         self._changed.set()
         self._error = self._error or error
         for ticket in tickets:

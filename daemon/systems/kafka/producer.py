@@ -114,22 +114,22 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     def _key(self, record: Record) -> bytes | None:
         return record.key
 
-    def settled(self, partition: int, outcome: Outcome) -> None:
+    def settled(self, part: "_Part", outcome: Outcome) -> None:
         """Resolve the records of a batch that is confirmed or has failed."""
+        partition, offset = part.partition, outcome.offset
         if outcome.error is not None:
-            self._given_up(outcome.tickets, failed(f"{self.topic} partition {partition}", outcome.error))
+            self._given_up(part, outcome.tickets, failed(f"{self.topic} partition {partition}", outcome.error))
             return
-        offset = outcome.offset
         places = (Sent(partition, offset + place if offset >= 0 else -1) for place in range(len(outcome.tickets)))
         placed = zip(outcome.tickets, places, strict=True)
-        self._confirmed(placed, records=len(outcome.tickets), size=outcome.size)
+        self._confirmed(part, placed, records=len(outcome.tickets), size=outcome.size)
 
 
 class _Part(Part[Producer]):
     def __init__(self, owner: TopicProducer, partition: int) -> None:
         super().__init__(Producer(owner.settings))
         self._owner = owner
-        self._partition = partition
+        self.partition = partition
         self._link: Link | None = None
         self._stale = False  # the metadata are known to be old
         self._woken = asyncio.Event()
@@ -138,7 +138,7 @@ class _Part(Part[Producer]):
         try:
             self.machine.send(record, ticket, self._loop.time())
         except FastwireError as exc:
-            raise failed(f"{self._owner.topic} partition {self._partition}", exc) from exc
+            raise failed(f"{self._owner.topic} partition {self.partition}", exc) from exc
         self._moved()
 
     def _moved(self) -> None:
@@ -151,7 +151,7 @@ class _Part(Part[Producer]):
     def _settle(self) -> None:
         for outcome in self.machine.take_outcomes():
             error = outcome.error
-            self._owner.settled(self._partition, outcome)
+            self._owner.settled(self, outcome)
             if isinstance(error, BrokerError) and is_for_good(error):
                 self.machine.fail(error)
                 self._settle()
@@ -190,12 +190,12 @@ class _Part(Part[Producer]):
             if self._stale:
                 await self._owner.cluster.refresh([self._owner.topic])
                 self._stale = False
-            self._link = await self._owner.cluster.leader("produce", (self._owner.topic, self._partition))
+            self._link = await self._owner.cluster.leader("produce", (self._owner.topic, self.partition))
         if self._owner.settings.compression is Compression.ZSTD and link.connection.version_of(Key.PRODUCE) < ZSTD_FROM:
             raise UnsupportedError(f"{link} is too old a broker for zstd")
         while (sending := machine.take(self._loop.time())) is not None:
             try:
-                answer = link.begin(Key.PRODUCE, sending.request(self._owner.topic, self._partition, REPLICATION_MS))
+                answer = link.begin(Key.PRODUCE, sending.request(self._owner.topic, self.partition, REPLICATION_MS))
             except FastwireError:
                 machine.unanswered(self._loop.time())
                 raise
@@ -212,7 +212,7 @@ class _Part(Part[Producer]):
         now = self._loop.time()
         self._woken.set()
         try:
-            said = sending.answer(answer.result(), self._owner.topic, self._partition)
+            said = sending.answer(answer.result(), self._owner.topic, self.partition)
         except (FastwireError, asyncio.CancelledError):
             self._stale = True
             self.machine.unanswered(now)

@@ -156,6 +156,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         await self._make_room(part, len(entry.body))
         future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         part.send_entry(entry, future)
+        self._count_pending(part)
         return future
 
     # --- what partitions tell
@@ -163,7 +164,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     def settled(self, part: "_Part", outcome: Outcome) -> None:
         """Resolve the records of an entry that is stored or has failed."""
         if outcome.error is not None:
-            self._given_up(outcome.tickets, failed(part.topic, outcome.error))
+            self._given_up(part, outcome.tickets, failed(part.topic, outcome.error))
             return
         position = outcome.position or Position(-1, -1)
         places = (
@@ -171,7 +172,7 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
             for place, number in enumerate(outcome.sequence_ids)
         )
         placed = zip(outcome.tickets, places, strict=False)
-        self._confirmed(placed, records=outcome.messages, size=outcome.size)
+        self._confirmed(part, placed, records=outcome.messages, size=outcome.size)
 
 
 class _Part(Part[Producer]):

@@ -42,10 +42,12 @@ def write(servers: str, count: int, *, between: Callable[[int], None] = lambda n
             for number in range(count):
                 between(number)
                 future = await producer.put(Record(value=b"%d" % number, timestamp=1), partition=number % 2)
+                assert producer._pending_bytes == sum(part.machine.weight for part in producer._parts) > 0
                 if number % 50 == 49:
                     await future
             await producer.flush()
             assert producer.produced.records == count
+            assert producer._pending_bytes == 0
 
     asyncio.run(main())
 

@@ -313,6 +313,7 @@ def test_no_more_than_so_much_waits_for_receipts() -> None:
         async with open_topic(client_settings(url), "t", ProducerSettings(send_timeout_s=0.5)) as producer:
             producer._most_pending_bytes = 3000
             futures = [await producer.put(Record(value=b"." * 900)) for _ in range(3)]
+            assert producer._pending_bytes == sum(part.machine.weight for part in producer._parts) > 2700
             blocked = asyncio.create_task(producer.put(Record(value=b"." * 900)))
             await asyncio.sleep(0.05)
             assert not blocked.done()
@@ -321,6 +322,7 @@ def test_no_more_than_so_much_waits_for_receipts() -> None:
                 await producer.flush()
             assert isinstance(caught.value.__cause__, SendTimeout)
             assert all(isinstance(future.exception(), ProduceError) for future in futures)
+            assert producer._pending_bytes == 0
 
     with serving(NoReceipts()) as broker:
         asyncio.run(run(broker.url))
