@@ -5,7 +5,6 @@ and faults, without any request), ``topics`` (what is stored), ``connection`` (f
 (``metadata``, ``producers``, …) and ``broker`` (the table of requests over all of that).
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -16,14 +15,9 @@ from fastwire.position import Position
 
 from .server import Server
 
-__all__ = ["DevBroker", "Faults", "RefusedError", "dev_broker", "now_ms"]
+__all__ = ["DevBroker", "Faults", "RefusedError", "dev_broker"]
 
 T = TypeVar("T")
-
-
-def now_ms() -> int:
-    """Return the brokers' clock, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class RefusedError(Exception):

@@ -1,1 +1,3 @@
 CLOCK: object
+
+def now_ms() -> int: ...

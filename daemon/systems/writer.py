@@ -1,6 +1,5 @@
 """The contract of writers to a topic of any system, for the command ``produce``."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from .load import Load
 from .produced import Produced
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "now_ms"]
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named"]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
@@ -62,11 +61,6 @@ class Writer(Protocol):
 
     async def flush(self) -> None:
         """Wait until all records are confirmed."""
-
-
-def now_ms() -> int:
-    """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def codec_named(codecs: type[C], name: str, title: str) -> C:

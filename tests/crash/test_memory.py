@@ -21,11 +21,11 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.systems.load import Load
-from fastwire_daemon.systems.pulsar.load import fill
 from tests.crash.resident import ROOM_MIB, watch
 from tests.real.daemon import Job, verify
 from tests.support.kafka.bombs import value_of
 from tests.support.kafka.load import batches
+from tests.support.pulsar.load import fill
 
 pytestmark = pytest.mark.crash
 

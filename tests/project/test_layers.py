@@ -50,7 +50,7 @@ DAEMON = (
 )
 # Beside the layers: what commands import, and nothing that is in a layer but them.
 BESIDE = {
-    "devbroker": set[str](),
+    "devbroker": {"runtime"},  # the clock
     # Tasks write files as the sinks do and read brokers by the connections of the daemon, and the job tells of its
     # batches as the daemon does.
     "spark": {"systems", "dataset", "encoders", "net", "config", "runtime"},

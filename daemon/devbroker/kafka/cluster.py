@@ -11,7 +11,8 @@ from fastwire.kafka.message import Body
 from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
 from fastwire.position import Position
 
-from ..base import DevBroker, Faults, now_ms
+from ...runtime.clock import now_ms
+from ..base import DevBroker, Faults
 from ..pending import HeldRequests
 from ..server import on_loop
 from .consumer_group import ConsumerGroup

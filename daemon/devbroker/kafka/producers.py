@@ -5,7 +5,8 @@ from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body
 from fastwire.kafka.payload import split_batches
 
-from ..base import RefusedError, now_ms
+from ...runtime.clock import now_ms
+from ..base import RefusedError
 from .connection import KafkaConnection
 from .requests import Request
 

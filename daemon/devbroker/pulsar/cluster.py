@@ -11,7 +11,8 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Compression, Entry, encode_block_entry, encode_values
 from fastwire.pulsar.topic import parse_topic
 
-from ..base import DevBroker, Faults, RefusedError, now_ms
+from ...runtime.clock import now_ms
+from ..base import DevBroker, Faults, RefusedError
 from ..server import on_loop
 from .logins import Shown
 from .options import PulsarOptions

@@ -8,7 +8,8 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Entry
 from fastwire.pulsar.topic import Topic, parse_topic
 
-from ..base import RefusedError, now_ms
+from ...runtime.clock import now_ms
+from ..base import RefusedError
 from .ledgers import ManagedLedger
 from .options import PulsarOptions
 from .subscriptions import Subscription

@@ -7,9 +7,10 @@ from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import BatchLimits, ProducerSettings
 
 from ...config import SourceConfig
+from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named, now_ms
+from ..writer import Put, WriteOptions, codec_named
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields

@@ -4,7 +4,6 @@ At least once, and in order within a partition: what had no receipt when a conne
 """
 
 import asyncio
-import time
 from dataclasses import dataclass
 
 from fastwire.errors import FastwireError, ProtocolError
@@ -21,6 +20,7 @@ from fastwire.pulsar.topic import ServiceUrl, Topic
 
 from ...net.backoff import Backoff
 from ...net.endpoint import LinkLost, RequestTimeout, UnreachableError
+from ...runtime.clock import now_ms
 from ...runtime.logs import get_logger
 from ..produced import ProduceError
 from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
@@ -193,7 +193,7 @@ class _Part(Part[Producer]):
 
     def send(self, record: Record, ticket: object) -> None:
         self._need()
-        self.machine.send(record, ticket, self._loop.time(), time.time_ns() // 1_000_000)
+        self.machine.send(record, ticket, self._loop.time(), now_ms())
         self._moved()
 
     def send_entry(self, entry: Entry, ticket: object) -> None:

@@ -11,9 +11,10 @@ from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.routing import Hashing, Router
 
 from ...config import SourceConfig
+from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named, now_ms
+from ..writer import Put, WriteOptions, codec_named
 from .load import entries
 from .produce import open_topic
 from .producer import TopicProducer

@@ -3,8 +3,8 @@
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.systems.load import Load
-from fastwire_daemon.systems.pulsar.load import fill
 from tests.support.kafka.load import batches
+from tests.support.pulsar.load import fill
 
 __all__ = ["AnyBroker", "add_orders", "shown_name"]
 

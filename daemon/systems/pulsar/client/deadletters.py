@@ -1,6 +1,5 @@
 """Publishes the dead letters of a consumer, and records for its retry topic (spec: pulsar 17)."""
 
-import time
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -31,6 +30,7 @@ from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Topic, parse_topic
 from fastwire.wire.pool import Pool
 
+from ....runtime.clock import now_ms
 from ...cell import cell_bytes
 from ..client_cluster import ClientCluster
 from ..producer import TopicProducer
@@ -106,7 +106,7 @@ class DeadLetters:
                 out.append((dead, _with(record, dead_letter_properties(record.properties, topic, at))))
                 continue
             properties = retry_properties(record.properties, topic, at, retry_topic=again, delay_s=delay_s)
-            due = time.time_ns() // 1_000_000 + round(delay_s * 1000) if delay_s > 0 else 0
+            due = now_ms() + round(delay_s * 1000) if delay_s > 0 else 0
             out.append((again, _with(record, properties, deliver_at=due)))
         await self._send(out)
 
