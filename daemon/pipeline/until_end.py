@@ -6,12 +6,11 @@ from typing import Any, Protocol, TypeVar
 
 from fastwire.position import Coverage, Position
 
-from ..systems.patience import Patience
+from ..systems.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed
 
 __all__ = ["watch_end"]
 
-END_POLL_S = 0.25
 PEER_POLL_S = 1.0  # interval of requests to the broker about logs that another consumer reads
 BUSY_POLL_S = 10.0  # the same while records arrive: with a thousand logs the answers would cost more than the records
 CONFIRM_LIMIT_S = 10.0  # the longest wait for acks that a broker does not, or cannot, confirm
@@ -65,7 +64,7 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
                     return
             if behind and not pipeline.queued:
                 pipeline.commit_soon("end")
-        await asyncio.sleep(END_POLL_S)
+        await asyncio.sleep(LOOK_S)
 
 
 async def _find_heads(source: Source, starting: "asyncio.Future[None]") -> Mapping[int, Position]:
@@ -80,7 +79,7 @@ async def _patiently(source: Source, patience: Patience, work: Coroutine[Any, An
         while not task.done():
             _give_up_without_broker(source)
             patience.look()
-            await asyncio.wait([task], timeout=END_POLL_S)
+            await asyncio.wait([task], timeout=LOOK_S)
         return task.result()
     finally:
         task.cancel()

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["LOG_LIMIT_S", "Patience"]
+__all__ = ["LOG_LIMIT_S", "LOOK_S", "Patience"]
 
 LOG_LIMIT_S = 30.0  # a log without a leader is stopped after this time
+LOOK_S = 0.25  # between two looks
 
 
 class Source(Protocol):
@@ -20,7 +21,7 @@ class Source(Protocol):
 
 
 class Patience:
-    """Stops each log that could not be read for ``LOG_LIMIT_S`` without a break. Call ``look`` a few times a second."""
+    """Stops each log that could not be read for ``LOG_LIMIT_S`` without a break. Call ``look`` every ``LOOK_S``."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -22,6 +22,7 @@ from fastwire.position import Coverage
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
+from ....runtime.tasks import wait_for_set
 from ..cluster import MISSING_S, Cluster
 from ..link import Link
 from ..refusal import is_for_good, may_be_taken_back
@@ -123,7 +124,7 @@ class GroupMember(Group):
             self._commit_at = now + COMMIT_S
             await self._commit_or_tell()
         else:
-            await self._rest(min(step, self._next_look(member, now)) - now)
+            await wait_for_set(self._wake, max(min(step, self._next_look(member, now)) - now, 0))
 
     def _choose(self, link: Link) -> Membership[Any]:
         protocol, membership = self._settings.protocol, self._settings.membership
@@ -141,13 +142,6 @@ class GroupMember(Group):
             and isinstance(error, BrokerError)
             and error.code in _NOT_SPOKEN
         )
-
-    async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
 
     def _next_look(self, member: Membership[Any], now: float) -> float:
         times = [float("inf")]

@@ -1,15 +1,16 @@
 """Reader of topics without a group: no offsets are committed, and other readers are not affected."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 
-from ...patience import Patience
+from ....runtime.tasks import wait_for_set
+from ...patience import LOOK_S, Patience
 from ...pulsar.schemas import Schemas
 from ...source import Assignment, LogStopped, SourceFailed
 from .settings import KafkaSettings
@@ -18,7 +19,6 @@ from .source import KafkaSource
 __all__ = ["Reader"]
 
 QUEUE = 4
-LOOK_S = 0.05
 
 
 class Reader:
@@ -27,10 +27,11 @@ class Reader:
     def __init__(self, settings: KafkaSettings, pool: Pool) -> None:
         self.schemas: Schemas | None = None  # they are in registries of their own
         self._settings = settings
-        self._source = KafkaSource(settings, self, pool, grouped=False, patient=False)
+        self._moved = asyncio.Event()  # set by all that an iteration may wait for
+        self._source = KafkaSource(settings, self, pool, grouped=False, patient=False, on_progress=self._moved.set)
         self._coverage = Coverage()
-        self._queue: asyncio.Queue[Chunk] = asyncio.Queue()
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue: deque[Chunk] = deque()
+        self._failure: FastwireError | None = None
         self._granting: set[asyncio.Task[None]] = set()
         self._to_end = False
         self._stopped: list[LogStopped] = []
@@ -46,9 +47,10 @@ class Reader:
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         """Yield chunks as they come."""
         while True:
-            chunk = await self._next()
-            if chunk is not None:
+            self._moved.clear()
+            while (chunk := self._take()) is not None:
                 yield chunk
+            await self._moved.wait()
 
     async def up_to_now(self) -> AsyncIterator[Chunk]:
         """Yield chunks up to what the topics held at ``open``.
@@ -58,33 +60,31 @@ class Reader:
         self._to_end = True
         patience = Patience(self._source)
         finding = asyncio.ensure_future(self._source.heads())
+        finding.add_done_callback(lambda _: self._moved.set())
         try:
-            while not (finding.done() and self._queue.empty() and self._at_end(finding.result())):
-                patience.look()
-                chunk = await self._next()
-                if chunk is not None:
+            while True:
+                self._moved.clear()
+                while (chunk := self._take()) is not None:
                     yield chunk
+                if finding.done() and self._at_end(finding.result()):
+                    break
+                patience.look()
+                await wait_for_set(self._moved, LOOK_S)
         finally:
             finding.cancel()
         if self._stopped:
             raise LogStopped("; ".join(map(str, self._stopped)))
 
-    async def _next(self) -> Chunk | None:
-        """Return the next chunk, or None after a pause without one. Raises the error that has ended the reading."""
-        getting = asyncio.ensure_future(self._queue.get())
-        try:
-            either: list[asyncio.Future[Any]] = [getting, self._failed]
-            await asyncio.wait(either, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not getting.done():
-                getting.cancel()
-        if getting.done() and not getting.cancelled():
-            if self._queue.qsize() < QUEUE:
-                self._source.resume()
-            return getting.result()
-        if self._failed.done():
-            self._failed.result()
-        return None
+    def _take(self) -> Chunk | None:
+        """Return the next chunk that has arrived, or None. Raises the error that has ended the reading."""
+        if not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            return None
+        chunk = self._queue.popleft()
+        if len(self._queue) < QUEUE:
+            self._source.resume()
+        return chunk
 
     def _at_end(self, heads: Mapping[int, Position]) -> bool:
         """Return True if all records up to ``heads`` were handed on."""
@@ -94,12 +94,11 @@ class Reader:
                 return False
         for link in tuple(self._source.cluster.links.values()):
             link.hand_on()
-        return self._queue.empty()
+        return not self._queue
 
     async def close(self) -> None:
         """Close the connections."""
-        if not self._failed.done():
-            self._failed.cancel()
+        self._fail(FastwireError("the reader was closed"))
         for task in tuple(self._granting):
             task.cancel()
         await asyncio.gather(*self._granting, return_exceptions=True)
@@ -111,15 +110,16 @@ class Reader:
         self._source.grant(assignments, self._coverage)
 
     def _fail(self, error: FastwireError) -> None:
-        if not self._failed.done():
-            self._failed.set_exception(error)
+        self._failure = self._failure or error
+        self._moved.set()
 
     # --- what the source tells
 
     def on_chunk(self, chunk: Chunk) -> bool:
         """Queue a chunk for the iterator."""
-        self._queue.put_nowait(chunk)
-        return self._queue.qsize() < QUEUE
+        self._queue.append(chunk)
+        self._moved.set()
+        return len(self._queue) < QUEUE
 
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """Read the assigned partitions at once."""
@@ -129,6 +129,7 @@ class Reader:
 
     def on_revoked(self, indexes: Sequence[int], reason: str) -> None:
         """Fail if an assigned partition is revoked; deleted topics are ignored."""
+        self._moved.set()
         if not all(self._source.partitions[index].over for index in indexes):
             self._fail(FastwireError(reason))
 
@@ -145,6 +146,7 @@ class Reader:
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """Note a partition that cannot be read. Reading fails, unless it has an end: the others are read up to it."""
         self._stopped.append(error)
+        self._moved.set()
         if not self._to_end:
             self._fail(error)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,8 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``systems.source``). ``events`` is the pipeline.
 
     Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours. Unless ``patient`` nothing
-    is waited for at the start that a broker does not promise by its error.
+    is waited for at the start that a broker does not promise by its error. ``on_progress`` is called after each Fetch
+    response: a position moves across control records without a chunk.
     """
 
     system = "kafka"
@@ -63,8 +64,10 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         metrics: PipelineMetrics | None = None,
         grouped: bool = True,
         patient: bool = True,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(events, metrics)
+        self._on_progress = on_progress
         self.settings = settings
         self._patient = patient
         self._started = False
@@ -265,6 +268,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
                 self._told(partition, replace(told, error=failed, leader=-1) if failed else told, fetched)
         if not self.holding:
             link.pump()
+        self._on_progress()
 
     def _told(self, partition: Partition, told: Told, fetched: Fetched) -> None:
         """Handle the result of one partition in a Fetch response (spec: kafka 9.5)."""

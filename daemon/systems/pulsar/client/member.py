@@ -117,7 +117,7 @@ class Member(RoutedConsumer):
         self._backoff = Backoff()
         self._lost = asyncio.Event()
         self._lost.set()
-        self._there = asyncio.Event()  # the opposite of ``_lost``
+        self._there = asyncio.Event()  # subscribed, and not being closed
         self._turn = asyncio.Lock()  # subscribing, seeking, leaving: one at a time
         self._soon = False
         self._asked: list[_Receipt] = []  # receipts for acks that are not sent yet
@@ -264,6 +264,10 @@ class Member(RoutedConsumer):
         self._there.clear()
         self._lost.set()
 
+    async def _close(self) -> None:
+        self._there.clear()
+        await super()._close()
+
     async def there(self) -> None:
         """Wait until the consumer is subscribed."""
         await self._there.wait()
@@ -300,16 +304,20 @@ class Member(RoutedConsumer):
         """
         deadline = self._loop.time() + self._host.settings.operation_timeout_s
         while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._there.wait()
+            except TimeoutError:
+                patience = self._host.settings.operation_timeout_s
+                raise LinkLost(f"{self.topic}: no connection within {patience:g} s") from None
             link = self.link
-            if link is not None and self.consumer.phase is Phase.READY:
-                try:
-                    return await request(link)
-                except LinkLost:
-                    if self._loop.time() >= deadline:
-                        raise
-            if self._loop.time() >= deadline:
-                raise LinkLost(f"{self.topic}: no connection within {self._host.settings.operation_timeout_s:g} s")
-            await asyncio.sleep(0.02)
+            assert link is not None  # it is there together with the subscription
+            try:
+                return await request(link)
+            except LinkLost:
+                if self._loop.time() >= deadline:
+                    raise
+                await asyncio.wait((link.lost,))  # a link that is being closed refuses requests before it is gone
 
     async def last(self) -> tuple[MessageId, Position | None]:
         """Return the last message of the topic (entry -1: none) and the broker's cursor, None if it is not reported."""
