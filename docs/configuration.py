@@ -9,12 +9,13 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from fastwire.systems import grammars
+from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
 from fastwire_daemon.config.access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.connection import auth_model
 from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
-from fastwire_daemon.config.source import SourceConfig, auth_model, source_model, source_models
+from fastwire_daemon.config.source import SourceConfig, source_model
 from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
 from fastwire_daemon.config.table import Table
 from fastwire_daemon.config.text import format_duration, format_size
@@ -32,7 +33,7 @@ TITLES: dict[type[Table], str] = {
 TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("daemon", DaemonConfig),
     ("pipelines.NAME.source", SourceConfig),
-    *(("pipelines.NAME.source", model) for model in source_models().values()),
+    *(("pipelines.NAME.source", source_model(grammar.name)) for grammar in grammars()),
     ("pipelines.NAME.source.auth", AuthConfig),
     *(("pipelines.NAME.source.auth", model) for model in AUTH_MODELS if model is not AuthConfig),
     ("pipelines.NAME.source.auth.oauth2", OAuth2Config),
@@ -47,6 +48,9 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("spark.NAME.dedupe", SparkDedupe),
     ("spark.NAME.output", SparkOutput),
 )
+# Each system has a table of its own with the keys of one of these, and more.
+SHARED: tuple[type[Table], ...] = (SourceConfig, AuthConfig)
+TABLE_KEYS = ("auth", "tls", "encryption", "initial_schema", "roll")  # listed last, as they stand in a file
 # Required by a check that looks at several keys, so no model says it.
 ONE_OF = {
     (SourceConfig, "topics"): "this or topics_pattern",
@@ -87,7 +91,7 @@ def page() -> str:
         if title:
             parts.append("These keys stand beside those above.\n")
         # Each system has the keys that all share.
-        schema = definitions[(next(iter(source_models().values())) if model is SourceConfig else model).__name__]
+        schema = definitions[(source_model(SYSTEMS[0]) if model is SourceConfig else model).__name__]
         if model is AuthConfig or model is TlsConfig or model is EncryptionConfig:
             parts.append(f"`[{name.replace('pipelines', 'spark')}]` is the same table.\n")
         lines = ["| key | values | default | meaning |", "|---|---|---|---|", *_rows(model, schema)]
@@ -96,9 +100,8 @@ def page() -> str:
 
 
 def _rows(model: type[Table], schema: Schema) -> Iterator[str]:
-    base = model.__base__
-    shared = base.model_fields if base in (SourceConfig, AuthConfig) else {}
-    for name, field in model.model_fields.items():
+    shared = next((base.model_fields for base in SHARED if base is not model and issubclass(model, base)), {})
+    for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] in TABLE_KEYS):
         key = field.alias or name
         if name in shared and shared[name].annotation is field.annotation:
             continue

@@ -16,7 +16,7 @@ from fastwire import __version__
 from fastwire.errors import FastwireError
 from fastwire.systems import SYSTEMS
 
-from .options import BrokerOptions, refuse, with_broker_options
+from .options import BrokerOptions, argument, refuse, with_broker_options
 
 if TYPE_CHECKING:
     from ..config import Config, ConfigError, SparkConfig
@@ -337,17 +337,11 @@ def tail(
     """
     import asyncio
 
-    from fastwire.systems import grammar_of
-
-    from ..config import ConfigError, parse_source
+    from ..config import ConfigError, TopicChoice, parse_connection
     from ..systems.registry import system_named
     from .tail import tail as tail_topic
 
-    keys: dict[str, Any] = {
-        "url": url,
-        **({"topics_pattern": topic} if pattern else {"topics": [topic]}),
-        "subscription": "fastwire-tail",
-    }
+    keys: dict[str, Any] = {"url": url}
     if rack is not None:
         keys["rack"] = rack
     if private_keys:
@@ -355,18 +349,22 @@ def tail(
     if undecryptable is not Undecryptable.FAIL:
         keys.setdefault("encryption", {})["on_failure"] = undecryptable.value
     try:
-        grammar = grammar_of(url)
-        if grammar is None:
-            source = parse_source(keys | broker.keys() | {"start": "latest"})
-        else:
-            source = system_named(grammar.name).read_from(keys | broker.keys(), start)
+        connection = parse_connection(keys | broker.keys())
     except ConfigError as exc:
-        arguments = {"url": "URL", "topics": "TOPIC", "start": "--from", "tls": "URL", "rack": "--rack"}
+        arguments = {"url": "URL", "tls": "URL", "rack": "--rack"}
         refuse(exc, {**arguments, "encryption": "--private-key" if private_keys else "--on-undecryptable"})
+    system = system_named(connection.system)
+    with argument("TOPIC"):
+        grammar = system.grammar
+        topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
+    with argument("--from"):
+        begin = system.start_of(start, topics)
     chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
     asyncio.run(
         tail_topic(
-            source,
+            connection,
+            topics,
+            begin,
             count=count,
             until_end=until_end,
             form=chosen.value,
@@ -463,7 +461,7 @@ def produce(
     import asyncio
     from functools import partial
 
-    from ..config import ConfigError, parse_source
+    from ..config import ConfigError, parse_connection
     from ..runtime.logs import configure
     from ..systems.load import Load
     from ..systems.registry import system_named
@@ -471,17 +469,19 @@ def produce(
     from .feed import feed
     from .input import parse_json, parse_line
 
-    keys = {"url": url, "topics": [topic], "subscription": "fastwire-produce", "start": "latest"}  # the last two unused
     sealed = _files_by_name("--public-key", public_keys)
     if sealed and load is not None:
         raise typer.BadParameter("generated records are not encrypted", param_hint="--public-key")
     try:
-        source = parse_source(keys | broker.keys())
+        connection = parse_connection({"url": url} | broker.keys())
+        system = system_named(connection.system)
+        with argument("TOPIC"):
+            system.grammar.topic(topic)
         options = WriteOptions(compression=compression.name, batch=batch, hashing=key_hash.value, public_keys=sealed)
-        make_writer = partial(system_named(source.system).open_writer, source, topic, options)
+        make_writer = partial(system.open_writer, connection, topic, options)
         make_writer()  # raises now what is wrong with the options; it connects only when it is entered
     except ConfigError as exc:
-        refuse(exc, {"url": "URL", "topics": "TOPIC", "tls": "URL"})
+        refuse(exc, {"url": "URL", "tls": "URL"})
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from None
     configure(level="warning")

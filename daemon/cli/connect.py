@@ -4,7 +4,8 @@ import asyncio
 
 from fastwire.errors import FastwireError
 
-from ..config import Config, SourceConfig
+from ..config import Config
+from ..config.source import Reading
 from ..systems.registry import system_named
 from .checks import CheckResult
 
@@ -24,10 +25,10 @@ async def _check_all(config: Config) -> list[CheckResult]:
     return [result for results in found for result in results]
 
 
-async def _check(name: str, source: SourceConfig) -> list[CheckResult]:
+async def _check(name: str, source: Reading) -> list[CheckResult]:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            topics, troubles = await system_named(source.system).describe(source)
+            topics, troubles = await system_named(source.system).describe(source, source.chosen)
     except FastwireError as exc:
         return [CheckResult(name, "broker", False, str(exc))]
     except TimeoutError:

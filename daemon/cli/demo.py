@@ -24,7 +24,7 @@ from rich.console import Console
 from fastwire.errors import FastwireError
 from fastwire.systems import SYSTEMS
 
-from ..config import parse_source
+from ..config import parse_connection
 from ..devbroker.base import dev_broker
 from ..devbroker.server import running
 from ..service.progress import format_bytes
@@ -151,10 +151,9 @@ def _real(system: str, records: int, show: Console) -> Iterator[tuple[str, str]]
 
 
 async def _produce(system: str, url: str, topic: str, load: Load, show: Console) -> None:
-    keys = {"url": url, "topics": [topic], "subscription": GROUP, "start": "earliest"}
     options = WriteOptions(compression=load.compression, batch=load.batch)
     done = 0
-    async with system_named(system).open_writer(parse_source(keys), topic, options) as writer:
+    async with system_named(system).open_writer(parse_connection({"url": url}), topic, options) as writer:
         with _producing(load.records, show) as progress:
             async for records in writer.generate(load):
                 done += records

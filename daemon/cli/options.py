@@ -3,7 +3,8 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
@@ -13,11 +14,11 @@ import typer
 if TYPE_CHECKING:
     from ..config import ConfigError
 
-__all__ = ["BrokerOptions", "refuse", "with_broker_options"]
+__all__ = ["BrokerOptions", "argument", "refuse", "with_broker_options"]
 
 TOKEN, PASSWORD = "FASTWIRE_TOKEN", "FASTWIRE_PASSWORD"
 
-# The key of each option in the source table of a configuration.
+# The key of each option in the model of a connection.
 _KEYS = {
     "token_file": "auth.token_file",
     "user": "auth.user",
@@ -61,19 +62,19 @@ class BrokerOptions:
     insecure: Annotated[bool, typer.Option("--insecure", help="Do not verify the broker's certificate.")] = False
 
     def keys(self, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-        """Return the options as keys of a source's configuration, without empty tables."""
-        source: dict[str, Any] = {}
+        """Return the options as keys of a connection, without empty tables."""
+        connection: dict[str, Any] = {}
         for option, key in _KEYS.items():
             value = getattr(self, option)
             if value is not None:
-                _put(source, key, str(value))
+                _put(connection, key, str(value))
         if self.insecure:
-            _put(source, "tls.verify", False)
+            _put(connection, "tls.verify", False)
         if self.user is not None and self.password_file is None and environ.get(PASSWORD):
-            _put(source, "auth.password", environ[PASSWORD])
-        if "auth" not in source and environ.get(TOKEN):
-            _put(source, "auth.token", environ[TOKEN])
-        return source
+            _put(connection, "auth.password", environ[PASSWORD])
+        if "auth" not in connection and environ.get(TOKEN):
+            _put(connection, "auth.token", environ[TOKEN])
+        return connection
 
 
 def with_broker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -104,6 +105,15 @@ def refuse(exc: "ConfigError", names: Mapping[str, str]) -> NoReturn:
     own = (said for key, said in names.items() if problem.key.startswith(key))
     name = _OPTIONS.get(problem.key) or next(own, problem.key)
     raise typer.BadParameter(problem.message, param_hint=name) from None
+
+
+@contextmanager
+def argument(name: str) -> Iterator[None]:
+    """Raise BadParameter for the argument ``name`` where the block raises ValueError."""
+    try:
+        yield
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc), param_hint=name) from None
 
 
 _OPTIONS = {key: "--" + option.replace("_", "-") for option, key in _KEYS.items()} | {

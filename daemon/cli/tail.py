@@ -11,7 +11,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
 from fastwire.wire.pool import Pool
 
-from ..config import SourceConfig
+from ..config import Connection, Start, TopicChoice
 from ..runtime.logs import configure
 from ..systems.base import SchemaTexts, TopicReader
 from ..systems.cell import cell_bytes
@@ -26,20 +26,28 @@ WIDE = 100  # characters; a longer JSON value is printed on several lines
 
 
 async def tail(
-    source: SourceConfig, *, count: int | None, until_end: bool, form: TailFormat, schemas: bool = False
+    connection: Connection,
+    topics: TopicChoice,
+    start: Start,
+    *,
+    count: int | None,
+    until_end: bool,
+    form: TailFormat,
+    schemas: bool = False,
 ) -> int:
-    """Print records of ``source`` to standard output until ``count`` records, the end, or Ctrl-C; return their number.
+    """Print the records of ``topics`` from ``start`` on until ``count`` records, the end, or Ctrl-C.
 
-    ``until_end`` stops at the end that the topic had at the start; ``schemas`` prints each schema to standard error,
-    before the first records that have it. Raises FastwireError when the broker refuses the source or cannot be
-    reached; a broker that is starting is waited for, and a connection that is lost later is made again.
+    Returns the number of records. ``until_end`` stops at the end that the topics had at the start; ``schemas`` prints
+    each schema to standard error, before the first records that have it. A broker that is starting is waited for, and
+    a lost connection is made again. Raises FastwireError when the broker refuses the connection or the topics, or
+    cannot be reached.
     """
     configure(level="error")  # the caller reports an error at the start
     reader: TopicReader | None = None
     printed = 0
     shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
-        reader = await open_when_up(lambda: _open(source))
+        reader = await open_when_up(lambda: _open(connection, topics, start))
         configure(level="warning")
         async for chunk in reader.up_to_now() if until_end else reader:
             for letter in chunk.diverted:
@@ -61,8 +69,8 @@ async def tail(
     return printed
 
 
-async def _open(source: SourceConfig) -> TopicReader:
-    reader = system_named(source.system).open_reader(source, Pool(MEMORY))
+async def _open(connection: Connection, topics: TopicChoice, start: Start) -> TopicReader:
+    reader = system_named(connection.system).open_reader(connection, topics, start, Pool(MEMORY))
     try:
         await reader.open()
     except BaseException:

@@ -6,13 +6,14 @@ exits with code 78.
 
 from .access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
 from .address import HttpAddress, parse_url
+from .connection import Connection
 from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
 from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from .problem import ConfigError, Problem
-from .reading import load_config, parse_config, parse_source
+from .reading import load_config, parse_config, parse_connection
 from .schema import json_schema
-from .source import SourceConfig
+from .source import SourceConfig, TopicChoice
 from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
 from .text import format_duration, format_size, parse_duration, parse_size
 
@@ -20,6 +21,7 @@ __all__ = [
     "AuthConfig",
     "Config",
     "ConfigError",
+    "Connection",
     "DaemonConfig",
     "EncryptionConfig",
     "HttpAddress",
@@ -36,6 +38,7 @@ __all__ = [
     "SparkSource",
     "Start",
     "TlsConfig",
+    "TopicChoice",
     "available_memory",
     "check_issuer_url",
     "cores",
@@ -44,9 +47,9 @@ __all__ = [
     "json_schema",
     "load_config",
     "parse_config",
+    "parse_connection",
     "parse_duration",
     "parse_size",
-    "parse_source",
     "parse_start",
     "parse_url",
 ]

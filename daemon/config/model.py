@@ -21,7 +21,7 @@ from .fields import (
     sink_kind,
 )
 from .machine import available_memory
-from .source import SourceConfig, SourceField, source_model
+from .source import Reading, SourceConfig, SourceField, source_model
 from .spark import SparkConfig, SparkSource
 from .table import Table
 
@@ -106,9 +106,9 @@ class Config(Landing):
     _path: Path | None = PrivateAttr(default=None)
 
     @property
-    def sources(self) -> dict[str, SourceConfig]:
+    def sources(self) -> dict[str, Reading]:
         """What is read from brokers: by pipeline, and by job as ``spark.NAME``, where a subscription may be missing."""
-        found = {name: pipeline.source for name, pipeline in self.pipelines.items()}
+        found: dict[str, Reading] = {name: pipeline.source for name, pipeline in self.pipelines.items()}
         for name, job in self.spark.items():
             if job.source.url is not None:
                 model = source_model(job.source.system)

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -13,6 +13,7 @@ from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
 from .access import AuthConfig
+from .connection import Connection, auth_model, connection_model, keys_of_others, model_for
 from .fields import (
     DATASET_TYPES,
     PLAIN_TYPES,
@@ -25,12 +26,11 @@ from .fields import (
 from .machine import cores
 from .model import Config, DaemonConfig, Landing
 from .problem import ConfigError, Problem
-from .source import SourceConfig, SourceField, auth_model, keys_of_others, model_for, source_model
+from .source import SourceConfig, source_model
 from .spark import SPARK_REQUIRED, SparkSource, check_spark
-from .table import Table
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest, parse_size
 
-__all__ = ["load_config", "parse_config", "parse_source"]
+__all__ = ["load_config", "parse_config", "parse_connection"]
 
 
 def load_config(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
@@ -60,22 +60,16 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str =
     return reading.config()
 
 
-def parse_source(keys: Mapping[str, Any]) -> SourceConfig:
-    """Validate the keys of a ``[pipelines.NAME.source]`` that come from the options of a command.
+def parse_connection(keys: Mapping[str, Any]) -> Connection:
+    """Validate the keys of a connection that come from the options of a command or of a Spark query.
 
     Raises ConfigError, whose problems have the key but no line.
     """
     try:
-        return _Reading("", {}, Interpolation({"source": dict(keys)})).source()
+        return _Reading("", {}, Interpolation(dict(keys))).connection()
     except ConfigError as exc:
-        found = [Problem("", key.removeprefix("source."), message) for _, key, message in exc.problems]
+        found = [Problem("", key, message) for _, key, message in exc.problems]
     raise ConfigError(found)
-
-
-class _Alone(Table):
-    """A source without a pipeline."""
-
-    source: SourceField
 
 
 # -- from a tree to models -------------------------------------------------------------------------------------------
@@ -145,16 +139,15 @@ class _Reading:
         assert config is not None  # without a problem there is a model
         return config
 
-    def source(self) -> SourceConfig:
-        """Return the single source in the tree, under ``source``."""
-        self._root = _Alone
-        source = self._tree["source"]
-        self._rename_group(("source",), source)
-        self._check_source(("source",), source, {})
-        found = self._validated(_Alone)
+    def connection(self) -> Connection:
+        """Return the connection that is the whole tree."""
+        model = model_for(self._tree, connection_model)
+        self._root = model
+        self._check_connection((), self._tree, connection_model)
+        found = self._validated(model)
         self._refuse()
         assert found is not None
-        return found.source
+        return found
 
     def _refuse(self) -> None:
         if self._found:
@@ -186,7 +179,20 @@ class _Reading:
 
     def _check_source(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
         """Check the rules between the keys of a source. ``chooser`` is the table that may hold ``columns``."""
-        url, auth, tls = str(source.get("url", "")), source.get("auth"), source.get("tls")
+        grammar = self._check_connection(path, source, source_model)
+        self._check_topics(path, source, grammar)
+        if grammar is not None:
+            table = "source" if chooser is source else "sink"
+            self._check_columns((*path[:-1], table, "columns"), grammar, chooser)
+
+    def _check_connection(
+        self, path: KeyPath, table: Mapping[str, Any], models: Callable[[str], type[Connection]]
+    ) -> Grammar | None:
+        """Check the rules between the keys of a connection, and that its system has them; return that system's grammar.
+
+        ``models`` returns the model of the whole table for a system.
+        """
+        url, auth, tls = str(table.get("url", "")), table.get("auth"), table.get("tls")
         grammar = grammar_of(url)
         if isinstance(tls, dict):
             plain, encrypted = ("", "") if grammar is None else grammar.schemes
@@ -205,18 +211,16 @@ class _Reading:
             self._check_auth((*path, "auth"), auth)
         else:
             auth = {}
-        self._check_topics(path, source, grammar)
         if grammar is None:
-            return
-        for key, other in keys_of_others(grammar.name, source_model).items():
-            if key in source:
+            return None
+        for key, other in keys_of_others(grammar.name, models).items():
+            if key in table:
                 self._problem((*path, key), f"is not supported for {grammar.name}: it is a key for {other}")
         for key, other in keys_of_others(grammar.name, auth_model).items():
             if key in auth:
                 self._problem((*path, "auth", key), f"is not supported for {grammar.name}: it is a key for {other}")
-        source_model(grammar.name).check(path, source, self._problem)
-        table = "source" if chooser is source else "sink"
-        self._check_columns((*path[:-1], table, "columns"), grammar, chooser)
+        models(grammar.name).check(path, table, self._problem)
+        return grammar
 
     def _check_columns(self, path: KeyPath, grammar: Grammar, chooser: Mapping[str, Any]) -> None:
         own, columns = row_of(grammar.name).names, chooser.get("columns")
@@ -433,7 +437,7 @@ class _Reading:
             if model in (SourceConfig, SparkSource):
                 grammar = grammar_of(tree.get("url", "")) if isinstance(tree, dict) else None
             if model is SourceConfig and isinstance(tree, dict):
-                model = model_for(tree)
+                model = model_for(tree, source_model)
             elif grammar is not None and model is AuthConfig:
                 model = auth_model(grammar.name)
         return None if named else model

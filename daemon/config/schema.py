@@ -9,9 +9,10 @@ from typing import Any
 
 from fastwire.systems import SYSTEMS
 
+from .connection import auth_model
 from .fields import DATASET_TYPES, PLAIN_TYPES
 from .model import Config
-from .source import auth_model, source_model
+from .source import source_model
 from .table import Table
 
 __all__ = ["json_schema"]

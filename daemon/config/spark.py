@@ -7,11 +7,23 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    SerializeAsAny,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from fastwire.systems import grammar_of
 
 from .access import AuthConfig, EncryptionConfig, TlsConfig
+from .connection import auth_model
 from .fields import (
     Column,
     Count,
@@ -27,7 +39,6 @@ from .fields import (
     check_compression,
     parse_start,
 )
-from .source import AuthField
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -104,6 +115,16 @@ JobStart = Annotated[
 ]
 OutputFormat = Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "string", "const": "dataset"})]
 Level = Annotated[str, PlainValidator(_level), WithJsonSchema({"type": "string", "pattern": f"^{_COLUMN.pattern}$"})]
+
+
+def _auth_by_url(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> AuthConfig:
+    """Validate a table ``auth`` with the model of the system of the URL beside it."""
+    grammar = grammar_of(info.data.get("url", ""))
+    found: AuthConfig = handler(value) if grammar is None else auth_model(grammar.name).model_validate(value)
+    return found
+
+
+AuthField = Annotated[SerializeAsAny[AuthConfig], WrapValidator(_auth_by_url)]
 
 
 class SparkSource(Table):

@@ -1,8 +1,8 @@
 """The contract of a message system with the rest of the product: one object of the class :class:`System`.
 
 A system is a folder here with the module ``system``, whose ``SYSTEM`` is that object, and the module ``config``, whose
-``SOURCE`` is the model of its sources. ``fastwire.systems`` lists the systems. No module outside the folder of
-a system depends on which one it is.
+``CONNECTION`` and ``SOURCE`` are the models of its connections and of its sources. ``fastwire.systems`` lists the
+systems. No module outside the folder of a system depends on which one it is.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from fastwire.columns.logs import LogTable
 from fastwire.grammar import Grammar
 from fastwire.wire.pool import Pool
 
-from ..config import SourceConfig, SparkSource, parse_source
+from ..config import Connection, SourceConfig, SparkSource, Start, TopicChoice, parse_start
 from ..net.auth import Credentials
 from ..runtime.metrics import PipelineMetrics
 from .source import Source, SourceEvents
@@ -96,20 +96,20 @@ class System(ABC):
         """Return what makes the source of a pipeline. Raises ConfigError for a file that cannot be used."""
 
     @abstractmethod
-    def open_reader(self, source: SourceConfig, pool: Pool) -> TopicReader:
-        """Return a reader of the topics of ``source`` from its ``start`` on. Raises ConfigError as above."""
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
+        """Return a reader of ``topics`` from ``start`` on. Raises ConfigError as above."""
 
-    def read_from(self, keys: Mapping[str, Any], start: str) -> SourceConfig:
-        """Return the source of ``keys`` that begins where the option ``--from`` says. Raises ConfigError."""
-        return parse_source({**keys, "start": start})
+    def start_of(self, text: str, topics: TopicChoice) -> Start:
+        """Return the first position of ``topics`` that ``text``, the option ``--from``, names. Raises ValueError."""
+        return parse_start(text, self.grammar)
 
     @abstractmethod
-    async def describe(self, source: SourceConfig) -> Described:
-        """Ask the brokers for the topics of ``source``. Reads nothing. Raises FastwireError where a broker refuses."""
+    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
+        """Ask the brokers for ``topics``. Reads nothing. Raises FastwireError where a broker refuses."""
 
     @abstractmethod
     def open_writer(
-        self, source: SourceConfig, topic: str, options: WriteOptions
+        self, connection: Connection, topic: str, options: WriteOptions
     ) -> AbstractAsyncContextManager[Writer]:
         """Return what opens ``topic`` for writing; leaving its block in order waits until all is confirmed.
 
@@ -121,13 +121,13 @@ class System(ABC):
     def sharing(self, source: SourceConfig) -> str:
         """Say under which name a pipeline reads, and how it shares the topics with others."""
 
-    def mechanism(self, source: SourceConfig | SparkSource) -> str:
+    def mechanism(self, connection: Connection | SparkSource) -> str:
         """Return the mechanism by which the broker is shown the credentials; "" if the system has only one."""
         return ""
 
     def check_credentials(self, credentials: Credentials) -> None:  # noqa: B027 - most systems take all
         """Raise AuthError for credentials that the system cannot transport."""
 
-    def file_checks(self, source: SourceConfig | SparkSource) -> list[FileCheck]:
+    def file_checks(self, connection: Connection | SparkSource) -> list[FileCheck]:
         """Return the checks of files that only this system has."""
         return []

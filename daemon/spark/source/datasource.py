@@ -268,7 +268,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where a new query begins. Asked twice, and it must be the same answer."""
         if self._initial is None:
             positions = self._resolve(self._options.starting, self._existing())
-            unheld = dialect_of(str(self._options.source.url)).unheld
+            unheld = dialect_of(str(self._options.connection.url)).unheld
             if unheld and not self._options.subscription:
                 logger.warning(unheld)
             made = self._incarnations(positions)

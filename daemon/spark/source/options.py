@@ -9,7 +9,7 @@ from fastwire.grammar import TopicPattern
 from fastwire.position import Position
 from fastwire.systems import row_of
 
-from ...config import ConfigError, Problem, SourceConfig, parse_duration, parse_source
+from ...config import ConfigError, Connection, Problem, parse_connection, parse_duration
 from ...config.text import nearest
 from .dialects import EARLIEST, LATEST, Dialect, dialect_of
 from .ranges import Partition
@@ -38,7 +38,7 @@ class Where:
 class Options:
     """The validated options of a query."""
 
-    source: SourceConfig  # the brokers, who we are to them, TLS; its other fields mean nothing here
+    connection: Connection
     topics: tuple[str, ...]
     assigned: frozenset[Partition] | None
     pattern: TopicPattern | None
@@ -75,7 +75,7 @@ class Options:
     @property
     def system(self) -> str:
         """The message system."""
-        return self.source.system
+        return self.connection.system
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
@@ -216,15 +216,15 @@ class _Reading:
 
     def options(self) -> Options:
         self._read()
-        source = self._source()
+        connection = self._connection()
         columns = self._columns()
         self._contradictions()
-        if self._problems or source is None:
+        if self._problems or connection is None:
             raise ConfigError(self._problems)
         get = self._values.get
         subscription = get(self._dialect.group, "")
         return Options(
-            source=source,
+            connection=connection,
             topics=get("subscribe", ()),
             assigned=get("assign"),
             pattern=get("subscribePattern"),
@@ -292,27 +292,27 @@ class _Reading:
                     hint = hint.replace(f'"{name}"', f'"{known[name]}"')
                 self._wrong(lower, f"is not an option of this source{hint}")
 
-    def _source(self) -> SourceConfig | None:
-        """Brokers, credentials and TLS, under the same names and rules as in a configuration file."""
+    def _connection(self) -> Connection | None:
+        """Return the brokers, credentials and TLS, which have the names and rules of a configuration file."""
         url = self._values.get("servers")
         if url is None:
             if "servers" not in self._given:
                 self._wrong("servers", 'is missing: the brokers, such as "kafka://127.0.0.1:9092"')
             url = "pulsar://127.0.0.1"
-        keys: dict[str, Any] = {"url": url, "topics": ["-"], "subscription": "-", "start": "earliest"}
+        keys: dict[str, Any] = {"url": url}
         for name, value in self._given.items():
             if name.startswith(_TABLES):
                 _put(keys, name.split("."), value)
         try:
-            source = parse_source(keys)
+            connection = parse_connection(keys)
         except ConfigError as exc:
             for problem in exc.problems:
                 self._wrong("servers" if problem.key == "url" else problem.key, problem.message)
             return None
-        system = self._values.get("system", source.system)
-        if system != source.system:
-            self._wrong("system", f'is "{system}", and servers says {source.system}')
-        return source
+        system = self._values.get("system", connection.system)
+        if system != connection.system:
+            self._wrong("system", f'is "{system}", and servers says {connection.system}')
+        return connection
 
     def _columns(self) -> tuple[str, ...]:
         known = row_of(self._dialect.name).names

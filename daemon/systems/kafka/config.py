@@ -1,4 +1,4 @@
-"""Configuration of ``[pipelines.NAME.source]`` for Kafka: its own keys, and checks of keys that conflict."""
+"""Configuration of connections and sources of Kafka: its own keys, and checks of keys that conflict."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -8,11 +8,20 @@ from pydantic import Field
 from fastwire.kafka.sasl import check_extension
 
 from ...config.access import AuthConfig
+from ...config.connection import Connection, Tell
 from ...config.fields import SomeTime, Text
-from ...config.source import SourceConfig, Tell
+from ...config.source import SourceConfig
 from ...config.text import KeyPath
 
-__all__ = ["SOURCE", "KafkaAuthConfig", "KafkaSourceConfig", "own_source"]
+__all__ = [
+    "CONNECTION",
+    "SOURCE",
+    "KafkaAuthConfig",
+    "KafkaConnection",
+    "KafkaSourceConfig",
+    "own_connection",
+    "own_source",
+]
 
 
 class KafkaAuthConfig(AuthConfig):
@@ -24,20 +33,10 @@ class KafkaAuthConfig(AuthConfig):
     """SASL extensions beside a token (OAUTHBEARER, KIP-342), such as logicalCluster."""
 
 
-class KafkaSourceConfig(SourceConfig):
-    """Source of records: topics of Kafka."""
+class KafkaConnection(Connection):
+    """A connection to the brokers of Kafka."""
 
     auth: KafkaAuthConfig = KafkaAuthConfig.model_construct()
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """read_committed leaves out records of aborted transactions."""
-    group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
-    """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""
-    group_instance_id: Text | None = None
-    """Static member id: a restart within session_timeout moves no partitions."""
-    assignor: Literal["cooperative-sticky", "sticky", "range", "roundrobin"] = "cooperative-sticky"
-    """Partition assignor of a classic group; all members must use the same."""
-    session_timeout: SomeTime = 45.0
-    """Time without a heartbeat after which a classic group removes this member."""
     client_id: Text | None = None
     """Client id in the brokers' logs, metrics and quotas; default: fastwire- and the host name."""
     rack: Text | None = None
@@ -45,15 +44,11 @@ class KafkaSourceConfig(SourceConfig):
 
     The assignor range also prefers partitions that have a replica there.
     """
-    metadata_max_age: SomeTime = 60.0
-    """Interval at which the daemon asks for new topics and partitions."""
-    on_truncation: Literal["stop", "continue"] = "stop"
-    """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
 
     @classmethod
-    def check(cls, path: KeyPath, source: Mapping[str, Any], tell: Tell) -> None:
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report SASL extensions that are invalid, or given without a token."""
-        auth = source.get("auth")
+        auth = table.get("auth")
         if not isinstance(auth, dict) or "extensions" not in auth:
             return
         extensions = auth["extensions"]
@@ -66,10 +61,36 @@ class KafkaSourceConfig(SourceConfig):
                 tell((*path, "auth", "extensions", name), str(exc))
 
 
+class KafkaSourceConfig(KafkaConnection, SourceConfig):
+    """Source of records: topics of Kafka."""
+
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """read_committed leaves out records of aborted transactions."""
+    group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
+    """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""
+    group_instance_id: Text | None = None
+    """Static member id: a restart within session_timeout moves no partitions."""
+    assignor: Literal["cooperative-sticky", "sticky", "range", "roundrobin"] = "cooperative-sticky"
+    """Partition assignor of a classic group; all members must use the same."""
+    session_timeout: SomeTime = 45.0
+    """Time without a heartbeat after which a classic group removes this member."""
+    metadata_max_age: SomeTime = 60.0
+    """Interval at which the daemon asks for new topics and partitions."""
+    on_truncation: Literal["stop", "continue"] = "stop"
+    """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
+
+
+def own_connection(connection: Connection) -> KafkaConnection:
+    """Return ``connection``, which is one of Kafka."""
+    assert isinstance(connection, KafkaConnection)
+    return connection
+
+
 def own_source(source: SourceConfig) -> KafkaSourceConfig:
     """Return ``source``, which is one of Kafka."""
     assert isinstance(source, KafkaSourceConfig)
     return source
 
 
+CONNECTION = KafkaConnection
 SOURCE = KafkaSourceConfig

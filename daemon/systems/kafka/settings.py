@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from fastwire.kafka.names import BootstrapUrl
 
-from ...config import SourceConfig
+from ...config import Connection
 from ...net.tls import ClientTls
-from .config import own_source
+from .config import own_connection
 from .login import Login
 
 __all__ = ["ClientSettings", "client_fields"]
@@ -29,14 +29,13 @@ class ClientSettings:
     connect_timeout_s: float = 10.0
 
 
-def client_fields(source: SourceConfig) -> dict[str, Any]:
-    """Return the fields of ``ClientSettings`` from a source's configuration. Raises ConfigError for unusable files."""
-    source = own_source(source)
+def client_fields(connection: Connection) -> dict[str, Any]:
+    """Return the fields of ``ClientSettings`` from the configuration. Raises ConfigError for unusable files."""
+    own = own_connection(connection)
     return {
-        "url": source.url,
-        "login": Login(source.auth) if source.auth.given else None,
-        "tls": ClientTls(source.tls) if source.url.tls else None,
-        "server_name": source.tls.server_name or "",
-        "on_corrupt": source.on_corrupt,
-        "client_id": source.client_id or f"fastwire-{os.uname().nodename}",
+        "url": own.url,
+        "login": Login(own.auth) if own.auth.given else None,
+        "tls": ClientTls(own.tls) if own.url.tls else None,
+        "server_name": own.tls.server_name or "",
+        "client_id": own.client_id or f"fastwire-{os.uname().nodename}",
     }

@@ -1,14 +1,12 @@
 """Kafka as a ``System``."""
 
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from fastwire.kafka.grammar import GRAMMAR
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
-from ...config import ConfigError, Problem, SourceConfig, SparkSource, Start, parse_source
+from ...config import Connection, SourceConfig, SparkSource, Start, TopicChoice
 from ..base import Described, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
 from .config import KafkaAuthConfig, own_source
@@ -30,53 +28,52 @@ class _Kafka(System):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, source: SourceConfig, pool: Pool) -> TopicReader:
-        from .source import settings_from
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
         from .source.reader import Reader
+        from .source.settings import reader_settings
 
-        return Reader(settings_from(source), pool)
+        return Reader(reader_settings(connection, topics, start), pool)
 
-    def read_from(self, keys: Mapping[str, Any], start: str) -> SourceConfig:
-        """``start`` may also be an offset of every partition, or offsets by partition such as ``0=5,2=7``.
+    def start_of(self, text: str, topics: TopicChoice) -> Start:
+        """``text`` may also be an offset of every partition, or offsets by partition such as ``0=5,2=7``.
 
         Partitions that are not named begin at their end.
         """
-        offsets = _offsets_of(start)
+        offsets = _offsets_of(text)
         if not offsets:
-            return super().read_from(keys, start)
-        source = parse_source({**keys, "start": "latest"})
-        if source.topics_pattern is not None and None not in offsets:
-            raise ConfigError([Problem("", "start", "names partitions, and of which topic they are is not said")])
+            return super().start_of(text, topics)
+        if topics.pattern is not None and None not in offsets:
+            raise ValueError("names partitions, and of which topic they are is not said")
         positions = {
             self.grammar.partition(f"{topic}-{number}")[0]: Position(offset, -1)
-            for topic in source.topics
+            for topic in topics.names
             for number, offset in offsets.items()
             if number is not None
         }
-        return source.model_copy(update={"start": Start("latest", positions=positions, offset=offsets.get(None))})
+        return Start("latest", positions=positions, offset=offsets.get(None))
 
-    def mechanism(self, source: SourceConfig | SparkSource) -> str:
-        auth = source.auth
+    def mechanism(self, connection: Connection | SparkSource) -> str:
+        auth = connection.auth
         if not isinstance(auth, KafkaAuthConfig):
             return ""
         return "OAUTHBEARER" if auth.user is None else auth.mechanism
 
-    async def describe(self, source: SourceConfig) -> Described:
-        from .source import settings_from
+    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
         from .source.reader import Reader
+        from .source.settings import reader_settings
 
-        reader = Reader(settings_from(source), Pool(MEMORY))
+        reader = Reader(reader_settings(connection, topics), Pool(MEMORY))
         try:
             return Described(*await reader.describe())
         finally:
             await reader.close()
 
     def open_writer(
-        self, source: SourceConfig, topic: str, options: WriteOptions
+        self, connection: Connection, topic: str, options: WriteOptions
     ) -> AbstractAsyncContextManager[Writer]:
         from .writer import open_writer
 
-        return open_writer(source, topic, options)
+        return open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
         own = own_source(source)

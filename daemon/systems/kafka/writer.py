@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import BatchLimits, ProducerSettings
 
-from ...config import SourceConfig
+from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
@@ -58,13 +58,13 @@ class KafkaWriter:
         await self._producer.flush()
 
 
-def open_writer(source: SourceConfig, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[KafkaWriter]:
+def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[KafkaWriter]:
     """See ``System.open_writer``."""
     if options.public_keys:
         raise ValueError("Kafka has no encryption of records")
     codec = codec_named(Compression, options.compression, "Kafka")
     settings = ProducerSettings(compression=codec, batching=BatchLimits(records=max(options.batch, 1)))
-    return _open(ClientSettings(**client_fields(source)), topic, settings)
+    return _open(ClientSettings(**client_fields(connection)), topic, settings)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Configuration of ``[pipelines.NAME.source]`` for Pulsar: its own keys, and checks of keys that conflict."""
+"""Configuration of connections and sources of Pulsar: its own keys, and checks of keys that conflict."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -6,12 +6,21 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...config.access import EncryptionConfig
+from ...config.connection import Connection, Tell
 from ...config.fields import FolderPath, Natural, Switch, Text
-from ...config.source import SourceConfig, Tell
+from ...config.source import SourceConfig
 from ...config.table import Table
 from ...config.text import KeyPath
 
-__all__ = ["SOURCE", "PulsarSourceConfig", "SchemaConfig", "own_source"]
+__all__ = [
+    "CONNECTION",
+    "SOURCE",
+    "PulsarConnection",
+    "PulsarSourceConfig",
+    "SchemaConfig",
+    "own_connection",
+    "own_source",
+]
 
 # Schema types that are defined by a text.
 _DEFINED = ("avro", "json", "protobuf", "protobuf_native")
@@ -31,7 +40,23 @@ class SchemaConfig(Table):
     """Name of the schema."""
 
 
-class PulsarSourceConfig(SourceConfig):
+class PulsarConnection(Connection):
+    """A connection to the brokers of Pulsar, and the keys for its encrypted entries."""
+
+    listener: Text | None = None
+    """Name of the broker's advertised listener whose addresses this machine can reach."""
+    encryption: EncryptionConfig = EncryptionConfig.model_construct()
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report a password that Pulsar cannot transport."""
+        auth = table.get("auth")
+        password = auth.get("password") if isinstance(auth, dict) else None
+        if isinstance(password, str) and ":" in password:
+            tell((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
+
+
+class PulsarSourceConfig(PulsarConnection, SourceConfig):
     """Source of records: topics of Pulsar."""
 
     subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
@@ -50,9 +75,6 @@ class PulsarSourceConfig(SourceConfig):
     """Read only the newest record of each key, as far as the topic is compacted (exclusive and failover)."""
     initial_schema: SchemaConfig | None = None
     """Schema sent with the subscription; the broker refuses it if the topic's schema is incompatible."""
-    listener: Text | None = None
-    """Name of the broker's advertised listener whose addresses this machine can reach."""
-    encryption: EncryptionConfig = EncryptionConfig.model_construct()
     incarnation: Natural = 0
     """Raise it when a topic was deleted and created again under the same name."""
 
@@ -62,18 +84,15 @@ class PulsarSourceConfig(SourceConfig):
         return self.subscription_type in ("shared", "key_shared")
 
     @classmethod
-    def check(cls, path: KeyPath, source: Mapping[str, Any], tell: Tell) -> None:
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report keys that conflict, and schema definitions that are invalid."""
-        kind = source.get("subscription_type", "failover")
-        if source.get("read_compacted") in (True, "true") and kind in ("shared", "key_shared"):
+        super().check(path, table, tell)
+        kind = table.get("subscription_type", "failover")
+        if table.get("read_compacted") in (True, "true") and kind in ("shared", "key_shared"):
             tell((*path, "read_compacted"), 'needs subscription_type = "exclusive" or "failover"')
-        if source.get("priority_level") and kind in ("exclusive", "key_shared"):
+        if table.get("priority_level") and kind in ("exclusive", "key_shared"):
             tell((*path, "priority_level"), f'is for "failover" and "shared": the broker does not look at it on {kind}')
-        _check_schema((*path, "initial_schema"), source.get("initial_schema"), tell)
-        auth = source.get("auth")
-        password = auth.get("password") if isinstance(auth, dict) else None
-        if isinstance(password, str) and ":" in password:
-            tell((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
+        _check_schema((*path, "initial_schema"), table.get("initial_schema"), tell)
 
 
 def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
@@ -85,10 +104,17 @@ def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
         tell((*path, "file"), f"is of no use: {schema['type']} has no definition")
 
 
+def own_connection(connection: Connection) -> PulsarConnection:
+    """Return ``connection``, which is one of Pulsar."""
+    assert isinstance(connection, PulsarConnection)
+    return connection
+
+
 def own_source(source: SourceConfig) -> PulsarSourceConfig:
     """Return ``source``, which is one of Pulsar."""
     assert isinstance(source, PulsarSourceConfig)
     return source
 
 
+CONNECTION = PulsarConnection
 SOURCE = PulsarSourceConfig

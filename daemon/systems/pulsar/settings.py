@@ -12,11 +12,11 @@ from fastwire.pulsar.payload import Encrypt
 from fastwire.pulsar.schema import wire_schema
 from fastwire.pulsar.topic import ServiceUrl
 
-from ...config import ConfigError, EncryptionConfig, Problem, SourceConfig
+from ...config import ConfigError, Connection, EncryptionConfig, Problem, TopicChoice
 from ...net.auth import Credentials, NoCredentials, credentials
 from ...net.tls import ClientTls
 from ..writer import Keys
-from .config import SchemaConfig, own_source
+from .config import SchemaConfig, own_connection
 
 if TYPE_CHECKING:
     from fastwire.pulsar.encryption import Decryptor
@@ -62,25 +62,23 @@ class ClientSettings:
     connect_timeout_s: float = 10.0
 
 
-def client_fields(source: SourceConfig) -> dict[str, Any]:
-    """Return the fields of ``ClientSettings`` from a source's configuration. Raises ConfigError for unusable files."""
-    source = own_source(source)
+def client_fields(connection: Connection) -> dict[str, Any]:
+    """Return the fields of ``ClientSettings`` from the configuration. Raises ConfigError for unusable files."""
+    own = own_connection(connection)
     return {
-        "url": source.url,
-        "credentials": credentials(source.auth, client_certificate=source.tls.cert is not None),
-        "tls": ClientTls(source.tls) if source.url.tls else None,
-        "server_name": source.tls.server_name or "",
-        "listener": source.listener or "",
-        "on_corrupt": source.on_corrupt,
-        "decryptor": decryptor(source.encryption),
-        "on_undecryptable": source.encryption.on_failure,
+        "url": own.url,
+        "credentials": credentials(own.auth, client_certificate=own.tls.cert is not None),
+        "tls": ClientTls(own.tls) if own.url.tls else None,
+        "server_name": own.tls.server_name or "",
+        "listener": own.listener or "",
+        "decryptor": decryptor(own.encryption),
+        "on_undecryptable": own.encryption.on_failure,
     }
 
 
-def pattern_of(source: SourceConfig) -> TopicPattern | None:
-    """Return the topic pattern of a source, or None if topics are named."""
-    pattern = source.topics_pattern
-    return pattern if isinstance(pattern, TopicPattern) else None
+def pattern_of(topics: TopicChoice) -> TopicPattern | None:
+    """Return the topic pattern, or None if topics are named."""
+    return topics.pattern if isinstance(topics.pattern, TopicPattern) else None
 
 
 def encrypt_for(keys: Keys | None) -> Encrypt | None:

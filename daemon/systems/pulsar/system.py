@@ -1,20 +1,19 @@
 """Pulsar as a ``System``."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.topic import parse_topic
 from fastwire.wire.pool import Pool
 
-from ...config import ConfigError, EncryptionConfig, Problem, SourceConfig, SparkSource, Start, parse_source
+from ...config import Connection, EncryptionConfig, SourceConfig, SparkSource, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
-from .config import PulsarSourceConfig, SchemaConfig, own_source
+from .config import PulsarSourceConfig, SchemaConfig, own_connection, own_source
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
 
 __all__ = ["SYSTEM"]
@@ -35,35 +34,34 @@ class _Pulsar(System):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, source: SourceConfig, pool: Pool) -> TopicReader:
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
         from .client.reader import Reader, ReadFrom
 
-        def start_of(start: Start) -> ReadFrom:
+        def read_from() -> ReadFrom:
             if start.time is not None:
                 return start.time
             if start.positions:
                 return {name: MessageId(at.a, at.b) for name, at in start.positions.items()}
             return "earliest" if start.kind == "earliest" else "latest"
 
-        settings = ClientSettings(**client_fields(source))
-        start = start_of(source.start)
-        return Reader(settings, pool, source.topics, start, pattern=pattern_of(source), patience_s=0.0)
+        settings = ClientSettings(**client_fields(connection))
+        return Reader(settings, pool, topics.names, read_from(), pattern=pattern_of(topics), patience_s=0.0)
 
-    def read_from(self, keys: Mapping[str, Any], start: str) -> SourceConfig:
-        if _POSITION.fullmatch(start):
-            return parse_source({**keys, "start": dict.fromkeys(keys.get("topics", ()), start)})
-        if re.fullmatch(r"[0-9]+|([0-9]+=[0-9]+,?)+", start):
-            raise ConfigError([Problem("", "start", "of Pulsar is LEDGER:ENTRY, of one partition")])
-        return super().read_from(keys, start)
+    def start_of(self, text: str, topics: TopicChoice) -> Start:
+        if _POSITION.fullmatch(text):
+            return parse_start(dict.fromkeys(topics.names, text), self.grammar)
+        if re.fullmatch(r"[0-9]+|([0-9]+=[0-9]+,?)+", text):
+            raise ValueError("of Pulsar is LEDGER:ENTRY, of one partition")
+        return super().start_of(text, topics)
 
-    async def describe(self, source: SourceConfig) -> Described:
+    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
         from .client_cluster import ClientCluster
         from .topics import Topics
 
-        names = [parse_topic(topic) for topic in source.topics]
-        settings = ClientSettings(**client_fields(source))
+        names = [parse_topic(topic) for topic in topics.names]
+        settings = ClientSettings(**client_fields(connection))
         async with ClientCluster(settings) as cluster:
-            news = await Topics(cluster, settings.url, names, pattern_of(source)).look()
+            news = await Topics(cluster, settings.url, names, pattern_of(topics)).look()
             if news.failure is not None:
                 raise news.failure
             for found in news.found:
@@ -72,11 +70,11 @@ class _Pulsar(System):
         return Described([(str(found.topic), found.partitions) for found in news.found], [])
 
     def open_writer(
-        self, source: SourceConfig, topic: str, options: WriteOptions
+        self, connection: Connection, topic: str, options: WriteOptions
     ) -> AbstractAsyncContextManager[Writer]:
         from .writer import open_writer
 
-        return open_writer(source, topic, options)
+        return open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
         return f"subscription {source.subscription} ({own_source(source).subscription_type})"
@@ -85,13 +83,14 @@ class _Pulsar(System):
         if isinstance(credentials, BasicCredentials):
             credentials.pair()
 
-    def file_checks(self, source: SourceConfig | SparkSource) -> list[FileCheck]:
+    def file_checks(self, connection: Connection | SparkSource) -> list[FileCheck]:
         checks = []
-        encryption = source.encryption if isinstance(source, SparkSource) else own_source(source).encryption
+        own = connection if isinstance(connection, SparkSource) else own_connection(connection)
+        encryption = own.encryption
         if encryption.private_keys:
             checks.append(FileCheck("encryption", _keys_in(encryption)))
-        if isinstance(source, PulsarSourceConfig) and source.initial_schema is not None:
-            checks.append(FileCheck("schema", _schema_in(source.initial_schema)))
+        if isinstance(connection, PulsarSourceConfig) and connection.initial_schema is not None:
+            checks.append(FileCheck("schema", _schema_in(connection.initial_schema)))
         return checks
 
 

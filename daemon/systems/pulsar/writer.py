@@ -10,7 +10,7 @@ from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.routing import Hashing, Router
 
-from ...config import SourceConfig
+from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
@@ -65,7 +65,7 @@ class PulsarWriter:
         await self._producer.flush()
 
 
-def open_writer(source: SourceConfig, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[PulsarWriter]:
+def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[PulsarWriter]:
     """See ``System.open_writer``."""
     settings = ProducerSettings(
         compression=codec_named(Compression, options.compression, "Pulsar"),
@@ -73,7 +73,7 @@ def open_writer(source: SourceConfig, topic: str, options: WriteOptions) -> Abst
         chunking=True,
         encrypt=encrypt_for(options.public_keys),
     )
-    return _open(ClientSettings(**client_fields(source)), topic, settings, Hashing(options.hashing))
+    return _open(ClientSettings(**client_fields(connection)), topic, settings, Hashing(options.hashing))
 
 
 @asynccontextmanager

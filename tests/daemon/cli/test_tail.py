@@ -12,10 +12,10 @@ import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Record, encode_single_entry
-from fastwire_daemon.config import SourceConfig
+from fastwire_daemon.config import Connection
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.systems.kafka.config import KafkaSourceConfig
+from fastwire_daemon.systems.kafka.config import KafkaConnection
 from tests.daemon.cli.orders import AnyBroker, add_orders, shown_name
 from tests.daemon.cli.program import Run
 from tests.support.kafka.source_pipe import batches
@@ -196,12 +196,12 @@ def test_tail_where_no_broker_is(run: Run, system: str) -> None:
 
 
 @pytest.fixture
-def sources(monkeypatch: pytest.MonkeyPatch) -> list[SourceConfig]:
-    """What ``tail`` was asked to show."""
-    asked: list[SourceConfig] = []
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """The brokers that ``tail`` was asked to read."""
+    asked: list[Connection] = []
 
-    async def tail(source: SourceConfig, **options: Any) -> int:
-        asked.append(source)
+    async def tail(connection: Connection, *_: object, **options: Any) -> int:
+        asked.append(connection)
         return 0
 
     monkeypatch.setattr("fastwire_daemon.cli.tail.tail", tail)
@@ -209,12 +209,12 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[SourceConfig]:
 
 
 def test_tail_takes_its_token_from_file_or_environment(
-    run: Run, sources: list[SourceConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, connections: list[Connection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTWIRE_TOKEN", "hunter2")
     assert run("tail", "pulsar+ssl://h", "t", "--insecure")[0] == 0
     assert run("tail", "pulsar://h", "t", "--token-file", tmp_path / "token")[0] == 0
-    first, second = sources
+    first, second = connections
     assert first.auth.token is not None and first.auth.token.get_secret_value() == "hunter2"
     assert first.tls.verify is False
     assert (second.auth.token, second.auth.token_file) == (None, tmp_path / "token")
@@ -226,7 +226,7 @@ def test_tail_takes_its_token_from_file_or_environment(
 
 
 def test_tail_takes_every_way_of_saying_who_one_is(
-    run: Run, sources: list[SourceConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, connections: list[Connection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FASTWIRE_TOKEN", raising=False)
     monkeypatch.setenv("FASTWIRE_PASSWORD", "hunter2")
@@ -238,8 +238,8 @@ def test_tail_takes_every_way_of_saying_who_one_is(
     assert run(*start, "--ca", "a", "--cert", "b", "--key", "c", "--server-name", "d")[0] == 0
     more = ("--cert", "b", "--key-password-file", tmp_path / "p", "--client-id", "looking")
     assert run("tail", "kafka+ssl://h", "t", *more)[0] == 0
-    first, second, third, fourth, fifth = sources
-    assert isinstance(fifth, KafkaSourceConfig)
+    first, second, third, fourth, fifth = connections
+    assert isinstance(fifth, KafkaConnection)
     assert (fifth.tls.key_password_file, fifth.client_id) == (tmp_path / "p", "looking")
     assert first.auth.password is not None and first.auth.password.get_secret_value() == "hunter2"
     assert (second.auth.user, second.auth.password, second.auth.password_file) == ("me", None, tmp_path / "p")

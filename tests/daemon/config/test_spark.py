@@ -215,11 +215,11 @@ source = {}
         "6: spark.b.source.topics[0]: topic 'a b': a name has up to 249 letters, digits and . _ - only",
         "6: spark.b.source.listner: unknown key",
         '9: spark.c.source.columns: lacks "value", which is decoded',
+        "9: spark.c.source.rack: is not supported for pulsar: it is a key for kafka",
         (
             "9: spark.c.source.topics: is required: the names of the topics, such as "
             '["persistent://public/default/orders"], or topics_pattern'
         ),
-        "9: spark.c.source.rack: is not supported for pulsar: it is a key for kafka",
         '9: spark.c.source.start: must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job',
         '9: spark.c.source.columns[1]: "nokey" is not a column, did you mean "key"?',
         "13: spark.d.source.tls: needs an encrypted connection: kafka+ssl:// in url",

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fastwire_daemon.config import parse_source
+from fastwire_daemon.config import parse_connection
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.systems import topicwriter
 from fastwire_daemon.systems.produced import ProduceError
@@ -20,8 +20,8 @@ def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pyte
     scene = SCENES[system]()
 
     async def main() -> None:
-        keys = {"url": scene.url, "topics": ["t"], "subscription": "s", "start": "latest"}
-        async with system_named(system).open_writer(parse_source(keys), "t", WriteOptions()) as writer:
+        connection = parse_connection({"url": scene.url})
+        async with system_named(system).open_writer(connection, "t", WriteOptions()) as writer:
             await writer.write(Put(b"before"))
             await writer.flush()
             with pytest.raises(ProduceError, match="has no partition 2"):

@@ -34,7 +34,7 @@ AVOIDED_S = 30.0
 
 def settings_of(options: Options) -> ClientSettings:
     """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
-    fields = client_fields(options.source)
+    fields = client_fields(options.connection)
     fields["client_id"] = options.client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
 

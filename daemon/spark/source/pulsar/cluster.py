@@ -30,7 +30,7 @@ __all__ = ["Attached", "RangeCluster", "settings_of", "topic_of"]
 
 def settings_of(options: Options) -> ClientSettings:
     """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
-    return ClientSettings(**client_fields(options.source), columns=Rows.built(DIALECT, options.columns))
+    return ClientSettings(**client_fields(options.connection), columns=Rows.built(DIALECT, options.columns))
 
 
 def topic_of(partition: Partition) -> Topic:

@@ -8,11 +8,11 @@ from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.membership import GroupSettings, Protocol
 from fastwire.kafka.names import TopicPattern
 
-from ....config import SourceConfig, Start
-from ..config import own_source
+from ....config import Connection, SourceConfig, Start, TopicChoice
+from ..config import own_connection, own_source
 from ..settings import ClientSettings, client_fields
 
-__all__ = ["KafkaSettings", "settings_from"]
+__all__ = ["KafkaSettings", "reader_settings", "settings_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class KafkaSettings(ClientSettings):
 
     topics: tuple[str, ...] = ()
     pattern: TopicPattern | None = None  # instead of ``topics``
-    group: str
+    group: str = ""  # of a source that joins none
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
     on_truncation: Literal["stop", "continue"] = "stop"
@@ -54,11 +54,11 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
     ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
     """
     source = own_source(source)
-    pattern = source.topics_pattern
     return KafkaSettings(
         **client_fields(source),
+        on_corrupt=source.on_corrupt,
         topics=source.topics,
-        pattern=pattern if isinstance(pattern, TopicPattern) else None,
+        pattern=_pattern(source.chosen),
         group=source.subscription,
         protocol=source.group_protocol,
         instance=source.group_instance_id,
@@ -72,3 +72,20 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         limits=FetchLimits(read_committed=source.isolation == "read_committed", rack=source.rack or ""),
         columns=None if columns is None else frozenset(columns),
     )
+
+
+def reader_settings(connection: Connection, topics: TopicChoice, start: Start | None = None) -> KafkaSettings:
+    """Return the settings of a reader without a group. Raises ConfigError for unusable files."""
+    own = own_connection(connection)
+    return KafkaSettings(
+        **client_fields(own),
+        topics=topics.names,
+        pattern=_pattern(topics),
+        start=start or Start("earliest"),
+        cluster=own.url.hosts,
+        limits=FetchLimits(rack=own.rack or ""),
+    )
+
+
+def _pattern(topics: TopicChoice) -> TopicPattern | None:
+    return topics.pattern if isinstance(topics.pattern, TopicPattern) else None

@@ -62,8 +62,9 @@ def settings_from(
     source = own_source(source)
     return PulsarSettings(
         **client_fields(source),
+        on_corrupt=source.on_corrupt,
         topics=tuple(parse_topic(str(topic)) for topic in source.topics),
-        pattern=pattern_of(source),
+        pattern=pattern_of(source.chosen),
         subscription=source.subscription,
         subscription_type=source.subscription_type,
         start=source.start,

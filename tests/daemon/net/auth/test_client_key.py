@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization as pem
 
-from fastwire_daemon.config import ConfigError, TlsConfig, parse_source
+from fastwire_daemon.config import ConfigError, TlsConfig, parse_connection
 from fastwire_daemon.net.tls import ClientTls
 from tests.brokers.certs import make_certificates
 
@@ -64,10 +64,9 @@ def test_a_password_file_that_changes_is_read_again(files: dict[str, str], tmp_p
 
 @pytest.mark.parametrize("url", ["pulsar+ssl://h", "kafka+ssl://h"])
 def test_passwords_that_stand_at_the_wrong_place(url: str) -> None:
-    keys = {"url": url, "topics": ["t"], "subscription": "s", "start": "earliest"}
     for tls, why in (
         ({"key_password": "p"}, "cert is missing"),
         ({"cert": "c", "key_password": "p", "key_password_file": "f"}, "use one of them"),
     ):
         with pytest.raises(ConfigError, match=why):
-            parse_source(keys | {"tls": tls})
+            parse_connection({"url": url, "tls": tls})

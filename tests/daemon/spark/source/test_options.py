@@ -27,7 +27,7 @@ def wrong(streaming: bool = True, /, **given: str) -> list[str]:
 
 def test_defaults() -> None:
     found = parse()
-    assert str(found.source.url) == "pulsar://h:6650"
+    assert str(found.connection.url) == "pulsar://h:6650"
     assert (found.topics, found.system) == ((A,), "pulsar")
     assert (found.starting, found.ending) == (Where("latest"), Where("latest"))
     assert parse(False).starting == Where("earliest")
@@ -41,7 +41,7 @@ def test_names_are_told_apart_without_regard_to_case() -> None:
     found = parse(MAXRECORDSPERTRIGGER="7", failondataloss="False", **{"AUTH.TOKEN": "env:T"})
     assert found.max_rows == 7
     assert not found.fail_on_data_loss
-    assert found.source.auth.token.get_secret_value() == "env:T"
+    assert found.connection.auth.token.get_secret_value() == "env:T"
 
 
 def test_values() -> None:
@@ -198,7 +198,7 @@ def kafka(**given: str) -> Any:
 
 def test_kafka_has_words_of_its_own() -> None:
     found = kafka(subscribe="a,b.c", groupId="g", isolationLevel="read_uncommitted", fetchMaxBytes="1MiB")
-    assert (found.system, str(found.source.url)) == ("kafka", "kafka+ssl://h:9093")
+    assert (found.system, str(found.connection.url)) == ("kafka", "kafka+ssl://h:9093")
     assert (found.topics, found.subscription, found.commits) == (("a", "b.c"), "g", True)
     assert (found.read_committed, found.fetch_bytes) == (False, 1 << 20)
     assert kafka().read_committed

@@ -6,8 +6,9 @@ import pytest
 
 from fastwire.kafka.error import Code
 from fastwire.kafka.fetch import FetchLimits
-from fastwire_daemon.config import ConfigError, parse_source
+from fastwire_daemon.config import ConfigError, parse_connection
 from fastwire_daemon.devbroker.kafka import Request
+from fastwire_daemon.systems.kafka.config import KafkaSourceConfig
 from fastwire_daemon.systems.kafka.source import leaders
 from fastwire_daemon.systems.kafka.source.settings import settings_from
 from tests.support.kafka.source_pipe import KafkaPipe, batches
@@ -114,14 +115,14 @@ def test_a_leader_that_moves_while_a_replica_is_read() -> None:
 
 def test_the_configuration_says_the_rack_to_leaders_and_group() -> None:
     keys = {"url": "kafka://h", "topics": ["t"], "subscription": "g", "start": "earliest"}
-    settings = settings_from(parse_source(keys | {"rack": "c", "client_id": "me"}))
+    settings = settings_from(KafkaSourceConfig.model_validate(keys | {"rack": "c", "client_id": "me"}))
     assert (settings.limits.rack, settings.membership.rack, settings.client_id) == ("c", "c", "me")
-    settings = settings_from(parse_source(keys))
+    settings = settings_from(KafkaSourceConfig.model_validate(keys))
     assert (settings.limits.rack, settings.membership.rack) == ("", None)
     assert settings.client_id.startswith("fastwire-")
     for key in ("rack", "client_id"):
         with pytest.raises(ConfigError, match="it is a key for kafka"):
-            parse_source(keys | {"url": "pulsar://h", key: "x"})
+            parse_connection({"url": "pulsar://h", key: "x"})
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

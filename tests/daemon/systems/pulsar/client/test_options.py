@@ -11,9 +11,10 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Record, encode_batch_entry
 from fastwire.pulsar.request import BrokerError
 from fastwire.pulsar.schema import wire_schema
-from fastwire_daemon.config import ConfigError, parse_source
+from fastwire_daemon.config import ConfigError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.pulsar.dispatch import key_slot
+from fastwire_daemon.systems.pulsar.config import PulsarSourceConfig
 from fastwire_daemon.systems.pulsar.source import settings_from
 from tests.support.pulsar.client_scene import playing, run, take, values
 from tests.support.source_pipe import Pipe, entries, until
@@ -82,7 +83,7 @@ def test_what_a_pipeline_says(tmp_path: Path) -> None:
     async def main() -> None:
         async with playing() as (broker, _):
             broker.append("t", entries(0, 1))
-            settings = settings_from(parse_source(keys | {"url": broker.url}))
+            settings = settings_from(PulsarSourceConfig.model_validate(keys | {"url": broker.url}))
             ours = ("consumer_name", "priority", "properties", "subscription_properties", "replicate_state")
             fields = {name: getattr(settings, name) for name in (*ours, "read_compacted", "schema")}
             pipe = await Pipe(broker, "t", subscription_type="failover", **fields).start()
@@ -93,11 +94,11 @@ def test_what_a_pipeline_says(tmp_path: Path) -> None:
     run(main)
     keys["initial_schema"] = {"type": "avro", "file": str(tmp_path / "missing")}
     with pytest.raises(ConfigError, match=r"initial_schema.file: cannot read .*missing: No such file"):
-        settings_from(parse_source(keys | {"url": "pulsar://h"}))
+        settings_from(PulsarSourceConfig.model_validate(keys | {"url": "pulsar://h"}))
     file.write_bytes(b"syntax = 'proto3';")
     keys["initial_schema"] = {"type": "avro", "file": str(file)}
     with pytest.raises(ConfigError, match=r"initial_schema.file: .*order.avsc is not JSON: Expecting value"):
-        settings_from(parse_source(keys | {"url": "pulsar://h"}))
+        settings_from(PulsarSourceConfig.model_validate(keys | {"url": "pulsar://h"}))
 
 
 def test_combinations_that_mean_nothing() -> None:
