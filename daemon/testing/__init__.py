@@ -8,8 +8,9 @@ A sink::
         def make_sink(self, path):
             return MySink(path)
 
-An encoder: :class:`EncoderConformance`, with ``encoder = MyEncoder``. Both check the guarantees of the contract; class
-attributes switch off those that a plug-in does not make.
+An encoder: :class:`EncoderConformance`, with ``encoder = MyEncoder``. A message system:
+:class:`fastwire_daemon.testing.system.SystemConformance`, with ``system = "my"``. All check the guarantees of the
+contract; class attributes switch off those that a plug-in does not make.
 """
 
 from .encoder import EncoderConformance

@@ -54,7 +54,7 @@ BESIDE = {
     # Tasks write files as the sinks do and read brokers by the connections of the daemon, and the job tells of its
     # batches as the daemon does.
     "spark": {"systems", "dataset", "encoders", "net", "config", "runtime"},
-    "testing": {"sinks", "dataset", "encoders", "runtime"},
+    "testing": {"pipeline", "systems", "sinks", "dataset", "encoders", "config", "runtime", "devbroker"},
     "pulsar": {"systems"},  # the name under which users import the asyncio client
 }
 COMMANDS = {"cli"}

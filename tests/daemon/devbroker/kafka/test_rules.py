@@ -558,3 +558,14 @@ def test_assignments_are_read() -> None:
     assert assigned_partitions(golden) == {("t", 0), ("t", 1)}
     assert assigned_partitions(golden[:-8]) == set()
     assert assigned_partitions(b"anything") == set()
+
+
+def test_the_backlog_counts_from_the_committed_offsets() -> None:
+    broker = KafkaDevBroker()
+    broker.create_topic("t", 2)
+    broker.produce("t", [b"a", b"b", b"c"])
+    broker.produce("t", [b"d", b"e"], 1)
+    broker.group("g").offsets["t", 0] = 1, -1, ""
+    assert broker.backlog("t", "g") == 4
+    broker.trim("t", 2)
+    assert broker.backlog("t", "g") == 3
