@@ -1,7 +1,6 @@
 """Conformance tests of a system's source: each record lands once, and nothing is confirmed before the commit."""
 
 import functools
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from ...config import parse_config
 from ...dataset.verify import verify
 from ...sinks.base import Superseded
 from ...sinks.registry import build_sink
@@ -70,9 +68,7 @@ class SystemDelivery(SystemSuite):
     async def test_a_dataset_holds_each_record_once_after_restarts(self, scene: Scene, tmp_path: Path) -> None:
         """Runs over one dataset land each record once, and ``verify`` agrees."""
         path = tmp_path / "dataset"
-        keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in scene.keys().items())
-        text = f'[pipelines.p.source]\n{keys}\n[pipelines.p.sink]\ntype = "parquet"\npath = {json.dumps(str(path))}\n'
-        config = parse_config(text).pipelines["p"]
+        config = scene.configured(path)
         for _ in range(3):
             for partition in (0, 1):
                 scene.produce(50, partition)

@@ -1,10 +1,12 @@
 """The scene of a system's conformance tests: its embedded broker, a sink in memory, and pipelines between them."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.wire.pool import Pool
 
-from ...config import SourceConfig, parse_source
+from ...config import PipelineConfig, SourceConfig, parse_config
 from ...devbroker.base import DevBroker
 from ...pipeline.pipeline import Pipeline
 from ...pipeline.roll import RollPolicy
@@ -234,14 +236,16 @@ class Scene:
         self.broker.delete_topic(TOPIC)
         self.broker.create_topic(TOPIC, self.partitions)
 
-    def keys(self, **more: Any) -> dict[str, Any]:
-        """Return the keys of a source that reads the topic."""
+    def configured(self, dataset: Path | None = None, **more: Any) -> PipelineConfig:
+        """Return a configuration from the topic into ``dataset``, with ``more`` keys of the source."""
         keys = {"url": self.broker.url, "topics": [TOPIC], "subscription": GROUP, "start": "earliest"}
-        return {**keys, **self._keys, **more}
+        sink = {"type": "discard"} if dataset is None else {"type": "parquet", "path": str(dataset)}
+        tables = {"source": {**keys, **self._keys, **more}, "sink": sink}
+        return parse_config(f"[pipelines]\nconformance = {_toml(tables)}\n").pipelines["conformance"]
 
     def source(self, **more: Any) -> SourceConfig:
         """Return the configuration of a source that reads the topic."""
-        return parse_source(self.keys(**more))
+        return self.configured(**more).source
 
     @asynccontextmanager
     async def running(
@@ -277,3 +281,10 @@ class Scene:
         """Run a pipeline until the end of the topic."""
         async with self.running(sink, until_end=True, **more) as run:
             await run.end()
+
+
+def _toml(value: Any) -> str:
+    """Return a value in the syntax of a configuration file, a table on one line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value)

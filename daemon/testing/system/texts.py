@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fastwire.position import Position, Positions, positions_of
 from fastwire.systems import grammar_of, row_of
 
-from ...config import parse_source, parse_url
+from ...config import parse_connection, parse_url
 from .scene import TOPIC
 from .suite import SystemSuite
 
@@ -29,12 +29,9 @@ class SystemTexts(SystemSuite):
         assert all(grammar_of(f"{scheme}://host") is grammar for scheme in grammar.schemes)
         assert row_of(self.system).system == self.system
         assert row_of(self.system).names[: len(SHARED_COLUMNS)] == SHARED_COLUMNS
-        keys = {"url": grammar.url_example, "topics": [TOPIC], "subscription": "s", "start": "earliest"}
-        source = parse_source({**keys, **self.source})
-        assert source.system == self.system
+        assert parse_connection({"url": grammar.url_example}).system == self.system
         assert self._system.grammar is grammar
         assert self._system.group_word
-        assert self._system.sharing(source)
 
     def test_urls_have_one_text_form(self) -> None:
         """``url`` reads its own text again, ports have defaults, and hosts are the URL without its scheme."""

@@ -84,15 +84,19 @@ class SystemTools(SystemSuite):
     @on_a_loop
     async def test_topics_are_described(self, scene: Scene) -> None:
         """``describe`` returns the topic with its partitions and no trouble, and creates nothing."""
-        assert await self._system.describe(scene.source()) == ([(self._grammar.topic(TOPIC), scene.partitions)], [])
+        source = scene.source()
+        assert GROUP in self._system.sharing(source)
+        described = await self._system.describe(source, source.chosen)
+        assert described == ([(self._grammar.topic(TOPIC), scene.partitions)], [])
         with pytest.raises(KeyError):
             scene.broker.backlog(TOPIC, GROUP)
 
     @on_a_loop
     async def test_an_unknown_topic_is_refused(self, scene: Scene) -> None:
         """``describe`` raises FastwireError that names an unknown topic, and creates none."""
+        source = scene.source(topics=["unknown"])
         with pytest.raises(FastwireError, match="unknown"):
-            await self._system.describe(scene.source(topics=["unknown"]))
+            await self._system.describe(source, source.chosen)
         with pytest.raises(KeyError):
             scene.broker.end_positions("unknown")
 
@@ -109,8 +113,9 @@ class SystemTools(SystemSuite):
 
     async def _read(self, scene: Scene, rows: int = 0, later: int = 0) -> list[Row]:
         """Return the records up to now; with ``later`` read ``rows``, produce so many more and return them, too."""
-        pool = Pool(64 << 20)
-        reader: TopicReader = self._system.open_reader(scene.source(), pool)
+        source = scene.source()
+        start = self._system.start_of("earliest", source.chosen)
+        reader: TopicReader = self._system.open_reader(source, source.chosen, start, Pool(64 << 20))
         found: list[Row] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
