@@ -31,10 +31,13 @@ class LogLag:
 
 
 class PartitionLike(Protocol):
-    """The attributes of a partition that the lag needs; ``granted`` is true while this source reads it."""
+    """The attributes of a partition that the lag needs."""
 
     index: int
-    granted: bool
+
+    @property
+    def granted(self) -> bool:
+        """True while this source reads the partition."""
 
 
 class SourceLike(Protocol):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fastwire.pulsar.topic import parse_topic
-from fastwire_daemon.systems.pulsar.source.host import Stage
 from fastwire_daemon.systems.pulsar.topics import Topics
+from fastwire_daemon.systems.stage import Stage
 from tests.brokers.admin import AdminError, PulsarAdmin
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker

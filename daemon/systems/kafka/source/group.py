@@ -15,10 +15,11 @@ from fastwire.position import Coverage, Position
 
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
+from ...stage import Stage
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good
-from .partition import Partition, Stage
+from .partition import Partition
 from .settings import KafkaSettings
 
 __all__ = ["Alone", "Group", "Reader"]

@@ -1,17 +1,17 @@
 """State of one partition of a topic."""
 
 from dataclasses import dataclass, field
-from enum import Enum
 from math import inf
 
 from fastwire.kafka.position import POSITIONS
-from fastwire.position import Coverage, Gap, Log, Position, Span
+from fastwire.position import Coverage, Gap, Position, Span
 
 from ....net.backoff import Backoff
 from ...source import Assignment, First, LogStopped
+from ...stage import Stage, StagedPartition
 from ..link import Link
 
-__all__ = ["LogBroken", "Partition", "Stage"]
+__all__ = ["LogBroken", "Partition"]
 
 
 MOST_REFUSED_S = 30.0  # between two requests for what a leader refuses
@@ -25,48 +25,36 @@ class LogBroken(LogStopped):
         super().__init__(message)
 
 
-class Stage(Enum):
-    """State of a partition, in the words of the status page."""
-
-    IDLE = "not ours"
-    ASSIGNED = "assigned"
-    READING = "reading"
-    STOPPED = "stopped"
-    REPLACED = "replaced"  # by another log of the same place
-    GONE = "gone"  # the topic was deleted; should it come again with its id, so does the partition
+_ENDS = {Stage.STOPPED, Stage.REPLACED, Stage.GONE}
 
 
 @dataclass(slots=True, eq=False)
-class Partition:
-    """State of one partition. ``place`` is topic and number; offsets are -1 where they are not known."""
+class Partition(StagedPartition):
+    """One partition. ``place`` is topic and number; offsets are -1 where they are not known."""
 
-    index: int
-    log: Log
+    TRANSITIONS = {  # noqa: RUF012 - the base declares it as a ClassVar
+        Stage.IDLE: frozenset({Stage.IDLE, Stage.ASSIGNED, *_ENDS}),
+        Stage.PENDING: frozenset({Stage.IDLE, Stage.ASSIGNED, *_ENDS}),
+        Stage.ASSIGNED: frozenset({Stage.IDLE, Stage.PENDING, Stage.ASSIGNED, Stage.READING, *_ENDS}),
+        Stage.READING: frozenset({Stage.IDLE, Stage.ASSIGNED, *_ENDS}),
+        Stage.STOPPED: frozenset({Stage.REPLACED}),
+        Stage.GONE: frozenset({Stage.IDLE, Stage.REPLACED}),
+        Stage.REPLACED: frozenset(),
+    }
+
     place: tuple[str, int]
     topic_id: bytes
-    late: bool = False  # appeared in a topic that is read already
-    stage: Stage = Stage.IDLE
-    assignment: Assignment | None = None
-    granted: bool = False
-    was_granted: bool = False
     session: int = 0
     log_start: int = -1
     end: int = -1  # of the log, as it was last asked for
     committed: Position | None = None  # what the group has
     resumes_at: Position | None = None  # behind a break
-    began: Position | None = None
     link: Link | None = None  # by which it is read
     checked_epoch: int = -1  # of the leader that has confirmed the position
     refusals: Backoff = field(default_factory=lambda: Backoff(most_s=MOST_REFUSED_S))  # by leaders, one after the other
     replica: int = -1  # the node to read from instead of the leader's
     near: bool = True  # whether the leader may name one
     choice_ends: float = inf  # when the leader is to be asked again, by the loop's clock
-    error: str = ""
-
-    @property
-    def over(self) -> bool:
-        """True if the partition is not read any more."""
-        return self.stage in (Stage.STOPPED, Stage.REPLACED, Stage.GONE)
 
     @property
     def head(self) -> Position | None:
@@ -75,12 +63,11 @@ class Partition:
 
     def offer(self) -> Assignment:
         """Make the assignment that is in force from here on."""
-        self.stage = Stage.ASSIGNED
-        self.granted = False
         # What was committed before a break is no progress in the log behind it.
         progress = self.committed is not None and self.resumes_at is None
-        self.assignment = Assignment(self.index, self.log, self.head, self.committed, progress)
-        return self.assignment
+        assignment = Assignment(self.index, self.log, self.head, self.committed, progress)
+        self.assign(assignment)
+        return assignment
 
     def gap(self, at: Position) -> First | None:
         """Return the gap to commit if the log now begins behind ``at``; None if it does not."""

@@ -23,6 +23,7 @@ from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...clustered import ClusteredSource
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ...stage import Stage
 from ..cluster import MISSING_S, Cluster
 from ..link import Link
 from ..refusal import advice, ends_reading, is_for_good
@@ -33,7 +34,7 @@ from .group import Alone
 from .leaders import Leaders
 from .member import group_of
 from .offering import Offering
-from .partition import LogBroken, Partition, Stage
+from .partition import LogBroken, Partition
 from .settings import KafkaSettings
 from .stats import Stats
 from .topics import Changes, Topics
@@ -41,6 +42,8 @@ from .topics import Changes, Topics
 __all__ = ["KafkaSource"]
 
 DOUBT_S = 1.0  # between two metadata requests while a topic may be deleted
+
+_OURS = (Stage.PENDING, Stage.ASSIGNED, Stage.READING)
 
 log = get_logger("source")
 
@@ -133,8 +136,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             if partition.assignment is not assignment or partition.granted:
                 continue
             granted.append(partition)
-            partition.granted = partition.was_granted = True
-            partition.stage = Stage.READING
+            partition.move(Stage.READING)
             partition.session += 1
             self.slots.attach(partition.index, partition.position(coverage), partition.session)
             self._leaders.place(partition)
@@ -220,18 +222,18 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         """Read ``partitions`` from now on."""
         self._offering.offer(partitions)
 
-    def give_up(self, partitions: Sequence[Partition], reason: str) -> None:
-        """Stop reading ``partitions``; records that were received are committed at once."""
+    def give_up(self, partitions: Sequence[Partition], reason: str, to: Stage = Stage.IDLE) -> None:
+        """Stop reading ``partitions``, which move to ``to``; records that were received are committed at once."""
         for link in {partition.link for partition in partitions if partition.link is not None}:
             link.hand_on()
         for partition in partitions:
+            assignment = partition.assignment
             self._detach(partition)
+            if to is not Stage.IDLE or not partition.over:
+                partition.move(to)
             self._offering.drop(partition)
-            if partition.assignment is not None and not self._offers.withdraw(partition.assignment):
+            if assignment is not None and not self._offers.withdraw(assignment):
                 self._offers.revoke(partition.index, reason)
-            partition.assignment = None
-            if not partition.over:
-                partition.stage = Stage.IDLE
 
     def refuse(self, error: FastwireError) -> None:
         """Fail with ``error`` of the group or a leader, which a retry cannot cure."""
@@ -307,7 +309,6 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         if partition.granted:
             self.slots.detach(partition.index)
         self._leaders.forget(partition)
-        partition.granted = False
 
     async def _look_outside(self, partition: Partition, session: int) -> None:
         """Handle an offset outside the leader's log: deleted by retention, or lost."""
@@ -348,9 +349,8 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         """Stop this log; the others continue."""
         if partition.over:
             return
-        partition.stage = Stage.STOPPED
         partition.error = why
-        self.give_up([partition], why)
+        self.give_up([partition], why, Stage.STOPPED)
         self._offers.tell_revoked()
         log.error("log stopped", topic=str(partition.log), error=why)
         self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}"))
@@ -401,20 +401,17 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             log.warning("topic was deleted and made again", topic=str(partition.log))
             if self.settings.pattern is None:
                 self._stop(partition, "the topic was deleted and made again; its new incarnation is read as a new log")
-            partition.stage = Stage.REPLACED
-            self.give_up([partition], "the topic was deleted and made again")
+            self.give_up([partition], "the topic was deleted and made again", Stage.REPLACED)
         for partition in changes.gone:
-            partition.stage = Stage.GONE
             partition.error = ""
-        self.give_up(changes.gone, "the topic was deleted")
+        self.give_up(changes.gone, "the topic was deleted", Stage.GONE)
         for topic, count in Counter(partition.place[0] for partition in changes.gone).items():
             log.info("topic is gone", topic=topic, partitions=count)
         self._group.gone([*changes.replaced, *changes.gone])
 
     def _replace(self, old: Partition, new: Partition) -> None:
         """Replace ``old`` by ``new`` behind a break: the same place and owner, another log."""
-        self.give_up([old], "the log goes on behind a break")
-        old.stage = Stage.REPLACED
+        self.give_up([old], "the log goes on behind a break", Stage.REPLACED)
         heads = self._offering.heads
         if heads.pop(old.index, None) is not None and new.resumes_at is not None and old.end > new.resumes_at.a:
             heads[new.index] = Position(old.end, -1)
@@ -430,21 +427,24 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             return None
         try:
             return await self._beginnings.resolve(partition, assignment, coverage)
-        except LogBroken as exc:
-            if self.settings.on_truncation == "continue":
-                log.error("reading goes on behind a break", error=str(exc), offset=exc.position.a)
-                self._replace(partition, self._topics.go_on(partition, exc.position))
-            else:
-                self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
-        except LogStopped as exc:
-            self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
         except FastwireError as exc:
-            partition.error = str(exc)
-            log.warning("cannot find where to begin, trying again", topic=str(partition.log), error=str(exc))
-            partition.assignment = None
+            if partition.assignment is assignment:  # it may have been revoked meanwhile
+                self._unresolved(partition, exc)
+        return None
+
+    def _unresolved(self, partition: Partition, error: FastwireError) -> None:
+        """Handle the reason why an assigned partition cannot be read from its position."""
+        if isinstance(error, LogBroken) and self.settings.on_truncation == "continue":
+            log.error("reading goes on behind a break", error=str(error), offset=error.position.a)
+            self._replace(partition, self._topics.go_on(partition, error.position))
+        elif isinstance(error, LogStopped):
+            self._stop(partition, str(error).removeprefix(f"{partition.log}: "))
+        else:
+            log.warning("cannot find where to begin, trying again", topic=str(partition.log), error=str(error))
+            partition.error = str(error)
+            partition.move(Stage.PENDING)
             self._freshness.old = True
             self._offering.again(partition)
-        return None
 
     def _lags(self, partition: Partition, head: Position) -> bool:
         """Return True if an assigned partition is read from before ``head``, whatever its group has committed.
@@ -452,7 +452,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         A dataset restored from a backup is behind the group's offset.
         """
         landed = self._coverage.end(partition.log) or self._coverage.start(partition.log)
-        return partition.stage in (Stage.ASSIGNED, Stage.READING) and landed is not None and landed.a < head.a
+        return partition.stage in _OURS and landed is not None and landed.a < head.a
 
     def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
         partition = self.partitions[index]

@@ -14,8 +14,9 @@ from fastwire.position import Coverage, Log, Position
 
 from ...earlier import EarlierLogs
 from ...source import SourceFailed
+from ...stage import Stage
 from ..cluster import MISSING_S, Cluster
-from .partition import Partition, Stage
+from .partition import Partition
 from .settings import KafkaSettings
 
 __all__ = ["Changes", "Topics"]
@@ -126,7 +127,7 @@ class Topics:
         if known is not None and (topic.topic_id in (known.topic_id, NO_ID) or known.topic_id == NO_ID):
             known.topic_id = topic.topic_id if known.topic_id == NO_ID else known.topic_id
             if known.stage is Stage.GONE:
-                known.stage = Stage.IDLE
+                known.move(Stage.IDLE)
                 changes.added.append(known)
             return
         if known is not None:

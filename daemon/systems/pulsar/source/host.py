@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from fastwire.pulsar.slot import SlotTable
@@ -12,20 +11,9 @@ from ...source import Assignment, LogStopped, SourceFailed
 from ..cluster import Cluster
 from .beginning import StartAt
 
-__all__ = ["Host", "Stage"]
+__all__ = ["Host"]
 
 P_contra = TypeVar("P_contra", contravariant=True)
-
-
-class Stage(Enum):
-    """State of a partition, in the words of the status page."""
-
-    CONNECTING = "connecting"
-    STAND_BY = "stand-by"
-    ASSIGNED = "assigned"
-    READING = "reading"
-    STOPPED = "stopped"
-    GONE = "gone"  # the topic was deleted; the partition comes back with it
 
 
 class Host(Protocol[P_contra]):
@@ -34,6 +22,10 @@ class Host(Protocol[P_contra]):
     cluster: Cluster
     slots: SlotTable
     gate: asyncio.Semaphore
+
+    @property
+    def closing(self) -> bool:
+        """True once the source is being closed."""
 
     @property
     def holding(self) -> bool:

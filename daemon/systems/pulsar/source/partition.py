@@ -1,7 +1,7 @@
 """One partition of a topic: lookup, permits, reconnects, seeks, changes of role (spec: pulsar 7, 18-21)."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,12 @@ from ....net.endpoint import LinkLost
 from ....runtime.errors import ConfigurationRefused
 from ....runtime.logs import get_logger
 from ...source import Assignment, First, LogStopped, SourceFailed
+from ...stage import Stage, StagedPartition
 from ..refusal import is_for_good
 from ..routed import RoutedConsumer
 from .beginning import StartAt, seek
 from .coverage import Landed, declared_gap, landed_of, newly_landed
-from .host import Host, Stage
+from .host import Host
 
 __all__ = ["Partition"]
 
@@ -33,8 +34,25 @@ ACTIVE_WITHIN_S = 10.0  # a broker tells the active consumer right behind its SU
 log = get_logger("source")
 
 
-class Partition(RoutedConsumer):
-    """Keeps one consumer subscribed. ``assignment`` is the current one, ``granted`` is True while it is read."""
+_ENDS = {Stage.STOPPED, Stage.GONE}
+
+
+class Partition(StagedPartition, RoutedConsumer):
+    """Keeps one consumer subscribed.
+
+    A consumer is subscribed in the stages STAND_BY, ASSIGNED and READING. In CONNECTING and SEEKING it subscribes, or
+    waits before another attempt.
+    """
+
+    TRANSITIONS = {  # noqa: RUF012 - the base declares it as a ClassVar
+        Stage.CONNECTING: frozenset({Stage.CONNECTING, Stage.STAND_BY, Stage.ASSIGNED, *_ENDS}),
+        Stage.STAND_BY: frozenset({Stage.CONNECTING, Stage.STAND_BY, Stage.ASSIGNED, *_ENDS}),
+        Stage.ASSIGNED: frozenset({Stage.CONNECTING, Stage.STAND_BY, Stage.SEEKING, Stage.READING, *_ENDS}),
+        Stage.SEEKING: frozenset({Stage.CONNECTING, Stage.ASSIGNED, *_ENDS}),
+        Stage.READING: frozenset({Stage.CONNECTING, *_ENDS}),
+        Stage.STOPPED: frozenset(),
+        Stage.GONE: frozenset({Stage.CONNECTING}),
+    }
 
     def __init__(
         self,
@@ -48,29 +66,18 @@ class Partition(RoutedConsumer):
         late: bool,
         discovered: bool = False,
     ) -> None:
-        super().__init__(consumer, service)
-        self.index = index
-        self.log = log_
-        self.late = late  # appeared since reading began: read from its beginning, so that no record is lost
+        StagedPartition.__init__(self, index, log_, late=late)
+        RoutedConsumer.__init__(self, consumer, service)
         self.discovered = discovered  # by a pattern: the topic may be deleted and recreated
-        self.assignment: Assignment | None = None
-        self.granted = False
-        self.was_granted = False
         self.last: Position | None = None  # the last entry that the broker reported, entry -1 if there is none
         self.cursor: Position | None = None
-        self.error = ""
-        self.stage = Stage.CONNECTING
-        self.ended = False
-        self.leaving = False  # the source is being closed
-        self.distrust = False  # an entry's metadata was damaged: its number of permits is unknown
-        self.informed: asyncio.Future[Position | None] = asyncio.get_running_loop().create_future()
+        # The head after the first subscribe; None for an empty log, and for one that is over before.
+        self.informed: asyncio.Future[Position | None] = self._loop.create_future()
         self._host = host
         self._backoff = Backoff()
-        self._first = first  # never subscribed yet: a refusal that a retry cannot cure ends the source
+        self._first = first  # a refusal of the first subscribe that a retry cannot cure ends the source
         self._task: asyncio.Task[None] | None = None
-        self._seeking = False
         self._active = asyncio.Event()
-        self.began: Position | None = None  # the resolved first position, for sinks that do not know it
         self._migrating: ServiceUrl | None = None
 
     # --- what the broker says, in wire order
@@ -83,19 +90,18 @@ class Partition(RoutedConsumer):
         """See ``ConsumerEvents.on_closed``."""
         self._route.closed(event, self.link)
         self._detached("closed by the broker")
-        if self._migrating is not None:
+        if self._migrating is not None and not self.over:
             service, self._migrating = self._migrating, None
-            self.stage = Stage.STOPPED
+            self.move(Stage.STOPPED)
             self._host.moved(self, service)
-        elif not self._seeking and not self.leaving:
+        elif self.stage is not Stage.SEEKING and not self._host.closing:
             self._host.reconnecting(self, "closed_by_broker")
-            self._reconnect(0.0 if self._route.told else self._backoff.next())
+            self._reconnect(at_once=self._route.told)
 
     def on_link_lost(self, reason: str) -> None:
         """See ``ConsumerEvents.on_link_lost``."""
         self._detached(reason)
-        if not self._seeking:
-            self._reconnect(self._backoff.next())
+        self._reconnect()
 
     def on_active(self, active: bool) -> None:
         """See ``ConsumerEvents.on_active``."""
@@ -104,16 +110,15 @@ class Partition(RoutedConsumer):
             self._active.set()
         else:
             self._active.clear()
-        if self._busy or self._seeking or self.leaving or self.consumer.phase is not Phase.READY:
+        if self._busy or self._host.closing:
             return  # the running task checks the role when it is done
-        if active and self.assignment is None:
+        if active and self.stage is Stage.STAND_BY:
             self._spawn(self._take_over())
-        elif not active and self.assignment is not None:
-            self._retire("another consumer has become the active one")
+        elif not active and self.stage in (Stage.ASSIGNED, Stage.READING):
+            self._retire()
 
     def on_end_of_topic(self) -> None:
         """See ``ConsumerEvents.on_end_of_topic``."""
-        self.ended = True
         log.info("topic was terminated and is read to its end", topic=str(self.log))
 
     def on_migrated(self, event: TopicMigrated) -> None:
@@ -151,11 +156,11 @@ class Partition(RoutedConsumer):
 
     def start(self) -> None:
         """Subscribe in the background, and again whenever the subscription is lost."""
-        self._reconnect(0.0)
+        self._reconnect(at_once=True)
 
-    def _reconnect(self, delay: float) -> None:
-        if not self.over and not self._busy and not self.leaving:
-            self._spawn(self._establish(delay))
+    def _reconnect(self, *, at_once: bool = False) -> None:
+        if self.stage is Stage.CONNECTING and not self._busy and not self._host.closing:
+            self._spawn(self._establish(0.0 if at_once else self._backoff.next()))
 
     @property
     def reading(self) -> bool:
@@ -167,16 +172,20 @@ class Partition(RoutedConsumer):
         return self._task is not None and not self._task.done()
 
     @property
-    def over(self) -> bool:
-        """True if the partition is not read any more."""
-        return self.stage in (Stage.STOPPED, Stage.GONE)
+    def connecting(self) -> bool:
+        """True while the consumer subscribes, or waits before another attempt."""
+        return self.stage in (Stage.CONNECTING, Stage.SEEKING)
+
+    def inform(self, head: Position | None) -> None:
+        """Complete ``informed``, once."""
+        if not self.informed.done():
+            self.informed.set_result(head)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._host.run(work, f"{self.log}")
 
     async def _establish(self, delay: float = 0.0) -> None:
         """Subscribe, with retries, and offer the log to the pipeline."""
-        self.stage = Stage.CONNECTING
         while True:
             if delay:
                 await asyncio.sleep(delay)
@@ -201,16 +210,14 @@ class Partition(RoutedConsumer):
         async with self._host.gate:
             await self._subscribe()
             await self._ask_last()
-        self._first = False
         # A topic that is deleted from here on must not be recreated, empty and without partitions, by a reconnect.
         self.consumer.want = replace(self.consumer.want, create=False)
         self.error = ""
         self._backoff.reset()
-        if not self.informed.done():
-            self.informed.set_result(self.head)
+        self.inform(self.head)
 
     def _fatal(self, exc: FastwireError) -> bool:
-        if not self._first or not is_for_good(exc) or (self.discovered and _is_missing(exc)):
+        if not self._first or self.informed.done() or not is_for_good(exc) or (self.discovered and _is_missing(exc)):
             return False
         wrong = isinstance(exc, ConfigurationRefused)
         self._host.refused(
@@ -223,7 +230,6 @@ class Partition(RoutedConsumer):
         if self.over:
             raise FastwireError("the log was given up")
         self._active.clear()
-        self.distrust = False
         await self._join(link)
 
     async def _ask_last(self) -> None:
@@ -242,18 +248,16 @@ class Partition(RoutedConsumer):
             self.consumer.acks.stands(self.cursor)
 
     def _detached(self, reason: str = "") -> None:
-        self._let_go(reason)
+        if self.stage is not Stage.SEEKING and not self.over:  # the assignment outlives a seek
+            self._let_go(Stage.CONNECTING, reason)
         super()._detached(reason)
-        if not self.over:
-            self.stage = Stage.CONNECTING
 
-    def _let_go(self, reason: str) -> None:
-        """Revoke the assignment, unless a seek of this consumer has ended it."""
+    def _let_go(self, to: Stage, reason: str) -> None:
+        """Move to a stage without an assignment, and revoke the one that was in force, if any."""
         assignment, granted = self.assignment, self.granted
-        if assignment is None or (self._seeking and not granted):
+        self.move(to)
+        if assignment is None:
             return
-        self.assignment = None
-        self.granted = False
         if granted:
             # Entries that still arrive are ignored, even before the broker knows. A stand-by has none in flight.
             self._host.slots.detach(self.consumer.consumer_id)
@@ -267,15 +271,13 @@ class Partition(RoutedConsumer):
         return self.last if self.last is not None and self.last.b >= 0 else None
 
     def _offer(self) -> None:
-        if self.consumer.phase is not Phase.READY:
-            self._reconnect_later()
-        elif self.consumer.active:
-            self.stage = Stage.ASSIGNED
-            progress = self.cursor is not None and self.cursor.b >= 0
-            self.assignment = Assignment(self.index, self.log, self.head, self.cursor, progress)
-            self._host.offer(self, self.assignment)
-        else:
-            self.stage = Stage.STAND_BY
+        if not self.consumer.active:
+            self.move(Stage.STAND_BY)
+            return
+        progress = self.cursor is not None and self.cursor.b >= 0
+        assignment = Assignment(self.index, self.log, self.head, self.cursor, progress)
+        self.assign(assignment)
+        self._host.offer(self, assignment)
 
     async def _take_over(self) -> None:
         """Handle the change to the active consumer: the cursor that the broker reported before is out of date."""
@@ -288,22 +290,18 @@ class Partition(RoutedConsumer):
         else:
             self._offer()
 
-    def _reconnect_later(self) -> None:
-        # The running task calls this, so it must be done first.
-        self._loop.call_soon(lambda: self._reconnect(self._backoff.next()))
-
-    def _retire(self, reason: str) -> None:
+    def _retire(self) -> None:
         """Handle the change to a stand-by consumer.
 
         Permits that were granted stay with the broker, which would use them on the next change of roles, before
         this consumer knows the entries that the others have landed. So the consumer is closed, and subscribes again
         without permits.
         """
-        flowing = self.consumer.flowing
-        self._let_go(reason)
-        self.stage = Stage.STAND_BY
-        if flowing:
-            self._spawn(self._rejoin())
+        reason = "another consumer has become the active one"
+        if self.granted:
+            self.reestablish(reason)
+        else:
+            self._let_go(Stage.STAND_BY, reason)
 
     async def _rejoin(self, delay: float = 0.0) -> None:
         await self._withdraw()
@@ -311,78 +309,60 @@ class Partition(RoutedConsumer):
 
     def reestablish(self, reason: str) -> None:
         """Close the consumer and subscribe again, so that the count of permits begins anew."""
-        if self.link is None or self._busy or self._seeking:
-            return
-        self._let_go(reason)
+        self._let_go(Stage.CONNECTING, reason)
         self._spawn(self._rejoin())
 
     def void(self) -> None:
         """Subscribe again, because staged records are discarded and the broker has to redeliver them."""
         self._host.slots.void_staged(self.consumer.consumer_id)
         self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
-        if not self.granted:
-            return
-        self.assignment = None
-        self.granted = False
-        self._host.slots.detach(self.consumer.consumer_id)
-        if self.consumer.phase is Phase.READY and not self._busy:
-            self.stage = Stage.CONNECTING
+        if self.granted:
+            self.move(Stage.CONNECTING)
+            self._host.slots.detach(self.consumer.consumer_id)
             self._spawn(self._rejoin())
 
     def vanish(self) -> None:
         """Close the consumer of a deleted topic, keep the subscription, and wait for a new topic of this name."""
-        if self.over:
-            return
-        self._let_go("the topic was deleted")
-        self.stage = Stage.GONE
-        self.error = ""
-        if not self.informed.done():
-            self.informed.set_result(None)
-        task = self._task
-        if task is not None:
-            task.cancel()
-        self._spawn(self._withdraw_behind(task))
+        if not self.over:
+            self._end(Stage.GONE, "the topic was deleted")
 
     def revive(self) -> None:
         """Read a recreated topic of this name: its entries have later positions, so the log continues with them."""
         if self.stage is Stage.GONE:
-            self.stage = Stage.CONNECTING
-            self.ended = False
+            self.move(Stage.CONNECTING)
             self.consumer.acks.forget()
             self._backoff.reset()
-            self._spawn(self._establish_behind(self._task))
+            self._spawn(self._run_after(self._task, self._establish))
 
-    async def _withdraw_behind(self, task: "asyncio.Task[None] | None") -> None:
+    def _end(self, to: Stage, reason: str, error: str = "") -> None:
+        """Move to a stage that is over, also while subscribing, and close the consumer."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+        self.error = error
+        self._let_go(to, reason)
+        self._spawn(self._run_after(task, self._withdraw))
+        self.inform(None)
+
+    @staticmethod
+    async def _run_after(task: "asyncio.Task[None] | None", work: "Callable[[], Coroutine[Any, Any, None]]") -> None:
         if task is not None:
             await asyncio.wait([task])
-        await self._withdraw()
-
-    async def _establish_behind(self, task: "asyncio.Task[None] | None") -> None:
-        if task is not None:
-            await asyncio.wait([task])
-        await self._establish()
+        await work()
 
     def stop(self, error: LogStopped) -> None:
         """Stop this log, also while subscribing, and close its consumer; the others continue."""
         if self.over:
             return
-        task = self._task
-        if task is not None:
-            task.cancel()
         self._host.cluster.completion.assembly.forget(self.consumer.consumer_id)
-        self.error = str(error)
-        self._let_go(self.error)
-        self.stage = Stage.STOPPED
-        self._spawn(self._withdraw_behind(task))
-        if not self.informed.done():
-            self.informed.set_result(None)
+        self._end(Stage.STOPPED, str(error), str(error))
         self._host.stopped(self, error)
 
     # --- where to begin
 
     async def resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         """Return the first position of an unknown log, or the gap of a known one. Raises LogStopped."""
-        if self.assignment is not assignment or self.granted:
+        if self.assignment is not assignment or self.stage is not Stage.ASSIGNED:
             return None
         if coverage.start(self.log) is not None:
             return await self._resolve_known(coverage)
@@ -448,9 +428,10 @@ class Partition(RoutedConsumer):
     async def _seek(self, at: StartAt) -> bool:
         """Move the cursor; the broker closes the consumer for that, so subscribe again. False: try another time."""
         link, consumer_id = self.link, self.consumer.consumer_id
-        if link is None or self._busy:
+        if link is None:
             return False
-        self._seeking = True
+        self.move(Stage.SEEKING)
+        sought = False
         try:
             await link.ask(lambda connection, now: seek(connection, consumer_id, at, now))
             self.consumer.acks.forget()
@@ -459,33 +440,32 @@ class Partition(RoutedConsumer):
             if not self.consumer.active:
                 async with asyncio.timeout(ACTIVE_WITHIN_S):
                     await self._active.wait()
+            ready = self.consumer.phase is Phase.READY and self.consumer.active
+            sought = ready and self.stage is Stage.SEEKING
         except (FastwireError, TimeoutError) as exc:
             log.warning("cannot move the cursor, trying again", topic=str(self.log), error=str(exc))
             self.error = str(exc)
-            self.assignment = None
         finally:
-            self._seeking = False
-        if self.assignment is not None and self.consumer.phase is Phase.READY and self.consumer.active:
-            self.stage = Stage.ASSIGNED
-            return True
-        self._offer_again()
-        return False
+            if sought:
+                self.move(Stage.ASSIGNED)
+            else:
+                self._offer_again()
+        return sought
 
     def _offer_again(self) -> None:
         """Release an assignment before it was granted, and subscribe again for another one."""
-        self.assignment = None
-        if not self.over and not self._busy:
+        if self.assignment is not None:
+            self.move(Stage.CONNECTING)
             self._spawn(self._rejoin(self._backoff.next()))
 
     def grant(self, assignment: Assignment, coverage: Coverage) -> bool:
         """Request records, if ``assignment`` is still in force."""
-        if self.assignment is not assignment or self.granted or self.consumer.phase is not Phase.READY:
+        if self.assignment is not assignment or self.stage is not Stage.ASSIGNED:
             return False
         if not self.consumer.active:
-            self._retire("another consumer has become the active one")
+            self._retire()
             return False
-        self.granted = self.was_granted = True
-        self.stage = Stage.READING
+        self.move(Stage.READING)
         landed = self.landed(coverage)
         if not self.consumer.ordered and landed is not None:
             self._host.slots.set_landed_runs(self.consumer.consumer_id, landed.runs)

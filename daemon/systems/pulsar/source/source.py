@@ -27,7 +27,6 @@ from ..link import Link
 from ..refusal import is_for_good
 from ..topics import News, Topics
 from .beginning import Beginnings, StartAt
-from .host import Stage
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
@@ -150,7 +149,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     def waiting(self) -> Mapping[int, str]:
         """See ``Source.waiting``."""
-        connecting = (one for one in self.partitions if one.stage is Stage.CONNECTING)
+        connecting = (one for one in self.partitions if one.connecting)
         return {one.index: one.error for one in connecting if one.error}
 
     def stop(self, index: int, why: str) -> None:
@@ -177,8 +176,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def close(self, timeout: float) -> None:
         """See ``Source.close``."""
-        for partition in self.partitions:
-            partition.leaving = True
         links = tuple(self.cluster.links.values())
         try:
             await super().close(timeout)
@@ -186,6 +183,11 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._stats.count(links)
 
     # --- what partitions ask for
+
+    @property
+    def closing(self) -> bool:
+        """True once the source is being closed."""
+        return self._closing
 
     @property
     def holding(self) -> bool:
@@ -200,7 +202,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         """Offer a log to the pipeline, together with others that become ready at the same time."""
         self._offers.add(assignment)
         # From the end: they come roughly in order, and a search through all of them for each would be quadratic.
-        if not any(one.stage is Stage.CONNECTING for one in reversed(self.partitions)):
+        if not any(one.connecting for one in reversed(self.partitions)):
             self._tell_offers()
 
     def revoke(self, partition: Partition, assignment: Assignment, granted: bool, reason: str) -> None:
@@ -225,8 +227,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def refused(self, error: SourceFailed) -> None:
         """Fail with ``error``, which a retry cannot cure."""
         for partition in () if self._closing else self.partitions:
-            if not partition.informed.done():
-                partition.informed.set_result(None)
+            partition.inform(None)
         super().refused(error)
 
     def moved(self, partition: Partition, service: ServiceUrl) -> None:
@@ -318,7 +319,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._offers.tell_revoked()
             return
         now = self._loop.time()
-        connecting = {one.log.topic for one in self.partitions if one.stage is Stage.CONNECTING}
+        connecting = {one.log.topic for one in self.partitions if one.connecting}
         if connecting and now - self._offered_at < OFFER_S and self._few_offers:
             self._offers.tell_revoked()
             return

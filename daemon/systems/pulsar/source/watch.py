@@ -89,6 +89,7 @@ class Watch:
         self._asking: set[int] = set()
         self._settling: set[int] = set()
         self._granted: set[int] = set()  # consumers without records since their grant
+        self._uncounted: set[int] = set()  # damaged metadata were received: the number of their permits is unknown
         self._again: dict[int, _Again] = {}
         self._told_again: set[int] = set()
         self._kept: dict[int, int] = {}  # by log index, holes that the broker's cursor has passed
@@ -100,6 +101,7 @@ class Watch:
     def granted(self, partition: Partition) -> None:
         """Note that records were requested."""
         self._granted.add(partition.index)
+        self._uncounted.discard(partition.index)
         self._again.pop(partition.index, None)
 
     def came(self, partition: Partition, landed: Sequence[Run]) -> None:
@@ -142,7 +144,7 @@ class Watch:
         for letter in chunk.diverted:
             partition = self._source.partition_of(letter.log)
             if partition is not None and letter.damage in UNCOUNTED:
-                partition.distrust = True
+                self._uncounted.add(partition.index)
 
     def landed(self, partition: Partition, coverage: Coverage) -> None:
         """Note landed entries; if they leave too many holes, ask the broker for its cursor."""
@@ -217,7 +219,7 @@ class Watch:
             known = self._seen.get(consumer.consumer_id)
             if known is None or not partition.granted or now - known.at < known.ask_after:
                 continue
-            if partition.distrust:
+            if partition.index in self._uncounted:
                 partition.reestablish("permits cannot be counted after a damaged entry")
                 known.ask_after = MOST_QUIET_S
             elif not consumer.ordered and consumer.outstanding > 0:
