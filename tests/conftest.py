@@ -14,6 +14,7 @@ from fastwire_daemon.runtime import logs
 from tests.matrix import kafka as kafka_matrix
 from tests.matrix import pulsar as pulsar_matrix
 from tests.matrix.table import Row, written
+from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
 
 pytest_plugins = ["tests.brokers.fixtures"]
@@ -65,6 +66,11 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """What compiled libraries have is taken apart as always, or they would tell of leaks."""
     gc.unfreeze()
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Loops:
+    """The loop of coroutine tests: uvloop's, as in the daemon."""
+    return loops_of(item, "uvloop")
 
 
 @pytest.hookimpl(optionalhook=True)

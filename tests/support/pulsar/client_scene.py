@@ -1,31 +1,15 @@
 """Scenes for the client that people use: an embedded broker, a client of it, and what came out."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pyarrow as pa
-import uvloop
 
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.pulsar import Client, Consumer, Delivery, connect
 
-__all__ = ["playing", "run", "take", "values"]
-
-PATIENCE_S = 30.0
-
-
-def run(
-    main: Callable[[], Coroutine[Any, Any, None]],
-    loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
-) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await main()
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(limited())
+__all__ = ["playing", "take", "values"]
 
 
 @asynccontextmanager

@@ -12,7 +12,8 @@ from fastwire.errors import FastwireError
 from fastwire.pulsar.payload import Record, encode_chunks
 from fastwire.pulsar.request import BrokerError
 from fastwire_daemon.pulsar import MessageId, RedeliveryBackoff, connect
-from tests.support.pulsar.client_scene import playing, run, take, values
+from tests.support.loops import BOTH
+from tests.support.pulsar.client_scene import playing, take, values
 from tests.support.source_pipe import entries, entry, until
 
 TYPES = ["exclusive", "failover", "shared", "key_shared"]
@@ -21,421 +22,356 @@ QUICK = RedeliveryBackoff(0.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, None])
-def test_everything_once_and_acknowledged(kind: Any, loop: Any) -> None:
-    async def main() -> None:
-        async with playing(3) as (broker, client):
-            for partition in range(3):
-                broker.append(f"t-partition-{partition}", entries(0, 40))
-            seen: Counter[bytes] = Counter()
-            async with client.subscribe("t", "s", type=kind, start="earliest") as consumer:
-                async for chunk in consumer:
-                    table = pa.record_batch(chunk)
-                    assert table.num_rows == len(chunk)
-                    seen.update(table.column("value").to_pylist())
-                    await chunk.ack(receipt=True)
-                    if seen.total() >= 1200:
-                        break
-                assert set(seen.values()) == {3}
-                assert len(seen) == 400
-                assert broker.backlog("t", "s") == 0
-            assert broker.consumers("t", "s") == []
-
-    run(main, *([loop] if loop else []))
-
-
-def test_acks_go_out_in_groups_and_before_leaving() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 5))
-            consumer = client.subscribe("t", "s", start="earliest", ack_group_s=3600.0)
-            for chunk in await take(consumer, 50):
-                await chunk.ack()
-            await asyncio.sleep(0.12)
-            assert broker.backlog("t", "s") == 50
-            await consumer.close()
+@BOTH
+async def test_everything_once_and_acknowledged(kind: Any) -> None:
+    async with playing(3) as (broker, client):
+        for partition in range(3):
+            broker.append(f"t-partition-{partition}", entries(0, 40))
+        seen: Counter[bytes] = Counter()
+        async with client.subscribe("t", "s", type=kind, start="earliest") as consumer:
+            async for chunk in consumer:
+                table = pa.record_batch(chunk)
+                assert table.num_rows == len(chunk)
+                seen.update(table.column("value").to_pylist())
+                await chunk.ack(receipt=True)
+                if seen.total() >= 1200:
+                    break
+            assert set(seen.values()) == {3}
+            assert len(seen) == 400
             assert broker.backlog("t", "s") == 0
-            await consumer.close()
-            assert await consumer.receive() is None
-            with pytest.raises(FastwireError, match="closed"):
-                await chunk.ack()
-            assert values(chunk)  # the memory is still there
-            chunk.release()
-            with pytest.raises(ValueError, match="released"):
-                values(chunk)
+        assert broker.consumers("t", "s") == []
 
-    run(main)
+
+async def test_acks_go_out_in_groups_and_before_leaving() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 5))
+        consumer = client.subscribe("t", "s", start="earliest", ack_group_s=3600.0)
+        for chunk in await take(consumer, 50):
+            await chunk.ack()
+        await asyncio.sleep(0.12)
+        assert broker.backlog("t", "s") == 50
+        await consumer.close()
+        assert broker.backlog("t", "s") == 0
+        await consumer.close()
+        assert await consumer.receive() is None
+        with pytest.raises(FastwireError, match="closed"):
+            await chunk.ack()
+        assert values(chunk)  # the memory is still there
+        chunk.release()
+        with pytest.raises(ValueError, match="released"):
+            values(chunk)
 
 
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("kind", ["shared", "exclusive"])
-def test_single_records(told: bool, kind: Any) -> None:
+async def test_single_records(told: bool, kind: Any) -> None:
     """The broker hears of records one by one if it wants to, else of the entry when all of it is done."""
-
-    async def main() -> None:
-        async with playing(batch_index_acks=told) as (broker, client):
-            broker.append("t", entries(0, 2))
-            options: Any = {"type": kind, "start": "earliest", "batch_index_acks": told}
-            async with client.subscribe("t", "s", **options) as consumer:
-                chunks = await take(consumer, 20)
-                (chunk,) = chunks
-                for row in (0, 3, -11):  # -11 is row 9
-                    await chunk.ack(row, receipt=True)
-                assert broker.backlog("t", "s") == (17 if told else 20)
-                await chunk.ack(slice(0, 10, 2), receipt=True)
-                await chunk.ack([1, 5, 7], receipt=True)
-                assert broker.backlog("t", "s") == 10
-                with pytest.raises(IndexError):
-                    await chunk.ack(20)
-                await chunk.ack(range(10, 20), receipt=True)
-                assert broker.backlog("t", "s") == 0
-
-    run(main)
+    async with playing(batch_index_acks=told) as (broker, client):
+        broker.append("t", entries(0, 2))
+        options: Any = {"type": kind, "start": "earliest", "batch_index_acks": told}
+        async with client.subscribe("t", "s", **options) as consumer:
+            chunks = await take(consumer, 20)
+            (chunk,) = chunks
+            for row in (0, 3, -11):  # -11 is row 9
+                await chunk.ack(row, receipt=True)
+            assert broker.backlog("t", "s") == (17 if told else 20)
+            await chunk.ack(slice(0, 10, 2), receipt=True)
+            await chunk.ack([1, 5, 7], receipt=True)
+            assert broker.backlog("t", "s") == 10
+            with pytest.raises(IndexError):
+                await chunk.ack(20)
+            await chunk.ack(range(10, 20), receipt=True)
+            assert broker.backlog("t", "s") == 0
 
 
-def test_everything_up_to_a_record() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 5))
-            async with client.subscribe("t", "s", start="earliest", batch_index_acks=True) as consumer:
-                (chunk,) = await take(consumer, 50)
-                await chunk.ack_to(0, receipt=True)
-                assert broker.backlog("t", "s") == 49
-                await chunk.ack_to(24, receipt=True)
-                assert broker.backlog("t", "s") == 25
-                await chunk.ack_to(29, receipt=True)
-                assert broker.backlog("t", "s") == 20
-                await chunk.ack_to(receipt=True)
-                assert broker.backlog("t", "s") == 0
-            async with client.subscribe("t", "shared", type="shared", start="earliest") as consumer:
-                (chunk,) = await take(consumer, 50)
-                with pytest.raises(ValueError, match="shared subscription has no order"):
-                    await chunk.ack_to()
-
-    run(main)
+async def test_everything_up_to_a_record() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 5))
+        async with client.subscribe("t", "s", start="earliest", batch_index_acks=True) as consumer:
+            (chunk,) = await take(consumer, 50)
+            await chunk.ack_to(0, receipt=True)
+            assert broker.backlog("t", "s") == 49
+            await chunk.ack_to(24, receipt=True)
+            assert broker.backlog("t", "s") == 25
+            await chunk.ack_to(29, receipt=True)
+            assert broker.backlog("t", "s") == 20
+            await chunk.ack_to(receipt=True)
+            assert broker.backlog("t", "s") == 0
+        async with client.subscribe("t", "shared", type="shared", start="earliest") as consumer:
+            (chunk,) = await take(consumer, 50)
+            with pytest.raises(ValueError, match="shared subscription has no order"):
+                await chunk.ack_to()
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("told", [True, False])
-def test_what_is_nacked_comes_again_without_what_was_acked(kind: Any, told: bool) -> None:
-    async def main() -> None:
-        async with playing(batch_index_acks=told) as (broker, client):
-            broker.append("t", entries(0, 4))
-            options: Any = {"type": kind, "start": "earliest", "nack_backoff": QUICK, "batch_index_acks": told}
-            async with client.subscribe("t", "s", **options) as consumer:
-                (chunk,) = await take(consumer, 40)
-                await chunk.ack([*range(10, 15), *range(20, 30)])
-                await chunk.nack([12, 35])  # of entries 1 and 3
-                again = await take(consumer, 15)
-                assert sorted(value for one in again for value in values(one)) == [
-                    *(b"1:%d" % row for row in range(5, 10)),
-                    *(b"3:%d" % row for row in range(10)),
-                ]
-                for one in again:
-                    await one.ack(receipt=True)
-                await chunk.ack(receipt=True)
-                assert broker.backlog("t", "s") == 0
-                broker.append("t", [entry(9)])
-                (last,) = await take(consumer, 10)
-                assert values(last)[0] == b"9:0"  # and nothing else had come
-
-    run(main)
+async def test_what_is_nacked_comes_again_without_what_was_acked(kind: Any, told: bool) -> None:
+    async with playing(batch_index_acks=told) as (broker, client):
+        broker.append("t", entries(0, 4))
+        options: Any = {"type": kind, "start": "earliest", "nack_backoff": QUICK, "batch_index_acks": told}
+        async with client.subscribe("t", "s", **options) as consumer:
+            (chunk,) = await take(consumer, 40)
+            await chunk.ack([*range(10, 15), *range(20, 30)])
+            await chunk.nack([12, 35])  # of entries 1 and 3
+            again = await take(consumer, 15)
+            assert sorted(value for one in again for value in values(one)) == [
+                *(b"1:%d" % row for row in range(5, 10)),
+                *(b"3:%d" % row for row in range(10)),
+            ]
+            for one in again:
+                await one.ack(receipt=True)
+            await chunk.ack(receipt=True)
+            assert broker.backlog("t", "s") == 0
+            broker.append("t", [entry(9)])
+            (last,) = await take(consumer, 10)
+            assert values(last)[0] == b"9:0"  # and nothing else had come
 
 
-def test_an_ack_after_a_nack_takes_it_back() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 2))
-            async with client.subscribe("t", "s", type="shared", start="earliest") as consumer:
-                (chunk,) = await take(consumer, 20)
-                await chunk.nack(delay_s=0.2)
-                await chunk.ack(range(10))
-                again = await take(consumer, 10)
-                assert [value for one in again for value in values(one)] == [b"1:%d" % row for row in range(10)]
-                assert {row for one in again for row in pa.record_batch(one).column("redeliveryCount").to_pylist()} == {
-                    1
-                }
-
-    run(main)
+async def test_an_ack_after_a_nack_takes_it_back() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 2))
+        async with client.subscribe("t", "s", type="shared", start="earliest") as consumer:
+            (chunk,) = await take(consumer, 20)
+            await chunk.nack(delay_s=0.2)
+            await chunk.ack(range(10))
+            again = await take(consumer, 10)
+            assert [value for one in again for value in values(one)] == [b"1:%d" % row for row in range(10)]
+            assert {row for one in again for row in pa.record_batch(one).column("redeliveryCount").to_pylist()} == {1}
 
 
-def test_backoff_grows_with_redeliveries() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 1))
-            backoff = RedeliveryBackoff(0.001, 300.0, 3600.0)
-            async with client.subscribe("t", "s", type="shared", start="earliest", nack_backoff=backoff) as consumer:
-                for count in range(3):
-                    (chunk,) = await take(consumer, 10)
-                    assert set(pa.record_batch(chunk).column("redeliveryCount").to_pylist()) == {count}
-                    await chunk.nack()
-                now = asyncio.get_running_loop().time()
-                assert consumer._nacked.take(now + 80.0) == {}
-                assert consumer._nacked.take(now + 100.0) != {}
-
-    run(main)
-
-
-def test_what_is_not_acknowledged_in_time_comes_again() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 3))
-            async with client.subscribe("t", "s", type="shared", start="earliest", ack_timeout_s=1.0) as consumer:
-                (chunk,) = await take(consumer, 30)
-                await chunk.ack(range(10))
-                await chunk.nack(range(10, 20), delay_s=3600.0)
-                again = await take(consumer, 10)
-                assert [value for one in again for value in values(one)] == [b"2:%d" % row for row in range(10)]
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_everything_again_on_demand(kind: Any) -> None:
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            for partition in range(2):
-                broker.append(f"t-partition-{partition}", entries(0, 10))
-            async with client.subscribe("t", "s", type=kind, start="earliest") as consumer:
-                first = await take(consumer, 200)
-                done = first[0]
-                await done.ack(receipt=True)
-                broker.append("t-partition-0", entries(10, 1))
-                await consumer.redeliver()
-                left = 210 - done.rows
-                again = await take(consumer, left) if left else []
-                assert sum(one.rows for one in again) == left
-                for one in again:
-                    await one.ack(receipt=True)
-                assert broker.backlog("t", "s") == 0
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_a_broker_that_restarts_is_survived(kind: Any) -> None:
-    """What was taken does not come twice, what was acknowledged on a lost connection is acknowledged after all."""
-
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            for partition in range(2):
-                broker.append(f"t-partition-{partition}", entries(0, 20))
-            async with client.subscribe("t", "s", type=kind, start="earliest", ack_group_s=3600.0) as consumer:
-                taken = await take(consumer, 400)
-                await taken[0].ack()
-                for chunk in taken[1:]:
-                    await chunk.ack()
-                waiting = asyncio.ensure_future(consumer.receive())
-                await broker.stop()
-                await broker.start(port=broker.port)
-                broker.append("t-partition-1", [entry(77)])
-                late = await waiting
-                assert late is not None
-                assert {value.partition(b":")[0] for value in values(late)} == {b"77"}
-                await late.ack(receipt=True)
-                await until(lambda: broker.backlog("t", "s") == 0, "acks on the new connection")
-
-    run(main)
-
-
-def test_receipts_outlive_a_connection() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 3))
-            async with client.subscribe("t", "s", type="shared", start="earliest", batch_index_acks=True) as consumer:
-                (chunk,) = await take(consumer, 30)
-                broker.muted = True
-                waits = [asyncio.ensure_future(chunk.ack(rows, receipt=True)) for rows in (range(10), 15)]
-                await asyncio.sleep(0.1)
-                broker.muted = False
-                broker.drop_connections()
-                await asyncio.gather(*waits)
-                assert broker.backlog("t", "s") == 19
-
-    run(main)
-
-
-def test_an_old_broker_gives_no_receipts_and_is_not_waited_for() -> None:
-    async def main() -> None:
-        async with playing(protocol_version=16) as (broker, client):
-            broker.append("t", entries(0, 3))
-            async with client.subscribe("t", "s", start="earliest") as consumer:
-                (chunk,) = await take(consumer, 30)
-                await chunk.ack(receipt=True)
-                await until(lambda: broker.backlog("t", "s") == 0, "the ack")
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_seeks(kind: Any) -> None:
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            for partition in range(2):
-                broker.append(f"t-partition-{partition}", entries(0, 20))
-            async with client.subscribe("t", "s", type=kind, start="earliest") as consumer:
-                old = await take(consumer, 400)
-                for chunk in old[1:]:
-                    await chunk.ack()
-                await consumer.seek("earliest")
-                assert sum(one.rows for one in await take(consumer, 400)) == 400
-                for chunk in old:
-                    await chunk.ack(receipt=True)  # of before: nobody's business
-                assert broker.backlog("t", "s") == 400
-                await consumer.seek(datetime.fromtimestamp(1_700_000_000 + 15, UTC))
-                assert {value.partition(b":")[0] for one in await take(consumer, 100) for value in values(one)} == {
-                    b"%d" % number for number in range(15, 20)
-                }
-                await consumer.seek("latest")
-                broker.append("t-partition-1", [entry(50)])
+async def test_backoff_grows_with_redeliveries() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 1))
+        backoff = RedeliveryBackoff(0.001, 300.0, 3600.0)
+        async with client.subscribe("t", "s", type="shared", start="earliest", nack_backoff=backoff) as consumer:
+            for count in range(3):
                 (chunk,) = await take(consumer, 10)
-                assert values(chunk)[0] == b"50:0"
-                ledger, place, _ = broker.positions("t-partition-0")[17]
-                await consumer.seek(MessageId(ledger, place, 4, partition=0))
-                got = [value for one in await take(consumer, 26) for value in values(one)]
-                assert got == [b"17:%d" % row for row in range(4, 10)] + [
-                    b"%d:%d" % (number, row) for number in (18, 19) for row in range(10)
-                ]
-                await consumer.seek(MessageId(ledger, place, 4, partition=0, batch_size=10))
-                assert sum(one.rows for one in await take(consumer, 26)) == 26
-                with pytest.raises(ValueError, match="matches 0 of the partitions"):
-                    await consumer.seek(MessageId(ledger, place))
-                with pytest.raises(ValueError, match="has no time zone"):
-                    await consumer.seek(datetime(2024, 1, 1))  # noqa: DTZ001
-
-    run(main)
+                assert set(pa.record_batch(chunk).column("redeliveryCount").to_pylist()) == {count}
+                await chunk.nack()
+            now = asyncio.get_running_loop().time()
+            assert consumer._nacked.take(now + 80.0) == {}
+            assert consumer._nacked.take(now + 100.0) != {}
 
 
-def test_ids_of_records() -> None:
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            broker.append("t-partition-1", entries(0, 2))
-            async with client.subscribe("t", "s", start="earliest") as consumer:
-                (chunk,) = await take(consumer, 20)
-                ledger = broker.positions("t-partition-1")[0][0]
-                assert chunk.message_id(-1) == MessageId(ledger, 1, 9, 1)
-                last = await consumer.last_message_ids()
-                assert last == {"persistent://public/default/t-partition-1": MessageId(ledger, 1, 9, 1)}
-                assert MessageId.from_bytes(bytes(chunk.message_id(3))) == MessageId(ledger, 0, 3, 1)
-                assert MessageId.parse(str(chunk.message_id(3))) == MessageId(ledger, 0, 3, 1)
-
-    run(main)
+async def test_what_is_not_acknowledged_in_time_comes_again() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 3))
+        async with client.subscribe("t", "s", type="shared", start="earliest", ack_timeout_s=1.0) as consumer:
+            (chunk,) = await take(consumer, 30)
+            await chunk.ack(range(10))
+            await chunk.nack(range(10, 20), delay_s=3600.0)
+            again = await take(consumer, 10)
+            assert [value for one in again for value in values(one)] == [b"2:%d" % row for row in range(10)]
 
 
-def test_the_end_of_a_topic_ends_the_loop() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 3))
-            broker.terminate("t")
-            rows = 0
-            async for chunk in client.subscribe("t", "s", start="earliest"):
-                rows += chunk.rows
+@pytest.mark.parametrize("kind", TYPES)
+async def test_everything_again_on_demand(kind: Any) -> None:
+    async with playing(2) as (broker, client):
+        for partition in range(2):
+            broker.append(f"t-partition-{partition}", entries(0, 10))
+        async with client.subscribe("t", "s", type=kind, start="earliest") as consumer:
+            first = await take(consumer, 200)
+            done = first[0]
+            await done.ack(receipt=True)
+            broker.append("t-partition-0", entries(10, 1))
+            await consumer.redeliver()
+            left = 210 - done.rows
+            again = await take(consumer, left) if left else []
+            assert sum(one.rows for one in again) == left
+            for one in again:
+                await one.ack(receipt=True)
+            assert broker.backlog("t", "s") == 0
+
+
+@pytest.mark.parametrize("kind", TYPES)
+async def test_a_broker_that_restarts_is_survived(kind: Any) -> None:
+    """What was taken does not come twice, what was acknowledged on a lost connection is acknowledged after all."""
+    async with playing(2) as (broker, client):
+        for partition in range(2):
+            broker.append(f"t-partition-{partition}", entries(0, 20))
+        async with client.subscribe("t", "s", type=kind, start="earliest", ack_group_s=3600.0) as consumer:
+            taken = await take(consumer, 400)
+            await taken[0].ack()
+            for chunk in taken[1:]:
                 await chunk.ack()
-            assert rows == 30
-
-    run(main)
-
-
-def test_new_partitions_are_read_from_their_beginning() -> None:
-    async def main() -> None:
-        async with playing(1) as (broker, client):
-            async with client.subscribe("t", "s", partition_poll_s=0.05) as consumer:
-                broker.partitioned[FULL] = 3
-                for partition in (1, 2):
-                    broker.create_topic(f"t-partition-{partition}")
-                broker.append("t-partition-2", entries(0, 2))
-                chunks = await take(consumer, 20)
-                assert {chunk.message_id(0).partition for chunk in chunks} == {2}
-
-    run(main)
+            waiting = asyncio.ensure_future(consumer.receive())
+            await broker.stop()
+            await broker.start(port=broker.port)
+            broker.append("t-partition-1", [entry(77)])
+            late = await waiting
+            assert late is not None
+            assert {value.partition(b":")[0] for value in values(late)} == {b"77"}
+            await late.ack(receipt=True)
+            await until(lambda: broker.backlog("t", "s") == 0, "acks on the new connection")
 
 
-def test_a_full_queue_stops_the_reading_and_acks_still_work() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 60, rows=10, size=100_000))
-            async with client.subscribe("t", "s", start="earliest", window=100_000) as consumer:
-                first = await consumer.receive()
-                assert first is not None
-                await until(lambda: consumer._full, "a full queue")
-                await first.ack(receipt=True)
-                assert broker.backlog("t", "s") == 600 - first.rows
-                rows = first.rows
-                while rows < 600:
-                    chunk = await consumer.receive()
-                    assert chunk is not None
-                    rows += chunk.rows
-                    await chunk.ack(receipt=True)
-                assert broker.backlog("t", "s") == 0
-
-    run(main)
+async def test_receipts_outlive_a_connection() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 3))
+        async with client.subscribe("t", "s", type="shared", start="earliest", batch_index_acks=True) as consumer:
+            (chunk,) = await take(consumer, 30)
+            broker.muted = True
+            waits = [asyncio.ensure_future(chunk.ack(rows, receipt=True)) for rows in (range(10), 15)]
+            await asyncio.sleep(0.1)
+            broker.muted = False
+            broker.drop_connections()
+            await asyncio.gather(*waits)
+            assert broker.backlog("t", "s") == 19
 
 
-def test_refusals_are_told_at_once() -> None:
-    async def main() -> None:
-        async with playing(auto_create=False) as (_, client):
-            with pytest.raises(BrokerError, match="TopicNotFound"):
-                await client.subscribe("missing", "s").open()
-            async with client.subscribe("t", "s"):
-                with pytest.raises(BrokerError, match="ConsumerBusy"):
-                    await client.subscribe("t", "s").receive()
-            with pytest.raises(ValueError, match="type is 'fast'"):
-                client.subscribe("t", "s", type="fast")
-            with pytest.raises(ValueError, match="ack_timeout_s"):
-                client.subscribe("t", "s", ack_timeout_s=0.5)
-            with pytest.raises(ValueError, match="subscription must not be empty"):
-                client.subscribe("t", "")
-            with pytest.raises(ValueError, match="topics is empty"):
-                client.subscribe([], "s")
-        with pytest.raises(ValueError, match="client is closed"):
-            client.subscribe("t", "s")
-        with pytest.raises(ValueError, match="use pulsar://"):
-            connect("kafka://h")
-
-    run(main)
+async def test_an_old_broker_gives_no_receipts_and_is_not_waited_for() -> None:
+    async with playing(protocol_version=16) as (broker, client):
+        broker.append("t", entries(0, 3))
+        async with client.subscribe("t", "s", start="earliest") as consumer:
+            (chunk,) = await take(consumer, 30)
+            await chunk.ack(receipt=True)
+            await until(lambda: broker.backlog("t", "s") == 0, "the ack")
 
 
-def test_cancelled_anywhere_it_closes_in_order() -> None:
+@pytest.mark.parametrize("kind", TYPES)
+async def test_seeks(kind: Any) -> None:
+    async with playing(2) as (broker, client):
+        for partition in range(2):
+            broker.append(f"t-partition-{partition}", entries(0, 20))
+        async with client.subscribe("t", "s", type=kind, start="earliest") as consumer:
+            old = await take(consumer, 400)
+            for chunk in old[1:]:
+                await chunk.ack()
+            await consumer.seek("earliest")
+            assert sum(one.rows for one in await take(consumer, 400)) == 400
+            for chunk in old:
+                await chunk.ack(receipt=True)  # of before: nobody's business
+            assert broker.backlog("t", "s") == 400
+            await consumer.seek(datetime.fromtimestamp(1_700_000_000 + 15, UTC))
+            assert {value.partition(b":")[0] for one in await take(consumer, 100) for value in values(one)} == {
+                b"%d" % number for number in range(15, 20)
+            }
+            await consumer.seek("latest")
+            broker.append("t-partition-1", [entry(50)])
+            (chunk,) = await take(consumer, 10)
+            assert values(chunk)[0] == b"50:0"
+            ledger, place, _ = broker.positions("t-partition-0")[17]
+            await consumer.seek(MessageId(ledger, place, 4, partition=0))
+            got = [value for one in await take(consumer, 26) for value in values(one)]
+            assert got == [b"17:%d" % row for row in range(4, 10)] + [
+                b"%d:%d" % (number, row) for number in (18, 19) for row in range(10)
+            ]
+            await consumer.seek(MessageId(ledger, place, 4, partition=0, batch_size=10))
+            assert sum(one.rows for one in await take(consumer, 26)) == 26
+            with pytest.raises(ValueError, match="matches 0 of the partitions"):
+                await consumer.seek(MessageId(ledger, place))
+            with pytest.raises(ValueError, match="has no time zone"):
+                await consumer.seek(datetime(2024, 1, 1))  # noqa: DTZ001
+
+
+async def test_ids_of_records() -> None:
+    async with playing(2) as (broker, client):
+        broker.append("t-partition-1", entries(0, 2))
+        async with client.subscribe("t", "s", start="earliest") as consumer:
+            (chunk,) = await take(consumer, 20)
+            ledger = broker.positions("t-partition-1")[0][0]
+            assert chunk.message_id(-1) == MessageId(ledger, 1, 9, 1)
+            last = await consumer.last_message_ids()
+            assert last == {"persistent://public/default/t-partition-1": MessageId(ledger, 1, 9, 1)}
+            assert MessageId.from_bytes(bytes(chunk.message_id(3))) == MessageId(ledger, 0, 3, 1)
+            assert MessageId.parse(str(chunk.message_id(3))) == MessageId(ledger, 0, 3, 1)
+
+
+async def test_the_end_of_a_topic_ends_the_loop() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 3))
+        broker.terminate("t")
+        rows = 0
+        async for chunk in client.subscribe("t", "s", start="earliest"):
+            rows += chunk.rows
+            await chunk.ack()
+        assert rows == 30
+
+
+async def test_new_partitions_are_read_from_their_beginning() -> None:
+    async with playing(1) as (broker, client):
+        async with client.subscribe("t", "s", partition_poll_s=0.05) as consumer:
+            broker.partitioned[FULL] = 3
+            for partition in (1, 2):
+                broker.create_topic(f"t-partition-{partition}")
+            broker.append("t-partition-2", entries(0, 2))
+            chunks = await take(consumer, 20)
+            assert {chunk.message_id(0).partition for chunk in chunks} == {2}
+
+
+async def test_a_full_queue_stops_the_reading_and_acks_still_work() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 60, rows=10, size=100_000))
+        async with client.subscribe("t", "s", start="earliest", window=100_000) as consumer:
+            first = await consumer.receive()
+            assert first is not None
+            await until(lambda: consumer._full, "a full queue")
+            await first.ack(receipt=True)
+            assert broker.backlog("t", "s") == 600 - first.rows
+            rows = first.rows
+            while rows < 600:
+                chunk = await consumer.receive()
+                assert chunk is not None
+                rows += chunk.rows
+                await chunk.ack(receipt=True)
+            assert broker.backlog("t", "s") == 0
+
+
+async def test_refusals_are_told_at_once() -> None:
+    async with playing(auto_create=False) as (_, client):
+        with pytest.raises(BrokerError, match="TopicNotFound"):
+            await client.subscribe("missing", "s").open()
+        async with client.subscribe("t", "s"):
+            with pytest.raises(BrokerError, match="ConsumerBusy"):
+                await client.subscribe("t", "s").receive()
+        with pytest.raises(ValueError, match="type is 'fast'"):
+            client.subscribe("t", "s", type="fast")
+        with pytest.raises(ValueError, match="ack_timeout_s"):
+            client.subscribe("t", "s", ack_timeout_s=0.5)
+        with pytest.raises(ValueError, match="subscription must not be empty"):
+            client.subscribe("t", "")
+        with pytest.raises(ValueError, match="topics is empty"):
+            client.subscribe([], "s")
+    with pytest.raises(ValueError, match="client is closed"):
+        client.subscribe("t", "s")
+    with pytest.raises(ValueError, match="use pulsar://"):
+        connect("kafka://h")
+
+
+async def test_cancelled_anywhere_it_closes_in_order() -> None:
     """Whatever await is cancelled, records stay whole and the consumer closes."""
+    async with playing(2) as (broker, client):
+        for partition in range(2):
+            broker.append(f"t-partition-{partition}", entries(0, 50))
+        for turns in range(40):
+            consumer = client.subscribe("t", "s", start="earliest")
 
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            for partition in range(2):
-                broker.append(f"t-partition-{partition}", entries(0, 50))
-            for turns in range(40):
-                consumer = client.subscribe("t", "s", start="earliest")
+            async def work(consumer: Any = consumer) -> None:
+                await consumer.seek("earliest")
+                async for chunk in consumer:
+                    await chunk.ack(range(0, chunk.rows, 3), receipt=True)
+                    await consumer.last_message_ids()
 
-                async def work(consumer: Any = consumer) -> None:
-                    await consumer.seek("earliest")
-                    async for chunk in consumer:
-                        await chunk.ack(range(0, chunk.rows, 3), receipt=True)
-                        await consumer.last_message_ids()
-
-                task = asyncio.ensure_future(work())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                if turns % 4 == 0:
-                    await asyncio.sleep(0.01)
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-                await consumer.close()
-                assert broker.consumers("t", "s") == [] if broker.subscriptions("t-partition-0") else True
-
-    run(main)
+            task = asyncio.ensure_future(work())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if turns % 4 == 0:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await consumer.close()
+            assert broker.consumers("t", "s") == [] if broker.subscriptions("t-partition-0") else True
 
 
-def test_parts_of_a_message_are_done_with_it() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            whole = Record(value=b"x" * 1000)
-            parts = encode_chunks(whole, chunk_bytes=300, producer_name="p", sequence_id=7, publish_time=1)
-            broker.append("t", [entry(0), *parts, entry(1)])
-            async with client.subscribe("t", "s", start="earliest") as consumer:
-                (chunk,) = await take(consumer, 21)
-                assert sorted(map(len, values(chunk)))[-1] == 1000
-                await chunk.ack(range(20), receipt=True)
-                assert broker.backlog("t", "s") > 0
-                await chunk.ack(20, receipt=True)
-                assert broker.backlog("t", "s") == 0
-
-    run(main)
+async def test_parts_of_a_message_are_done_with_it() -> None:
+    async with playing() as (broker, client):
+        whole = Record(value=b"x" * 1000)
+        parts = encode_chunks(whole, chunk_bytes=300, producer_name="p", sequence_id=7, publish_time=1)
+        broker.append("t", [entry(0), *parts, entry(1)])
+        async with client.subscribe("t", "s", start="earliest") as consumer:
+            (chunk,) = await take(consumer, 21)
+            assert sorted(map(len, values(chunk)))[-1] == 1000
+            await chunk.ack(range(20), receipt=True)
+            assert broker.backlog("t", "s") > 0
+            await chunk.ack(20, receipt=True)
+            assert broker.backlog("t", "s") == 0

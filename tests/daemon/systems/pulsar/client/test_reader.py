@@ -10,7 +10,7 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import LATEST, MessageId, Reader
-from tests.support.pulsar.client_scene import playing, run, values
+from tests.support.pulsar.client_scene import playing, values
 from tests.support.source_pipe import entries, entry, until
 
 
@@ -33,45 +33,39 @@ def names(*numbers: int, first: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_from_a_message_on(batched: bool) -> None:
-    async def main() -> None:
-        async with playing(ledger_entries=4) as (broker, client):
-            broker.append("t", entries(0, 10))
-            ledger, place, _ = broker.positions("t")[5]
-            at = MessageId(ledger, place, 3 if batched else -1)
-            first = 4 if batched else 10
-            assert await collect(client.read("t", at).up_to_now()) == names(5, 6, 7, 8, 9, first=first)
-            sized = MessageId(ledger, place, 9, batch_size=10)
-            assert await collect(client.read("t", sized).up_to_now()) == names(6, 7, 8, 9)
-            inclusive = client.read("t", at, inclusive=True)
-            assert await collect(inclusive.up_to_now()) == names(5, 6, 7, 8, 9, first=first - 1 if batched else 0)
-
-    run(main)
+async def test_from_a_message_on(batched: bool) -> None:
+    async with playing(ledger_entries=4) as (broker, client):
+        broker.append("t", entries(0, 10))
+        ledger, place, _ = broker.positions("t")[5]
+        at = MessageId(ledger, place, 3 if batched else -1)
+        first = 4 if batched else 10
+        assert await collect(client.read("t", at).up_to_now()) == names(5, 6, 7, 8, 9, first=first)
+        sized = MessageId(ledger, place, 9, batch_size=10)
+        assert await collect(client.read("t", sized).up_to_now()) == names(6, 7, 8, 9)
+        inclusive = client.read("t", at, inclusive=True)
+        assert await collect(inclusive.up_to_now()) == names(5, 6, 7, 8, 9, first=first - 1 if batched else 0)
 
 
-def test_times_and_ends(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            now = datetime.now(UTC)
-            then = int(now.timestamp() * 1000) - 60_000
-            for partition in range(2):
-                old = [entry(number) for number in range(3)]
-                broker.append(f"t-partition-{partition}", old)
-                broker.append(f"t-partition-{partition}", [at_time(entry(7), then), at_time(entry(8), then + 30_000)])
-            for start in (now - timedelta(seconds=70), timedelta(seconds=70)):
-                assert sorted(await collect(client.read("t", start).up_to_now())) == sorted(names(7, 8) * 2)
-            assert sorted(await collect(client.read("t", timedelta(seconds=45)).up_to_now())) == sorted(names(8) * 2)
-            assert len(await collect(client.read("t", "earliest").up_to_now())) == 100
-            assert await collect(client.read("t", "latest").up_to_now()) == []
-            assert sorted(await collect(client.read("t", "latest", inclusive=True).up_to_now())) == [b"8:9", b"8:9"]
-            fresh = client.read("t", LATEST)
-            assert not await fresh.has_more()
-            broker.append("t-partition-1", [entry(20)])
-            assert await fresh.has_more()
-            assert await some(fresh, 10) == names(20)
-            assert not await fresh.has_more()
-
-    run(main)
+async def test_times_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async with playing(2) as (broker, client):
+        now = datetime.now(UTC)
+        then = int(now.timestamp() * 1000) - 60_000
+        for partition in range(2):
+            old = [entry(number) for number in range(3)]
+            broker.append(f"t-partition-{partition}", old)
+            broker.append(f"t-partition-{partition}", [at_time(entry(7), then), at_time(entry(8), then + 30_000)])
+        for start in (now - timedelta(seconds=70), timedelta(seconds=70)):
+            assert sorted(await collect(client.read("t", start).up_to_now())) == sorted(names(7, 8) * 2)
+        assert sorted(await collect(client.read("t", timedelta(seconds=45)).up_to_now())) == sorted(names(8) * 2)
+        assert len(await collect(client.read("t", "earliest").up_to_now())) == 100
+        assert await collect(client.read("t", "latest").up_to_now()) == []
+        assert sorted(await collect(client.read("t", "latest", inclusive=True).up_to_now())) == [b"8:9", b"8:9"]
+        fresh = client.read("t", LATEST)
+        assert not await fresh.has_more()
+        broker.append("t-partition-1", [entry(20)])
+        assert await fresh.has_more()
+        assert await some(fresh, 10) == names(20)
+        assert not await fresh.has_more()
     assert "cannot subscribe" not in caplog.text
 
 
@@ -85,28 +79,24 @@ def at_time(made: Any, publish_time: int) -> Any:
 
 @pytest.mark.parametrize("start", ["latest", "earliest", "message", "time"])
 @pytest.mark.parametrize("told", [True, False])
-def test_it_goes_on_where_it_was(start: Any, told: bool) -> None:
+async def test_it_goes_on_where_it_was(start: Any, told: bool) -> None:
     """Connections are cut before anything came, and in the middle; nothing is missed and nothing comes twice."""
-
-    async def main() -> None:
-        async with playing(tell_mark_delete=told) as (broker, client):
-            broker.append("t", entries(0, 3))
-            ledger, place, _ = broker.positions("t")[1]
-            places: Any = {"message": MessageId(ledger, place, 4), "time": datetime(2020, 1, 1, tzinfo=UTC)}
-            begin = places.get(start, start)
-            async with client.read("t", begin) as reader:
-                await until(lambda: bool(broker.subscriptions("t")), "a reader")
-                await away(broker, reader)
-                broker.append("t", entries(3, 3))
-                due = {"latest": names(3, 4, 5), "message": names(1, 2, 3, 4, 5, first=5)}.get(
-                    start, names(0, 1, 2, 3, 4, 5)
-                )
-                found = await some(reader, len(due))
-                await away(broker, reader)
-                broker.append("t", entries(6, 2))
-                assert found + await some(reader, 20) == due + names(6, 7)
-
-    run(main)
+    async with playing(tell_mark_delete=told) as (broker, client):
+        broker.append("t", entries(0, 3))
+        ledger, place, _ = broker.positions("t")[1]
+        places: Any = {"message": MessageId(ledger, place, 4), "time": datetime(2020, 1, 1, tzinfo=UTC)}
+        begin = places.get(start, start)
+        async with client.read("t", begin) as reader:
+            await until(lambda: bool(broker.subscriptions("t")), "a reader")
+            await away(broker, reader)
+            broker.append("t", entries(3, 3))
+            due = {"latest": names(3, 4, 5), "message": names(1, 2, 3, 4, 5, first=5)}.get(
+                start, names(0, 1, 2, 3, 4, 5)
+            )
+            found = await some(reader, len(due))
+            await away(broker, reader)
+            broker.append("t", entries(6, 2))
+            assert found + await some(reader, 20) == due + names(6, 7)
 
 
 async def away(broker: PulsarDevBroker, reader: Reader) -> None:
@@ -114,53 +104,44 @@ async def away(broker: PulsarDevBroker, reader: Reader) -> None:
     await until(lambda: not reader.cluster.ready, "the loss")
 
 
-def test_seeks() -> None:
-    async def main() -> None:
-        async with playing() as (broker, client):
-            broker.append("t", entries(0, 5))
-            reader = client.read("t", "earliest")
-            assert await some(reader, 50) == names(0, 1, 2, 3, 4)
-            ledger, place, _ = broker.positions("t")[3]
-            await reader.seek(MessageId(ledger, place, 5))
-            assert await some(reader, 15) == names(3, 4, first=5)
-            await reader.seek("earliest")
-            await reader.seek(MessageId(ledger, place), inclusive=False)
-            assert await some(reader, 10) == names(4)
-            await reader.seek(datetime.fromtimestamp(1_700_000_002, UTC))
-            assert (await some(reader, 20))[-1] == b"4:9"
-            await reader.seek("latest")
-            broker.append("t", [entry(9)])
-            assert await some(reader, 10) == names(9)
-
-    run(main)
+async def test_seeks() -> None:
+    async with playing() as (broker, client):
+        broker.append("t", entries(0, 5))
+        reader = client.read("t", "earliest")
+        assert await some(reader, 50) == names(0, 1, 2, 3, 4)
+        ledger, place, _ = broker.positions("t")[3]
+        await reader.seek(MessageId(ledger, place, 5))
+        assert await some(reader, 15) == names(3, 4, first=5)
+        await reader.seek("earliest")
+        await reader.seek(MessageId(ledger, place), inclusive=False)
+        assert await some(reader, 10) == names(4)
+        await reader.seek(datetime.fromtimestamp(1_700_000_002, UTC))
+        assert (await some(reader, 20))[-1] == b"4:9"
+        await reader.seek("latest")
+        broker.append("t", [entry(9)])
+        assert await some(reader, 10) == names(9)
 
 
-def test_places_that_are_not_clear() -> None:
-    async def main() -> None:
-        async with playing(2) as (broker, client):
-            with pytest.raises(FastwireError, match="such as persistent://public/default/t-partition-1"):
-                await client.read("t", MessageId(3, 4)).open()
-            with pytest.raises(FastwireError, match="TopicNotFound"):
-                await client.read("t-partition-7", "earliest").open()
-            with pytest.raises(ValueError, match="has no time zone"):
-                client.read("t", datetime(2024, 1, 1))  # noqa: DTZ001
-            with pytest.raises(ValueError, match="is not a start"):
-                client.read("t", "soon")  # type: ignore[arg-type]
-            broker.append("t-partition-0", entries(0, 2))
-            ledger, place, _ = broker.positions("t-partition-0")[0]
-            start = {"persistent://public/default/t-partition-0": MessageId(ledger, place)}
-            assert await collect(client.read("t-partition-0", start).up_to_now()) == names(1)
-
-    run(main)
+async def test_places_that_are_not_clear() -> None:
+    async with playing(2) as (broker, client):
+        with pytest.raises(FastwireError, match="such as persistent://public/default/t-partition-1"):
+            await client.read("t", MessageId(3, 4)).open()
+        with pytest.raises(FastwireError, match="TopicNotFound"):
+            await client.read("t-partition-7", "earliest").open()
+        with pytest.raises(ValueError, match="has no time zone"):
+            client.read("t", datetime(2024, 1, 1))  # noqa: DTZ001
+        with pytest.raises(ValueError, match="is not a start"):
+            client.read("t", "soon")  # type: ignore[arg-type]
+        broker.append("t-partition-0", entries(0, 2))
+        ledger, place, _ = broker.positions("t-partition-0")[0]
+        start = {"persistent://public/default/t-partition-0": MessageId(ledger, place)}
+        assert await collect(client.read("t-partition-0", start).up_to_now()) == names(1)
 
 
-def test_closed_while_somebody_waits() -> None:
-    async def main() -> None:
-        async with playing() as (_, client):
-            reader = client.read("t")
-            waiting = asyncio.ensure_future(reader.receive())
-            await asyncio.sleep(0.05)
-            await client.close()
-            assert await waiting is None
-
-    run(main)
+async def test_closed_while_somebody_waits() -> None:
+    async with playing() as (_, client):
+        reader = client.read("t")
+        waiting = asyncio.ensure_future(reader.receive())
+        await asyncio.sleep(0.05)
+        await client.close()
+        assert await waiting is None
