@@ -20,8 +20,9 @@ from fastwire_daemon.runtime.errors import DatasetDamagedError
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.testing import Feed
 from tests.support import rolls
+from tests.support.source_tree import ROOT
 
-OLD = Path(__file__).parent / "golden/dataset/without-checksums"
+OLD = ROOT / "tests/golden/dataset/without-checksums"
 COMMITS = 6
 
 
