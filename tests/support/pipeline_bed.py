@@ -1,7 +1,7 @@
 """A pipeline on a test bed: real chunks, a source and a sink that only take notes, and a clock that is told."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fastwire.columns.chunk import Chunk
@@ -18,7 +18,7 @@ from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceEvents
 from tests.support.pulsar.frames import message_frame, put
 
-__all__ = ["LOG", "Bed", "Chunks", "NotingSink", "NotingSource", "UnloggedNotes", "run"]
+__all__ = ["LOG", "Bed", "Chunks", "NotingSink", "NotingSource", "UnloggedNotes"]
 
 LOG = Log("pulsar", "c", "persistent://public/default/t", "0", "0")
 
@@ -254,7 +254,3 @@ class Bed:
         self.pipeline.drain("test")
         assert self.task is not None
         await self.task
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)

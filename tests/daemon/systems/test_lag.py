@@ -1,7 +1,6 @@
 """The lag: what the broker says of our logs, as metrics and on the status page."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,10 +14,6 @@ from fastwire_daemon.runtime.tasks import Tasks
 from tests.daemon.runtime.test_metrics import samples
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.source_pipe import Pipe, entries, until
-
-
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(main())
 
 
 class Scene:
@@ -105,75 +100,66 @@ async def scene_of(kind: str, partitions: int, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_backlog_is_what_has_not_landed(kind: str) -> None:
-    async def main() -> None:
-        scene = await scene_of(kind, 3)
-        assert scene.lag() is None and scene.pipe.source.status()["lag"] is None
-        scene.append(0, 7)
-        scene.append(1, 5)
-        await scene.pipe.start()
-        await scene.pipe.got(120)
-        lag = await scene.shows(12, 0)
-        assert lag["known_logs"] == 3
-        assert list(lag["logs"]) == [str(scene.pipe.log(index)) for index in (0, 1, 2)]  # the largest backlog first
-        first, _, last = lag["logs"].values()
-        assert first["backlog_entries"] == 7 * scene.unit
-        assert first["head"] == scene.end(0) == first["received"].partition("@")[0]
-        assert last["backlog_entries"] == 0
-        if kind != "kafka":
-            assert first["unacked_messages"] == 70
-            assert first["blocked_on_unacked"] is False
-            assert (last["head"], last["received"]) == (None, None)
-        scene.pipe.commit()
-        lag = await scene.shows(0, 0)
-        assert lag["logs"][str(scene.pipe.log(0))]["cursor"].partition("@")[0] == scene.end(0)
-        await scene.pipe.close()
-        assert scene.lag() is None
-        assert scene.broker.violations == []
-        await scene.broker.stop()
-
-    run(main)
+async def test_the_backlog_is_what_has_not_landed(kind: str) -> None:
+    scene = await scene_of(kind, 3)
+    assert scene.lag() is None and scene.pipe.source.status()["lag"] is None
+    scene.append(0, 7)
+    scene.append(1, 5)
+    await scene.pipe.start()
+    await scene.pipe.got(120)
+    lag = await scene.shows(12, 0)
+    assert lag["known_logs"] == 3
+    assert list(lag["logs"]) == [str(scene.pipe.log(index)) for index in (0, 1, 2)]  # the largest backlog first
+    first, _, last = lag["logs"].values()
+    assert first["backlog_entries"] == 7 * scene.unit
+    assert first["head"] == scene.end(0) == first["received"].partition("@")[0]
+    assert last["backlog_entries"] == 0
+    if kind != "kafka":
+        assert first["unacked_messages"] == 70
+        assert first["blocked_on_unacked"] is False
+        assert (last["head"], last["received"]) == (None, None)
+    scene.pipe.commit()
+    lag = await scene.shows(0, 0)
+    assert lag["logs"][str(scene.pipe.log(0))]["cursor"].partition("@")[0] == scene.end(0)
+    await scene.pipe.close()
+    assert scene.lag() is None
+    assert scene.broker.violations == []
+    await scene.broker.stop()
 
 
 @pytest.mark.parametrize("kind", ["failover", "kafka"])
-def test_a_log_is_behind_while_its_head_has_not_come(kind: str) -> None:
-    async def main() -> None:
-        scene = await scene_of(kind, 2, most_permits=1)
-        await scene.pipe.start()
-        await scene.pipe.granted()
-        await scene.shows(0, 0)
-        scene.hold()
-        scene.append(1, 3)
-        lag = await scene.shows(3, 1)
-        one = next(each for each in lag["logs"].values() if each["backlog_entries"])
-        assert one["head"] != one["received"]
-        scene.pipe.source.on_budget(Level.FREE)
-        await scene.pipe.got(30)
-        await scene.shows(3, 0)
-        await scene.pipe.close()
-        await scene.broker.stop()
-
-    run(main)
+async def test_a_log_is_behind_while_its_head_has_not_come(kind: str) -> None:
+    scene = await scene_of(kind, 2, most_permits=1)
+    await scene.pipe.start()
+    await scene.pipe.granted()
+    await scene.shows(0, 0)
+    scene.hold()
+    scene.append(1, 3)
+    lag = await scene.shows(3, 1)
+    one = next(each for each in lag["logs"].values() if each["backlog_entries"])
+    assert one["head"] != one["received"]
+    scene.pipe.source.on_budget(Level.FREE)
+    await scene.pipe.got(30)
+    await scene.shows(3, 0)
+    await scene.pipe.close()
+    await scene.broker.stop()
 
 
-def test_a_stand_by_reports_nothing() -> None:
-    async def main() -> None:
-        broker = await serving()
-        active = PulsarScene(broker, consumer_name="a")
-        await active.pipe.start()
-        await active.pipe.granted()
-        other = PulsarScene(broker, consumer_name="b")
-        await other.pipe.start()
-        broker.append("t", entries(0, 2))
-        await active.shows(2, 0)
-        await until(lambda: other.pipe.source.status()["partitions"] == {"stand-by": 1}, "a stand-by")
-        assert other.lag() is None
-        await active.pipe.close()
-        await other.shows(2, 0)
-        await other.pipe.close()
-        await broker.stop()
-
-    run(main)
+async def test_a_stand_by_reports_nothing() -> None:
+    broker = await serving()
+    active = PulsarScene(broker, consumer_name="a")
+    await active.pipe.start()
+    await active.pipe.granted()
+    other = PulsarScene(broker, consumer_name="b")
+    await other.pipe.start()
+    broker.append("t", entries(0, 2))
+    await active.shows(2, 0)
+    await until(lambda: other.pipe.source.status()["partitions"] == {"stand-by": 1}, "a stand-by")
+    assert other.lag() is None
+    await active.pipe.close()
+    await other.shows(2, 0)
+    await other.pipe.close()
+    await broker.stop()
 
 
 class _Reluctant(PulsarConnection):
@@ -198,40 +184,34 @@ class Reluctant(PulsarDevBroker):
     asked = 0
 
 
-def test_a_broker_that_does_not_say_leaves_no_lag_and_no_harm() -> None:
-    async def main() -> None:
-        broker = Reluctant()
-        await serving(broker, partitions=2)
-        scene = PulsarScene(broker)
-        await scene.pipe.start()
-        await scene.pipe.granted()
-        await until(lambda: broker.asked >= 4, "questions")
-        assert scene.lag() is None
-        broker.reluctant = False
-        broker.append("t-partition-0", entries(0, 2))
-        await scene.shows(2, 0)
-        # Away is unknown, too.
-        await broker.stop()
-        await until(lambda: scene.lag() is None, "no lag")
-        assert scene.pipe.failure is None
-        await scene.pipe.close()
-
-    run(main)
+async def test_a_broker_that_does_not_say_leaves_no_lag_and_no_harm() -> None:
+    broker = Reluctant()
+    await serving(broker, partitions=2)
+    scene = PulsarScene(broker)
+    await scene.pipe.start()
+    await scene.pipe.granted()
+    await until(lambda: broker.asked >= 4, "questions")
+    assert scene.lag() is None
+    broker.reluctant = False
+    broker.append("t-partition-0", entries(0, 2))
+    await scene.shows(2, 0)
+    # Away is unknown, too.
+    await broker.stop()
+    await until(lambda: scene.lag() is None, "no lag")
+    assert scene.pipe.failure is None
+    await scene.pipe.close()
 
 
-def test_nothing_is_asked_any_more_once_the_source_is_being_closed() -> None:
+async def test_nothing_is_asked_any_more_once_the_source_is_being_closed() -> None:
     """The clock goes on while consumers are closed, and a question about a closed one breaks the broker's rules."""
     done: list[str] = []
 
     async def work(name: str) -> None:
         done.append(name)
 
-    async def main() -> None:
-        tasks = Tasks(done.append)
-        before = tasks.run(work("before"), "before")
-        await before
-        await tasks.close()
-        await asyncio.wait([tasks.run(work("behind"), "behind")])
-
-    run(main)
+    tasks = Tasks(done.append)
+    before = tasks.run(work("before"), "before")
+    await before
+    await tasks.close()
+    await asyncio.wait([tasks.run(work("behind"), "behind")])
     assert done == ["before"]

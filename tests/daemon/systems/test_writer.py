@@ -14,12 +14,13 @@ from tests.support.spark_scene import SCENES
 
 
 @pytest.mark.parametrize("system", list(SCENES))
-def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records without a key go round all of them, as soon as the producer has learnt how many there are."""
     monkeypatch.setattr(topicwriter, "PARTITION_POLL_S", 0.01)
     scene = SCENES[system]()
 
-    async def main() -> None:
+    with running(scene.broker):
+        scene.create("t", 2)
         connection = parse_connection({"url": scene.url})
         async with system_named(system).open_writer(connection, "t", WriteOptions()) as writer:
             await writer.write(Put(b"before"))
@@ -30,11 +31,8 @@ def test_partitions_that_are_added_are_written_to(system: str, monkeypatch: pyte
             async with asyncio.timeout(20):
                 while True:
                     try:
-                        return await writer.write(Put(b"there", partition=2))
+                        await writer.write(Put(b"there", partition=2))
+                        break
                     except ProduceError:
                         await asyncio.sleep(0.01)
-
-    with running(scene.broker):
-        scene.create("t", 2)
-        asyncio.run(main())
     assert scene.broker.violations == []

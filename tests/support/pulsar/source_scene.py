@@ -1,29 +1,19 @@
 """Scenes for the Pulsar source: an embedded broker, a source that reads from it, and who else reads."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-
-import uvloop
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from tests.support.source_pipe import Pipe
 
-__all__ = ["FULL", "ORDERED", "TYPES", "Loop", "landed", "reading", "run", "serving", "two"]
-
-Loop = Callable[[], asyncio.AbstractEventLoop]
+__all__ = ["FULL", "ORDERED", "TYPES", "landed", "reading", "serving", "two"]
 
 TYPES = ["exclusive", "failover", "shared", "key_shared"]
 ORDERED = ["exclusive", "failover"]
 FULL = "persistent://public/default/t"
-
-
-def run(main: Callable[[], Coroutine[Any, Any, None]], loop: Loop = uvloop.new_event_loop) -> None:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(main())
 
 
 @asynccontextmanager

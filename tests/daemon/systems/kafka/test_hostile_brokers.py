@@ -8,7 +8,6 @@ from fastwire_daemon.systems.source import SourceFailed
 from tests.support.hostile.kafka import BYTES, MEANING, Lie, lying, nothing
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
-from tests.support.pulsar.source_scene import run
 from tests.support.source_pipe import until
 
 ALONE = ("ApiVersions", "Metadata", "ListOffsets", "OffsetFetch", "FindCoordinator", "Fetch", "OffsetForLeaderEpoch")
@@ -25,24 +24,20 @@ PATIENT: dict[str, Any] = {"request_timeout_s": 1.0, "connect_timeout_s": 1.0}
         if api not in ("ApiVersions", "ListOffsets") or lie in BYTES  # a broker of other versions is refused, see below
     ],
 )
-def test_what_a_reader_is_told(api: str, lie: Lie) -> None:
+async def test_what_a_reader_is_told(api: str, lie: Lie) -> None:
     """Read some, have it all moved to another leader so that everything is asked for again, and be lied to once."""
-
-    async def main() -> None:
-        async with serving() as broker:
-            liar = lying(broker, api, lie) if api != "OffsetForLeaderEpoch" else None
-            broker.append("t", batches(0, 10))
-            async with reading(broker, **PATIENT) as pipe:
-                await pipe.got(100)
-                pipe.commit()
-                liar = liar or lying(broker, api, lie)
-                broker.move_leader("t")
-                broker.append("t", batches(10, 10))
-                await pipe.got(200)
-                assert liar.left == 0
-                assert_once(pipe, 200)
-
-    run(main)
+    async with serving() as broker:
+        liar = lying(broker, api, lie) if api != "OffsetForLeaderEpoch" else None
+        broker.append("t", batches(0, 10))
+        async with reading(broker, **PATIENT) as pipe:
+            await pipe.got(100)
+            pipe.commit()
+            liar = liar or lying(broker, api, lie)
+            broker.move_leader("t")
+            broker.append("t", batches(10, 10))
+            await pipe.got(200)
+            assert liar.left == 0
+            assert_once(pipe, 200)
 
 
 # What a coordinator may say: any generation, that a member has nothing to read, or what it has never heard of.
@@ -59,30 +54,24 @@ OF_MEMBERS = [("classic", api) for api in CLASSIC] + [("consumer", "ConsumerGrou
         if (api, lie.__name__) not in BELIEVED
     ],
 )
-def test_what_a_member_is_told(protocol: str, api: str, lie: Lie) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            liar = lying(broker, api, lie)
-            broker.append("t", batches(0, 10))
-            async with reading(broker, protocol=protocol, **PATIENT) as pipe:
-                await pipe.got(100)
-                pipe.commit()
-                await until(lambda: liar.left == 0, f"an answer to {api}")
-                broker.append("t", batches(10, 10))
-                await pipe.got(200)
-                await pipe.drained()
-                assert pipe.once()
-
-    run(main)
+async def test_what_a_member_is_told(protocol: str, api: str, lie: Lie) -> None:
+    async with serving() as broker:
+        liar = lying(broker, api, lie)
+        broker.append("t", batches(0, 10))
+        async with reading(broker, protocol=protocol, **PATIENT) as pipe:
+            await pipe.got(100)
+            pipe.commit()
+            await until(lambda: liar.left == 0, f"an answer to {api}")
+            broker.append("t", batches(10, 10))
+            await pipe.got(200)
+            await pipe.drained()
+            assert pipe.once()
 
 
-def test_a_broker_that_offers_nothing_is_refused() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            lying(broker, "ApiVersions", nothing)
-            pipe = KafkaPipe(broker, **PATIENT)
-            with pytest.raises(SourceFailed, match="the broker does not offer Metadata"):
-                await pipe.start()
-            await pipe.close()
-
-    run(main)
+async def test_a_broker_that_offers_nothing_is_refused() -> None:
+    async with serving() as broker:
+        lying(broker, "ApiVersions", nothing)
+        pipe = KafkaPipe(broker, **PATIENT)
+        with pytest.raises(SourceFailed, match="the broker does not offer Metadata"):
+            await pipe.start()
+        await pipe.close()

@@ -101,21 +101,19 @@ def test_answers_that_cannot_be_right(broker: KafkaDevBroker, api: str, lie: Lie
     assert read(servers(broker)) == each_once(400)
 
 
-def test_a_topic_comes_into_being_where_the_broker_lets_it(broker: KafkaDevBroker) -> None:
-    async def first(topic: str) -> None:
-        client = ClientSettings(url=parse_bootstrap_url(broker.url))
-        async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, SMALL) as producer:
-            await (await producer.put(Record(value=b"1", timestamp=1)))
-
-    asyncio.run(first("new"))
+async def test_a_topic_comes_into_being_where_the_broker_lets_it(broker: KafkaDevBroker) -> None:
+    topic = "new"
+    client = ClientSettings(url=parse_bootstrap_url(broker.url))
+    async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, SMALL) as producer:
+        await (await producer.put(Record(value=b"1", timestamp=1)))
     assert broker.ends("new") == [1]
 
 
-def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for a little: whoever has just made it may be asking another node."""
     monkeypatch.setattr("fastwire_daemon.systems.kafka.producer.MISSING_S", 2.0)
 
-    async def main(broker: KafkaDevBroker) -> None:
+    with running(KafkaDevBroker(KafkaOptions(auto_create=False))) as broker:
         async with ClientCluster(ClientSettings(url=parse_bootstrap_url(broker.url))) as cluster:
             late = TopicProducer(cluster, "late", SMALL)
             opening = asyncio.create_task(late.open())
@@ -129,9 +127,6 @@ def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> None:
                 await TopicProducer(cluster, "never", SMALL).open()
             said = "never: does not exist, and the broker does not make it: UNKNOWN_TOPIC_OR_PARTITION"
             assert str(caught.value) == said
-
-    with running(KafkaDevBroker(KafkaOptions(auto_create=False))) as broker:
-        asyncio.run(main(broker))
 
 
 def test_leaders_that_move(broker: KafkaDevBroker) -> None:

@@ -7,7 +7,6 @@ import pytest
 from fastwire.kafka.error import Code
 from tests.support.kafka.source_pipe import batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
-from tests.support.pulsar.source_scene import run
 from tests.support.source_pipe import until
 
 
@@ -23,27 +22,24 @@ from tests.support.source_pipe import until
         (Code.INVALID_TOPIC_EXCEPTION, "INVALID_TOPIC_EXCEPTION"),
     ],
 )
-def test_what_does_not_pass_stops_the_log(code: Code, helps: str, altogether: bool) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", batches(0, 10))
-            broker.refuse_fetches(code, 1, altogether=altogether)
-            async with reading(broker) as pipe:
-                await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
-                (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
-                assert code.name in stopped[2]
-                assert helps in stopped[2]
-                assert pipe.rows == 0
-
-    run(main)
+async def test_what_does_not_pass_stops_the_log(code: Code, helps: str, altogether: bool) -> None:
+    async with serving() as broker:
+        broker.append("t", batches(0, 10))
+        broker.refuse_fetches(code, 1, altogether=altogether)
+        async with reading(broker) as pipe:
+            await until(lambda: pipe.count("stopped") == 1, "a stopped log", lambda: pipe.told)
+            (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+            assert code.name in stopped[2]
+            assert helps in stopped[2]
+            assert pipe.rows == 0
 
 
 @pytest.mark.parametrize("altogether", [False, True])
 @pytest.mark.parametrize("code", [Code.UNKNOWN_SERVER_ERROR, 1234])
-def test_what_may_pass_is_said_at_once_and_tried_again(
+async def test_what_may_pass_is_said_at_once_and_tried_again(
     code: int, altogether: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
         async with serving() as broker:
             broker.append("t", batches(0, 10))
             broker.refuse_fetches(code, 3, altogether=altogether)
@@ -51,23 +47,17 @@ def test_what_may_pass_is_said_at_once_and_tried_again(
                 await pipe.got(100)
                 assert_once(pipe, 100)
                 assert broker.requests["Fetch"] < 10
-
-    with caplog.at_level(logging.WARNING, "fastwire.source"):
-        run(main)
     said = [vars(record) for record in caplog.records if "the leader refuses to be read from" in record.message]
     assert len(said) == 2  # of the first two, and then seldom
     assert ("UNKNOWN_SERVER_ERROR" if code < 0 else "error 1234") in str(said[0])
 
 
-def test_a_leader_that_moves_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
+async def test_a_leader_that_moves_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "fastwire.source"):
         async with serving() as broker:
             broker.append("t", batches(0, 10))
             broker.refuse_fetches(Code.NOT_LEADER_OR_FOLLOWER, 4)
             async with reading(broker) as pipe:
                 await pipe.got(100)
                 assert_once(pipe, 100)
-
-    with caplog.at_level(logging.WARNING, "fastwire.source"):
-        run(main)
     assert not [record for record in caplog.records if "refuses" in record.message]

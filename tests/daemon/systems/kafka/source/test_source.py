@@ -11,385 +11,320 @@ from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.kafka.source_pipe import KafkaPipe, batch, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
-from tests.support.pulsar.source_scene import run
 from tests.support.source_pipe import until
 
 # --- everything once
 
 
 @pytest.mark.parametrize("release", ["0.11", "1.1", "2.1", "2.3", "2.4", "2.8", "3.3", "3.9", "4.1"])
-def test_all_partitions_once_and_all_offsets_committed(release: str) -> None:
-    async def main() -> None:
-        async with serving(4, release=release, nodes=2) as broker, reading(broker) as pipe:
-            for partition in range(4):
-                broker.append("t", batches(0, 30), partition)
-            await pipe.got(1200)
-            assert_once(pipe, 1200)
-            await pipe.drained()
-
-    run(main)
+async def test_all_partitions_once_and_all_offsets_committed(release: str) -> None:
+    async with serving(4, release=release, nodes=2) as broker, reading(broker) as pipe:
+        for partition in range(4):
+            broker.append("t", batches(0, 30), partition)
+        await pipe.got(1200)
+        assert_once(pipe, 1200)
+        await pipe.drained()
 
 
 @pytest.mark.parametrize("cut_tails", [False, True])
-def test_small_answers(cut_tails: bool) -> None:
-    async def main() -> None:
-        async with serving(2, cut_tails=cut_tails, segment_batches=7) as broker:
-            for partition in range(2):
-                broker.append("t", batches(0, 50, size=100), partition)
-            async with reading(broker, partition_bytes=4000) as pipe:
-                await pipe.got(1000)
-                assert_once(pipe, 1000)
-
-    run(main)
+async def test_small_answers(cut_tails: bool) -> None:
+    async with serving(2, cut_tails=cut_tails, segment_batches=7) as broker:
+        for partition in range(2):
+            broker.append("t", batches(0, 50, size=100), partition)
+        async with reading(broker, partition_bytes=4000) as pipe:
+            await pipe.got(1000)
+            assert_once(pipe, 1000)
 
 
 @pytest.mark.parametrize("release", ["1.1", "4.1"])
-def test_sessions_of_many_idle_partitions(release: str) -> None:
-    async def main() -> None:
-        async with serving(120, release=release, nodes=2) as broker, reading(broker, session_above=20) as pipe:
-            await pipe.granted()
-            await until(lambda: len(broker.sessions) == 2, "a session with each node")
-            for turn in range(3):
-                for partition in (turn, 40, 41):
-                    broker.append("t", batches(turn, 1), partition)
-                broker.move_leader("t", 40)
-                await pipe.got((turn + 1) * 30)
-                broker.forget_sessions()
-            for partition in range(120):
-                broker.append("t", batches(10, 2), partition)
-            await pipe.got(90 + 2400)
-            assert_once(pipe, 90 + 2400)
-            await until(lambda: len(broker.sessions) == 2, "a session with each node again")
-            await pipe.drained()
-
-    run(main)
+async def test_sessions_of_many_idle_partitions(release: str) -> None:
+    async with serving(120, release=release, nodes=2) as broker, reading(broker, session_above=20) as pipe:
+        await pipe.granted()
+        await until(lambda: len(broker.sessions) == 2, "a session with each node")
+        for turn in range(3):
+            for partition in (turn, 40, 41):
+                broker.append("t", batches(turn, 1), partition)
+            broker.move_leader("t", 40)
+            await pipe.got((turn + 1) * 30)
+            broker.forget_sessions()
+        for partition in range(120):
+            broker.append("t", batches(10, 2), partition)
+        await pipe.got(90 + 2400)
+        assert_once(pipe, 90 + 2400)
+        await until(lambda: len(broker.sessions) == 2, "a session with each node again")
+        await pipe.drained()
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_codecs(compression: Compression) -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", [batch(number, compression=compression) for number in range(20)])
-            await pipe.got(200)
-            assert_once(pipe, 200)
-
-    run(main)
+async def test_codecs(compression: Compression) -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        broker.append("t", [batch(number, compression=compression) for number in range(20)])
+        await pipe.got(200)
+        assert_once(pipe, 200)
 
 
-def test_committed_transactions_only() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            kept, gone = (
-                encode_batch([Record(value=value)], producer_id=producer, producer_epoch=0, transactional=True)
-                for value, producer in ((b"kept", 1), (b"gone", 2))
-            )
-            abort = encode_marker(commit=False, producer_id=2, producer_epoch=0, timestamp=0)
-            broker.append("t", [kept, gone, gone, abort])
-            assert broker.partition("t", 0).stable == 0
-            broker.append("t", [encode_marker(commit=True, producer_id=1, producer_epoch=0, timestamp=0)])
-            await pipe.got(1)
-            broker.append("t", batches(0, 1))
-            await pipe.got(11)
-            assert {value for _, _, value in pipe.values} == {b"kept", *(b"0:%d" % row for row in range(10))}
-
-    run(main)
+async def test_committed_transactions_only() -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        kept, gone = (
+            encode_batch([Record(value=value)], producer_id=producer, producer_epoch=0, transactional=True)
+            for value, producer in ((b"kept", 1), (b"gone", 2))
+        )
+        abort = encode_marker(commit=False, producer_id=2, producer_epoch=0, timestamp=0)
+        broker.append("t", [kept, gone, gone, abort])
+        assert broker.partition("t", 0).stable == 0
+        broker.append("t", [encode_marker(commit=True, producer_id=1, producer_epoch=0, timestamp=0)])
+        await pipe.got(1)
+        broker.append("t", batches(0, 1))
+        await pipe.got(11)
+        assert {value for _, _, value in pipe.values} == {b"kept", *(b"0:%d" % row for row in range(10))}
 
 
 # --- members of a group
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_two_members_share_and_hand_over(protocol: str) -> None:
-    async def main() -> None:
-        async with serving(4, nodes=2) as broker, reading(broker, protocol=protocol) as one:
-            one.eager = True
+async def test_two_members_share_and_hand_over(protocol: str) -> None:
+    async with serving(4, nodes=2) as broker, reading(broker, protocol=protocol) as one:
+        one.eager = True
+        for partition in range(4):
+            broker.append("t", batches(0, 10), partition)
+        await one.got(400)
+        one.commit()
+        async with reading(broker, protocol=protocol, coverage=one.coverage) as two:
+            two.eager = True
+            await until(lambda: sum(each.granted for each in two.source.partitions) == 2, "half of them")
+            await until(lambda: sum(each.granted for each in one.source.partitions) == 2, "the other half")
             for partition in range(4):
-                broker.append("t", batches(0, 10), partition)
-            await one.got(400)
-            one.commit()
-            async with reading(broker, protocol=protocol, coverage=one.coverage) as two:
-                two.eager = True
-                await until(lambda: sum(each.granted for each in two.source.partitions) == 2, "half of them")
-                await until(lambda: sum(each.granted for each in one.source.partitions) == 2, "the other half")
-                for partition in range(4):
-                    broker.append("t", batches(10, 10), partition)
-                await until(lambda: one.rows + two.rows == 800, "all of it", lambda: (one.rows, two.rows))
-                assert (one.rows, two.rows) == (600, 200)
-                assert not set(one.values) & set(two.values)
-                two.commit()
-            await one.granted()
-            for partition in range(4):
-                broker.append("t", batches(20, 10), partition)
-            await until(lambda: one.rows + two.rows == 1200, "the rest", lambda: (one.rows, two.rows))
-            await one.drained()
-
-    run(main)
+                broker.append("t", batches(10, 10), partition)
+            await until(lambda: one.rows + two.rows == 800, "all of it", lambda: (one.rows, two.rows))
+            assert (one.rows, two.rows) == (600, 200)
+            assert not set(one.values) & set(two.values)
+            two.commit()
+        await one.granted()
+        for partition in range(4):
+            broker.append("t", batches(20, 10), partition)
+        await until(lambda: one.rows + two.rows == 1200, "the rest", lambda: (one.rows, two.rows))
+        await one.drained()
 
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
-def test_a_static_member_that_comes_back_reads_what_is_new_to_it(assignor: str) -> None:
+async def test_a_static_member_that_comes_back_reads_what_is_new_to_it(assignor: str) -> None:
     """The coordinator gives it what its former life had, and asks nobody else: the member has to."""
     static: dict[str, Any] = {"protocol": "classic", "assignor": assignor, "session_timeout_s": 6.0}
 
     def granted(pipe: KafkaPipe) -> list[tuple[str, str]]:
         return sorted((one.log.topic, one.log.partition) for one in pipe.source.partitions if one.granted)
 
-    async def main() -> None:
-        async with serving(2) as broker:
-            broker.create_topic("u", 4)
-            async with reading(broker, "t", "u", instance="a", **static) as first:
-                first.eager = True
-                await first.granted()
-                async with reading(broker, "t", instance="b", **static) as before:
-                    before.eager = True
-                    # The sticky assignor gives it all of t, the other one half.
-                    await until(lambda: bool(granted(before)) and len(granted(before) + granted(first)) == 6, "a share")
-                async with reading(broker, "t", "u", instance="b", **static) as after:
-                    after.eager = True
-                    await until(lambda: len(granted(after)) == len(granted(first)) == 3, "half of everything")
-                    assert {topic for topic, _ in granted(after)} >= {"u"}
-                    assert len({*granted(after), *granted(first)}) == 6
-
-    run(main)
+    async with serving(2) as broker:
+        broker.create_topic("u", 4)
+        async with reading(broker, "t", "u", instance="a", **static) as first:
+            first.eager = True
+            await first.granted()
+            async with reading(broker, "t", instance="b", **static) as before:
+                before.eager = True
+                # The sticky assignor gives it all of t, the other one half.
+                await until(lambda: bool(granted(before)) and len(granted(before) + granted(first)) == 6, "a share")
+            async with reading(broker, "t", "u", instance="b", **static) as after:
+                after.eager = True
+                await until(lambda: len(granted(after)) == len(granted(first)) == 3, "half of everything")
+                assert {topic for topic, _ in granted(after)} >= {"u"}
+                assert len({*granted(after), *granted(first)}) == 6
 
 
 # --- brokers come, go and change
 
 
-def test_leaders_that_move() -> None:
-    async def main() -> None:
-        async with serving(2, nodes=3) as broker, reading(broker) as pipe:
-            for turn in range(6):
-                for partition in range(2):
-                    broker.append("t", batches(turn * 10, 10), partition)
-                if turn % 2:
-                    await pipe.got((turn + 1) * 200)
-                broker.move_leader("t", turn % 2)
-            await pipe.got(1200)
-            assert_once(pipe, 1200)
-            await pipe.drained()
-            assert pipe.count("revoked") == 0
-
-    run(main)
+async def test_leaders_that_move() -> None:
+    async with serving(2, nodes=3) as broker, reading(broker) as pipe:
+        for turn in range(6):
+            for partition in range(2):
+                broker.append("t", batches(turn * 10, 10), partition)
+            if turn % 2:
+                await pipe.got((turn + 1) * 200)
+            broker.move_leader("t", turn % 2)
+        await pipe.got(1200)
+        assert_once(pipe, 1200)
+        await pipe.drained()
+        assert pipe.count("revoked") == 0
 
 
 @pytest.mark.parametrize("hints", [False, True])
-def test_a_partition_without_a_leader_for_a_while(hints: bool) -> None:
-    async def main() -> None:
-        async with serving(nodes=2, leader_hints=hints) as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            broker.move_leader("t", node=-1)
-            broker.append("t", batches(10, 10))
-            await until(lambda: bool(pipe.source.partitions[0].error), "an error")
-            broker.move_leader("t", node=1)
-            await pipe.got(200)
-            assert_once(pipe, 200)
-            await until(lambda: not pipe.source.partitions[0].error, "no error")
-
-    run(main)
+async def test_a_partition_without_a_leader_for_a_while(hints: bool) -> None:
+    async with serving(nodes=2, leader_hints=hints) as broker, reading(broker) as pipe:
+        broker.append("t", batches(0, 10))
+        await pipe.got(100)
+        broker.move_leader("t", node=-1)
+        broker.append("t", batches(10, 10))
+        await until(lambda: bool(pipe.source.partitions[0].error), "an error")
+        broker.move_leader("t", node=1)
+        await pipe.got(200)
+        assert_once(pipe, 200)
+        await until(lambda: not pipe.source.partitions[0].error, "no error")
 
 
-def test_cuts_in_the_middle_of_answers() -> None:
-    async def main() -> None:
-        async with serving(2, nodes=2) as broker:
-            for cut in (700, 3_000, 12_345, 7, 9_999, 4_001):
-                broker.cut_after(cut)
+async def test_cuts_in_the_middle_of_answers() -> None:
+    async with serving(2, nodes=2) as broker:
+        for cut in (700, 3_000, 12_345, 7, 9_999, 4_001):
+            broker.cut_after(cut)
+        for partition in range(2):
+            broker.append("t", batches(0, 100), partition)
+        async with reading(broker) as pipe:
+            await pipe.got(2000)
             for partition in range(2):
-                broker.append("t", batches(0, 100), partition)
-            async with reading(broker) as pipe:
-                await pipe.got(2000)
-                for partition in range(2):
-                    broker.append("t", batches(100, 100), partition)
-                await pipe.got(4000)
-                assert_once(pipe, 4000)
-                await pipe.drained()
-
-    run(main)
-
-
-def test_a_broker_that_restarts() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 50))
-            await pipe.got(500)
-            await broker.stop()
-            await until(lambda: pipe.source.unreachable_since is not None, "nobody there")
-            broker.append("t", batches(50, 50))
-            await broker.start()
-            await pipe.got(1000)
-            await pipe.drained()
-            assert_once(pipe, 1000)
-
-    run(main)
-
-
-def test_a_broker_that_falls_silent_is_left() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker, request_timeout_s=1.0, connect_timeout_s=1.0) as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            before = broker.accepted
-            broker.muted = True
-            await until(lambda: broker.accepted > before, "another attempt", lambda: pipe.source.status())
-            assert pipe.source.status()["reconnects"]["silent"]
-            broker.muted = False
-            broker.append("t", batches(10, 10))
-            await pipe.got(200)
-            assert_once(pipe, 200)
+                broker.append("t", batches(100, 100), partition)
+            await pipe.got(4000)
+            assert_once(pipe, 4000)
             await pipe.drained()
 
-    run(main)
+
+async def test_a_broker_that_restarts() -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        broker.append("t", batches(0, 50))
+        await pipe.got(500)
+        await broker.stop()
+        await until(lambda: pipe.source.unreachable_since is not None, "nobody there")
+        broker.append("t", batches(50, 50))
+        await broker.start()
+        await pipe.got(1000)
+        await pipe.drained()
+        assert_once(pipe, 1000)
 
 
-def test_a_source_that_restarts_reads_on() -> None:
-    async def main() -> None:
-        async with serving(2) as broker:
-            broker.append("t", batches(0, 20))
-            async with reading(broker) as first:
-                await first.got(200)
-                first.commit()
-            broker.append("t", batches(20, 20))
-            async with reading(broker, coverage=first.coverage) as second:
-                await second.got(200)
-                assert {value.split(b":")[0] for _, _, value in second.values} == {b"%d" % n for n in range(20, 40)}
+async def test_a_broker_that_falls_silent_is_left() -> None:
+    async with serving() as broker, reading(broker, request_timeout_s=1.0, connect_timeout_s=1.0) as pipe:
+        broker.append("t", batches(0, 10))
+        await pipe.got(100)
+        before = broker.accepted
+        broker.muted = True
+        await until(lambda: broker.accepted > before, "another attempt", lambda: pipe.source.status())
+        assert pipe.source.status()["reconnects"]["silent"]
+        broker.muted = False
+        broker.append("t", batches(10, 10))
+        await pipe.got(200)
+        assert_once(pipe, 200)
+        await pipe.drained()
 
-    run(main)
+
+async def test_a_source_that_restarts_reads_on() -> None:
+    async with serving(2) as broker:
+        broker.append("t", batches(0, 20))
+        async with reading(broker) as first:
+            await first.got(200)
+            first.commit()
+        broker.append("t", batches(20, 20))
+        async with reading(broker, coverage=first.coverage) as second:
+            await second.got(200)
+            assert {value.split(b":")[0] for _, _, value in second.values} == {b"%d" % n for n in range(20, 40)}
 
 
-def test_what_was_voided_comes_again() -> None:
-    async def main() -> None:
-        async with serving(2) as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 20))
-            await pipe.got(200)
-            pipe.commit()
-            broker.append("t", batches(20, 20))
-            await pipe.got(400)
-            pipe.drop_roll()
-            pipe.source.void()
-            await pipe.got(600)
-            assert sum(seen == 2 for seen in pipe.values.values()) == 200
-            await pipe.drained()
-
-    run(main)
+async def test_what_was_voided_comes_again() -> None:
+    async with serving(2) as broker, reading(broker) as pipe:
+        broker.append("t", batches(0, 20))
+        await pipe.got(200)
+        pipe.commit()
+        broker.append("t", batches(20, 20))
+        await pipe.got(400)
+        pipe.drop_roll()
+        pipe.source.void()
+        await pipe.got(600)
+        assert sum(seen == 2 for seen in pipe.values.values()) == 200
+        await pipe.drained()
 
 
 @pytest.mark.parametrize("lacks", ["room", "memory"])
-def test_what_was_voided_while_nothing_could_be_taken_comes_when_it_can(lacks: str) -> None:
+async def test_what_was_voided_while_nothing_could_be_taken_comes_when_it_can(lacks: str) -> None:
     """A connection that was paused reads on, although none of its partitions are read by then."""
-
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            await pipe.granted()
-            pipe.room = lacks != "room"
-            broker.append("t", batches(0, 20))
-            await pipe.got(200)
-            pipe.source.on_budget(Level.STOP if lacks == "memory" else Level.FREE)
-            assert [one["paused"] for one in pipe.source.status()["connections"] if one["partitions"]] != [[]]
-            pipe.drop_roll()
-            pipe.source.void()
-            pipe.room = True
-            pipe.source.on_budget(Level.FREE)
-            pipe.source.resume()
-            await pipe.got(400)
-
-    run(main)
+    async with serving() as broker, reading(broker) as pipe:
+        await pipe.granted()
+        pipe.room = lacks != "room"
+        broker.append("t", batches(0, 20))
+        await pipe.got(200)
+        pipe.source.on_budget(Level.STOP if lacks == "memory" else Level.FREE)
+        assert [one["paused"] for one in pipe.source.status()["connections"] if one["partitions"]] != [[]]
+        pipe.drop_roll()
+        pipe.source.void()
+        pipe.room = True
+        pipe.source.on_budget(Level.FREE)
+        pipe.source.resume()
+        await pipe.got(400)
 
 
-def test_throttling() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            broker.throttle(50, 5)
-            broker.append("t", batches(0, 50))
-            await pipe.got(500)
-            assert_once(pipe, 500)
-            assert broker.take_throttle() == 0
-
-    run(main)
+async def test_throttling() -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        broker.throttle(50, 5)
+        broker.append("t", batches(0, 50))
+        await pipe.got(500)
+        assert_once(pipe, 500)
+        assert broker.take_throttle() == 0
 
 
-def test_memory_and_room() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            await pipe.granted()
-            pipe.source.on_budget(Level.STOP)
-            broker.append("t", batches(0, 100))
-            pipe.source.on_budget(Level.FREE)
-            pipe.room = False
-            await until(lambda: pipe.rows > 0, "a chunk")
-            broker.append("t", batches(100, 100))
-            pipe.room = True
-            pipe.source.resume()
-            await pipe.got(2000)
-            assert_once(pipe, 2000)
-
-    run(main)
+async def test_memory_and_room() -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        await pipe.granted()
+        pipe.source.on_budget(Level.STOP)
+        broker.append("t", batches(0, 100))
+        pipe.source.on_budget(Level.FREE)
+        pipe.room = False
+        await until(lambda: pipe.rows > 0, "a chunk")
+        broker.append("t", batches(100, 100))
+        pipe.room = True
+        pipe.source.resume()
+        await pipe.got(2000)
+        assert_once(pipe, 2000)
 
 
-def test_where_the_time_went() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", [batch(number, compression=Compression.LZ4) for number in range(200)])
-            await pipe.got(2000)
-            pipe.room = False
-            broker.append("t", batches(200, 1))
-            await pipe.got(2010)
-            await until(lambda: "room" in pipe.source.stage_ns, "that we wait for room")
-            pipe.source.resume()
-            pipe.source.on_budget(Level.HOLD)
-            await until(lambda: "permits" in pipe.source.stage_ns, "that we wait for memory")
-            assert set(pipe.source.stage_ns) == {"receive", "scan", "decompress", "decode", "room", "permits"}
-            assert min(pipe.source.stage_ns.values()) > 0
-
-    run(main)
+async def test_where_the_time_went() -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        broker.append("t", [batch(number, compression=Compression.LZ4) for number in range(200)])
+        await pipe.got(2000)
+        pipe.room = False
+        broker.append("t", batches(200, 1))
+        await pipe.got(2010)
+        await until(lambda: "room" in pipe.source.stage_ns, "that we wait for room")
+        pipe.source.resume()
+        pipe.source.on_budget(Level.HOLD)
+        await until(lambda: "permits" in pipe.source.stage_ns, "that we wait for memory")
+        assert set(pipe.source.stage_ns) == {"receive", "scan", "decompress", "decode", "room", "permits"}
+        assert min(pipe.source.stage_ns.values()) > 0
 
 
 # --- topics
 
 
-def test_a_topic_that_is_made_again_is_a_new_log() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker) as pipe:
-            broker.append("t", batches(0, 10))
-            broker.move_leader("t")
-            await pipe.got(100)
-            broker.delete_topic("t")
-            broker.create_topic("t")
-            broker.append("t", batches(50, 5))
-            await pipe.got(150)
-            assert_once(pipe, 150)
-            old, new = pipe.source.logs
-            assert (old.partition, new.partition) == ("0", "0")
-            assert old.incarnation != new.incarnation
-            (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
-            assert "deleted and made again" in stopped[2]
-
-    run(main)
+async def test_a_topic_that_is_made_again_is_a_new_log() -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        broker.append("t", batches(0, 10))
+        broker.move_leader("t")
+        await pipe.got(100)
+        broker.delete_topic("t")
+        broker.create_topic("t")
+        broker.append("t", batches(50, 5))
+        await pipe.got(150)
+        assert_once(pipe, 150)
+        old, new = pipe.source.logs
+        assert (old.partition, new.partition) == ("0", "0")
+        assert old.incarnation != new.incarnation
+        (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
+        assert "deleted and made again" in stopped[2]
 
 
-def test_new_partitions_are_read_from_their_beginning() -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker, start="latest") as pipe:
-            await pipe.granted()
-            broker.grow_topic("t", 3)
-            for partition in (1, 2):
-                broker.append("t", batches(0, 5), partition)
-            await pipe.got(100)
-            assert_once(pipe, 100)
-
-    run(main)
+async def test_new_partitions_are_read_from_their_beginning() -> None:
+    async with serving() as broker, reading(broker, start="latest") as pipe:
+        await pipe.granted()
+        broker.grow_topic("t", 3)
+        for partition in (1, 2):
+            broker.append("t", batches(0, 5), partition)
+        await pipe.got(100)
+        assert_once(pipe, 100)
 
 
-def test_a_topic_that_is_not_there() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            pipe = KafkaPipe(broker, "missing")
-            with pytest.raises(SourceFailed, match="missing does not exist"):
-                await pipe.start()
-            assert "missing" not in broker.topics
-            await pipe.close()
-
-    run(main)
+async def test_a_topic_that_is_not_there() -> None:
+    async with serving() as broker:
+        pipe = KafkaPipe(broker, "missing")
+        with pytest.raises(SourceFailed, match="missing does not exist"):
+            await pipe.start()
+        assert "missing" not in broker.topics
+        await pipe.close()
 
 
 # --- where to begin
@@ -404,55 +339,45 @@ def test_a_topic_that_is_not_there() -> None:
         (datetime.fromtimestamp(1_800_000_000, UTC).isoformat(), 10),
     ],
 )
-def test_start(start: str, first: int) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", batches(0, 10))
-            broker.trim("t", 30)
-            async with reading(broker, start=start) as pipe:
-                await pipe.granted()
-                broker.append("t", batches(10, 10))
-                await pipe.got((20 - first) * 10)
-                assert {value.split(b":")[0] for _, _, value in pipe.values} == {b"%d" % n for n in range(first, 20)}
-                assert_once(pipe, (20 - first) * 10)
-
-    run(main)
+async def test_start(start: str, first: int) -> None:
+    async with serving() as broker:
+        broker.append("t", batches(0, 10))
+        broker.trim("t", 30)
+        async with reading(broker, start=start) as pipe:
+            await pipe.granted()
+            broker.append("t", batches(10, 10))
+            await pipe.got((20 - first) * 10)
+            assert {value.split(b":")[0] for _, _, value in pipe.values} == {b"%d" % n for n in range(first, 20)}
+            assert_once(pipe, (20 - first) * 10)
 
 
-def test_the_offset_of_the_group() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", batches(0, 10))
-            broker.group("g").offsets["t", 0] = 73, -1, ""
-            async with reading(broker) as pipe:
-                await pipe.got(27)
-                assert_once(pipe, 27)
-
-    run(main)
+async def test_the_offset_of_the_group() -> None:
+    async with serving() as broker:
+        broker.append("t", batches(0, 10))
+        broker.group("g").offsets["t", 0] = 73, -1, ""
+        async with reading(broker) as pipe:
+            await pipe.got(27)
+            assert_once(pipe, 27)
 
 
 @pytest.mark.parametrize("protocol", ["none", "classic", "consumer"])
-def test_a_dataset_behind_its_group_is_not_at_the_end(protocol: str) -> None:
+async def test_a_dataset_behind_its_group_is_not_at_the_end(protocol: str) -> None:
     """A dataset restored from a backup: --until-end lands what it lacks, whatever the group has committed."""
-
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", batches(0, 10))
-            async with reading(broker) as first:
-                await first.got(100)
-                await first.drained()
-                restored = first.coverage.copy()
-                broker.append("t", batches(10, 10))
-                await first.got(200)
-                await first.drained()
-            async with reading(broker, coverage=restored, protocol=protocol) as second:
-                heads = await second.source.heads()
-                await second.granted()
-                assert list(await second.source.unfinished(heads, second.coverage)) == [0]
-                await second.got(100)
-                assert list(await second.source.unfinished(heads, second.coverage)) == [0]
-                second.commit()
-                assert list(await second.source.unfinished(heads, second.coverage)) == []
-                assert list(await second.source.unfinished(heads, Coverage())) == []
-
-    run(main)
+    async with serving() as broker:
+        broker.append("t", batches(0, 10))
+        async with reading(broker) as first:
+            await first.got(100)
+            await first.drained()
+            restored = first.coverage.copy()
+            broker.append("t", batches(10, 10))
+            await first.got(200)
+            await first.drained()
+        async with reading(broker, coverage=restored, protocol=protocol) as second:
+            heads = await second.source.heads()
+            await second.granted()
+            assert list(await second.source.unfinished(heads, second.coverage)) == [0]
+            await second.got(100)
+            assert list(await second.source.unfinished(heads, second.coverage)) == [0]
+            second.commit()
+            assert list(await second.source.unfinished(heads, second.coverage)) == []
+            assert list(await second.source.unfinished(heads, Coverage())) == []

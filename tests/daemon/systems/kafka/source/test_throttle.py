@@ -9,7 +9,6 @@ from fastwire_daemon.systems.kafka.throttle import PERIOD_S, Throttling
 from tests.daemon.runtime.test_metrics import samples
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
-from tests.support.pulsar.source_scene import run
 from tests.support.source_pipe import until
 
 SECONDS = 'fastwire_source_throttled_seconds_total{pipeline="p"}'
@@ -20,10 +19,10 @@ def longest(pipe: KafkaPipe) -> float:
     return max((float(one["throttled_s"]) for one in pipe.source.status()["connections"]), default=0.0)
 
 
-def test_a_throttle_shows_in_metrics_and_status_and_costs_no_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_throttle_shows_in_metrics_and_status_and_costs_no_connection(caplog: pytest.LogCaptureFixture) -> None:
     metrics = DaemonMetrics("0")
 
-    async def main() -> None:
+    with caplog.at_level(logging.INFO, "fastwire.source"):
         async with serving() as broker, reading(broker, metrics=metrics.pipeline("p")) as pipe:
             await pipe.granted()
             broker.throttle(40, 5)
@@ -37,9 +36,6 @@ def test_a_throttle_shows_in_metrics_and_status_and_costs_no_connection(caplog: 
             broker.throttle(60_000)
             await until(lambda: longest(pipe) > 20, "a long one", lambda: pipe.source.status())
             assert pipe.source.status()["throttled"]["now"]
-
-    with caplog.at_level(logging.INFO, "fastwire.source"):
-        run(main)
     told = [record for record in caplog.records if "throttles" in record.message]
     assert [record.levelno for record in told] == [logging.WARNING]
 

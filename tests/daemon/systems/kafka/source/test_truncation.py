@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-import uvloop
 
 from fastwire.kafka.columns import ROW
 from fastwire.kafka.fetch import FetchLimits
@@ -63,61 +62,56 @@ class Bed:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_a_cluster_loses(tmp_path: Path, seed: int) -> None:
+async def test_whatever_a_cluster_loses(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     number = 0
     stored: list[list[int]] = [[] for _ in range(PARTITIONS)]  # numbers of batches, ten rows each
 
-    async def main() -> None:
-        nonlocal number
-        broker = KafkaDevBroker(KafkaOptions(nodes=2))
-        await broker.start()
-        broker.create_topic("t", PARTITIONS)
-        bed = Bed(broker, tmp_path / "data")
-        pipeline = bed.pipeline()
-        running = asyncio.create_task(pipeline.run())
-        for _ in range(25):
-            partition = rng.randrange(PARTITIONS)
-            action = rng.choice(["append", "append", "truncate", "truncate", "move", "rest"])
-            count = rng.randint(1, 5)
-            if action == "append":
+    broker = KafkaDevBroker(KafkaOptions(nodes=2))
+    await broker.start()
+    broker.create_topic("t", PARTITIONS)
+    bed = Bed(broker, tmp_path / "data")
+    pipeline = bed.pipeline()
+    running = asyncio.create_task(pipeline.run())
+    for _ in range(25):
+        partition = rng.randrange(PARTITIONS)
+        action = rng.choice(["append", "append", "truncate", "truncate", "move", "rest"])
+        count = rng.randint(1, 5)
+        if action == "append":
+            broker.append("t", batches(number, count), partition)
+            stored[partition] += range(number, number + count)
+            number += count
+        elif action == "truncate" and stored[partition]:
+            kept = rng.randrange(max(len(stored[partition]) - 4, 0), len(stored[partition]))
+            broker.truncate("t", kept * 10, partition)
+            del stored[partition][kept:]
+            if rng.random() < 0.6:  # at once, so that no offset of ours may lie outside of the log
                 broker.append("t", batches(number, count), partition)
                 stored[partition] += range(number, number + count)
                 number += count
-            elif action == "truncate" and stored[partition]:
-                kept = rng.randrange(max(len(stored[partition]) - 4, 0), len(stored[partition]))
-                broker.truncate("t", kept * 10, partition)
-                del stored[partition][kept:]
-                if rng.random() < 0.6:  # at once, so that no offset of ours may lie outside of the log
-                    broker.append("t", batches(number, count), partition)
-                    stored[partition] += range(number, number + count)
-                    number += count
-            elif action == "move":
-                broker.move_leader("t", partition)
-            if action != "move":
-                await asyncio.sleep(rng.random() * 0.1)
-        for partition in range(PARTITIONS):
-            broker.append("t", [batch(number)], partition)
-            stored[partition].append(number)
-            number += 1
+        elif action == "move":
+            broker.move_leader("t", partition)
+        if action != "move":
+            await asyncio.sleep(rng.random() * 0.1)
+    for partition in range(PARTITIONS):
+        broker.append("t", [batch(number)], partition)
+        stored[partition].append(number)
+        number += 1
 
-        def landed() -> bool:
-            ends = {log.partition: pipeline.coverage.end(log) for log in pipeline.coverage.logs()}  # the last break's
-            found = [ends.get(str(partition)) for partition in range(PARTITIONS)]
-            # By its offset alone an end may be that of what was lost, and has grown again.
-            epochs = [broker.partition("t", partition).epoch for partition in range(PARTITIONS)]
-            return found == [Position(end, epoch) for end, epoch in zip(broker.ends("t"), epochs, strict=True)]
+    def landed() -> bool:
+        ends = {log.partition: pipeline.coverage.end(log) for log in pipeline.coverage.logs()}  # the last break's
+        found = [ends.get(str(partition)) for partition in range(PARTITIONS)]
+        # By its offset alone an end may be that of what was lost, and has grown again.
+        epochs = [broker.partition("t", partition).epoch for partition in range(PARTITIONS)]
+        return found == [Position(end, epoch) for end, epoch in zip(broker.ends("t"), epochs, strict=True)]
 
-        try:
-            await until(lambda: landed() or running.done(), "everything landed", lambda: pipeline.status())
-        finally:
-            pipeline.drain("test")
-            await running
-        assert broker.violations == []
-        await broker.stop()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+    try:
+        await until(lambda: landed() or running.done(), "everything landed", lambda: pipeline.status())
+    finally:
+        pipeline.drain("test")
+        await running
+    assert broker.violations == []
+    await broker.stop()
     report = verify(tmp_path / "data")
     assert report.ok, report.problems
     values = _values(tmp_path / "data")

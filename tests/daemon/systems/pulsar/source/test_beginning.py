@@ -8,167 +8,140 @@ from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.systems.pulsar.source.coverage import Landed, declared_gap, landed_of, newly_landed
 from fastwire_daemon.systems.stage import Stage
-from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, run, serving
+from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
 from tests.support.source_pipe import entries, until
 
 # --- where to begin
 
 
-def test_start_latest_takes_what_comes_after() -> None:
-    async def main() -> None:
-        async with serving(partitions=2) as broker:
-            broker.append("t-partition-0", entries(0, 5))
-            async with reading(broker, start="latest") as pipe:
-                await pipe.granted()
-                last = broker.positions("t-partition-0")[-1][:2]
-                assert pipe.coverage.start(pipe.log(0)) == Position(*last)
-                assert not any(first.progress for first in pipe.firsts)
-                for partition in range(2):
-                    broker.append(f"t-partition-{partition}", entries(5, 2))
-                await pipe.got(40)
-                assert {value[2].partition(b":")[0] for value in pipe.values} == {b"5", b"6"}
-                await pipe.drained()
-
-    run(main)
+async def test_start_latest_takes_what_comes_after() -> None:
+    async with serving(partitions=2) as broker:
+        broker.append("t-partition-0", entries(0, 5))
+        async with reading(broker, start="latest") as pipe:
+            await pipe.granted()
+            last = broker.positions("t-partition-0")[-1][:2]
+            assert pipe.coverage.start(pipe.log(0)) == Position(*last)
+            assert not any(first.progress for first in pipe.firsts)
+            for partition in range(2):
+                broker.append(f"t-partition-{partition}", entries(5, 2))
+            await pipe.got(40)
+            assert {value[2].partition(b":")[0] for value in pipe.values} == {b"5", b"6"}
+            await pipe.drained()
 
 
 @pytest.mark.parametrize("kind", ["failover", "shared"])
-def test_start_at_a_time(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 10))
-            at = datetime.fromtimestamp(1_700_000_000 + 6, UTC).isoformat()
-            async with reading(broker, start=at, subscription_type=kind) as pipe:
-                await pipe.got(40)
-                assert min(int(value[2].partition(b":")[0]) for value in pipe.values) == 6
-                await pipe.drained()
-
-    run(main)
+async def test_start_at_a_time(kind: str) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        at = datetime.fromtimestamp(1_700_000_000 + 6, UTC).isoformat()
+        async with reading(broker, start=at, subscription_type=kind) as pipe:
+            await pipe.got(40)
+            assert min(int(value[2].partition(b":")[0]) for value in pipe.values) == 6
+            await pipe.drained()
 
 
-def test_start_behind_a_position() -> None:
-    async def main() -> None:
-        async with serving(partitions=2) as broker:
-            for partition in range(2):
-                broker.append(f"t-partition-{partition}", entries(0, 10))
-            ledger, number, _ = broker.positions("t-partition-0")[3]
-            start = {"t-partition-0": f"{ledger}:{number}", "t-partition-1": "-1:-1"}
-            async with reading(broker, start=start) as pipe:
-                await pipe.got(60 + 100)
-                of_first = {int(value[2].partition(b":")[0]) for value in pipe.values if value[1] == "0"}
-                assert of_first == set(range(4, 10))
-                await pipe.drained()
-
-    run(main)
+async def test_start_behind_a_position() -> None:
+    async with serving(partitions=2) as broker:
+        for partition in range(2):
+            broker.append(f"t-partition-{partition}", entries(0, 10))
+        ledger, number, _ = broker.positions("t-partition-0")[3]
+        start = {"t-partition-0": f"{ledger}:{number}", "t-partition-1": "-1:-1"}
+        async with reading(broker, start=start) as pipe:
+            await pipe.got(60 + 100)
+            of_first = {int(value[2].partition(b":")[0]) for value in pipe.values if value[1] == "0"}
+            assert of_first == set(range(4, 10))
+            await pipe.drained()
 
 
-def test_a_start_beyond_the_end_or_without_a_position_stops_the_log() -> None:
-    async def main() -> None:
-        async with serving(partitions=2) as broker:
-            broker.append("t-partition-0", entries(0, 2))
-            async with reading(broker, start={"t-partition-0": "99:0"}) as pipe:
-                await until(lambda: pipe.count("stopped") == 2, "two stops")
-                texts = " ".join(one[2] for one in pipe.told if one[0] == "stopped")
-                assert "the start 99:0 lies beyond the last position" in texts
-                assert f"start names no position for {FULL}-partition-1" in texts
-                assert pipe.source.status()["partitions"] == {"stopped": 2}
-
-    run(main)
+async def test_a_start_beyond_the_end_or_without_a_position_stops_the_log() -> None:
+    async with serving(partitions=2) as broker:
+        broker.append("t-partition-0", entries(0, 2))
+        async with reading(broker, start={"t-partition-0": "99:0"}) as pipe:
+            await until(lambda: pipe.count("stopped") == 2, "two stops")
+            texts = " ".join(one[2] for one in pipe.told if one[0] == "stopped")
+            assert "the start 99:0 lies beyond the last position" in texts
+            assert f"start names no position for {FULL}-partition-1" in texts
+            assert pipe.source.status()["partitions"] == {"stopped": 2}
 
 
-def test_progress_of_the_subscription_is_where_an_unknown_log_begins() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 5))
-            async with reading(broker) as pipe:
-                await pipe.got(50)
-                await pipe.drained()
-            broker.append("t", entries(5, 5))
-            async with reading(broker, start="earliest") as pipe:
-                await pipe.got(50)
-                await pipe.drained()
-                (first,) = pipe.firsts
-                assert first.progress
-                assert first.span.start == first.span.end == Position(*broker.positions("t")[4][:2])
-                assert pipe.assigned[0].progress
-
-    run(main)
+async def test_progress_of_the_subscription_is_where_an_unknown_log_begins() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 5))
+        async with reading(broker) as pipe:
+            await pipe.got(50)
+            await pipe.drained()
+        broker.append("t", entries(5, 5))
+        async with reading(broker, start="earliest") as pipe:
+            await pipe.got(50)
+            await pipe.drained()
+            (first,) = pipe.firsts
+            assert first.progress
+            assert first.span.start == first.span.end == Position(*broker.positions("t")[4][:2])
+            assert pipe.assigned[0].progress
 
 
-def test_brokers_that_do_not_tell_the_cursor() -> None:
-    async def main() -> None:
-        async with serving(tell_mark_delete=False) as broker:
-            broker.append("t", entries(0, 5))
-            async with reading(broker, start="latest") as pipe:
-                await pipe.granted()
-                assert pipe.assigned[0].cursor is None
-                assert pipe.coverage.start(pipe.log()) == Position(*broker.positions("t")[-1][:2])
-                broker.append("t", entries(5, 1))
-                await pipe.got(10)
-
-    run(main)
+async def test_brokers_that_do_not_tell_the_cursor() -> None:
+    async with serving(tell_mark_delete=False) as broker:
+        broker.append("t", entries(0, 5))
+        async with reading(broker, start="latest") as pipe:
+            await pipe.granted()
+            assert pipe.assigned[0].cursor is None
+            assert pipe.coverage.start(pipe.log()) == Position(*broker.positions("t")[-1][:2])
+            broker.append("t", entries(5, 1))
+            await pipe.got(10)
 
 
 # --- known logs
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_landed_records_that_come_again_are_cut_and_acknowledged(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 10))
-            coverage = landed(broker.positions("t")[5][:2])
-            # The process died between its commit and its ack: the broker knows of nothing.
-            async with reading(broker, coverage=coverage, subscription_type=kind) as pipe:
-                await pipe.got(40)
-                assert {int(value[2].partition(b":")[0]) for value in pipe.values} == set(range(6, 10))
-                await until(lambda: broker.backlog("t", "s") == 40, "acks of what had landed")
-                await pipe.drained()
-                assert pipe.firsts == []
-
-    run(main)
+async def test_landed_records_that_come_again_are_cut_and_acknowledged(kind: str) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        coverage = landed(broker.positions("t")[5][:2])
+        # The process died between its commit and its ack: the broker knows of nothing.
+        async with reading(broker, coverage=coverage, subscription_type=kind) as pipe:
+            await pipe.got(40)
+            assert {int(value[2].partition(b":")[0]) for value in pipe.values} == set(range(6, 10))
+            await until(lambda: broker.backlog("t", "s") == 40, "acks of what had landed")
+            await pipe.drained()
+            assert pipe.firsts == []
 
 
-def test_less_than_has_landed_stops_the_log_and_names_incarnation() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 3))
-            ledger, number, _ = broker.positions("t")[-1]
-            async with reading(broker, coverage=landed((ledger, number + 1))) as pipe:
-                await until(lambda: pipe.count("stopped") == 1, "a stop")
-                assert "raise source.incarnation" in pipe.told[-1][2]
-                assert (
-                    f"{ledger}:{number + 1} has landed, but the broker's last position is {ledger}:{number}"
-                    in pipe.told[-1][2]
-                )
-                assert pipe.rows == 0
-                assert pipe.source.partitions[0].stage is Stage.STOPPED
-            async with reading(broker, coverage=landed((ledger, number + 1)), incarnation=1) as pipe:
-                await pipe.got(30)
-
-    run(main)
+async def test_less_than_has_landed_stops_the_log_and_names_incarnation() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 3))
+        ledger, number, _ = broker.positions("t")[-1]
+        async with reading(broker, coverage=landed((ledger, number + 1))) as pipe:
+            await until(lambda: pipe.count("stopped") == 1, "a stop")
+            assert "raise source.incarnation" in pipe.told[-1][2]
+            assert (
+                f"{ledger}:{number + 1} has landed, but the broker's last position is {ledger}:{number}"
+                in pipe.told[-1][2]
+            )
+            assert pipe.rows == 0
+            assert pipe.source.partitions[0].stage is Stage.STOPPED
+        async with reading(broker, coverage=landed((ledger, number + 1)), incarnation=1) as pipe:
+            await pipe.got(30)
 
 
-def test_what_the_broker_has_skipped_is_a_declared_gap() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 10))
-            positions = [Position(*one[:2]) for one in broker.positions("t")]
-            async with reading(broker) as pipe:
-                await pipe.got(100)
-                await pipe.drained()  # somebody else's dataset, same subscription
-            broker.append("t", entries(10, 2))
-            coverage = landed(positions[3])
-            async with reading(broker, coverage=coverage) as pipe:
-                await pipe.got(20)
-                (first,) = pipe.firsts
-                assert first.span.start == first.span.end == positions[3]
-                assert first.span.gap is not None
-                assert first.span.gap.to == positions[9]
-                await pipe.drained()
-                assert len(pipe.coverage.intervals(pipe.log())) == 1
-
-    run(main)
+async def test_what_the_broker_has_skipped_is_a_declared_gap() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        positions = [Position(*one[:2]) for one in broker.positions("t")]
+        async with reading(broker) as pipe:
+            await pipe.got(100)
+            await pipe.drained()  # somebody else's dataset, same subscription
+        broker.append("t", entries(10, 2))
+        coverage = landed(positions[3])
+        async with reading(broker, coverage=coverage) as pipe:
+            await pipe.got(20)
+            (first,) = pipe.firsts
+            assert first.span.start == first.span.end == positions[3]
+            assert first.span.gap is not None
+            assert first.span.gap.to == positions[9]
+            await pipe.drained()
+            assert len(pipe.coverage.intervals(pipe.log())) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,19 +194,16 @@ def test_what_of_the_received_has_landed() -> None:
     assert newly_landed(received, Coverage(), log) == []
 
 
-def test_a_new_ledger_is_no_gap() -> None:
-    async def main() -> None:
-        async with serving(ledger_entries=5) as broker:
-            broker.append("t", entries(0, 5))
-            async with reading(broker) as pipe:
-                await pipe.got(50)
-                await pipe.drained()
-                coverage = pipe.coverage
-            broker.unload("t")
-            broker.append("t", entries(5, 1))
-            async with reading(broker, coverage=coverage) as pipe:
-                await pipe.got(10)
-                assert pipe.firsts == []
-                await pipe.drained()
-
-    run(main)
+async def test_a_new_ledger_is_no_gap() -> None:
+    async with serving(ledger_entries=5) as broker:
+        broker.append("t", entries(0, 5))
+        async with reading(broker) as pipe:
+            await pipe.got(50)
+            await pipe.drained()
+            coverage = pipe.coverage
+        broker.unload("t")
+        broker.append("t", entries(5, 1))
+        async with reading(broker, coverage=coverage) as pipe:
+            await pipe.got(10)
+            assert pipe.firsts == []
+            await pipe.drained()

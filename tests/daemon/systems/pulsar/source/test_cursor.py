@@ -8,71 +8,62 @@ import pytest
 
 from fastwire.position import Log, Position, Span
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from tests.support.pulsar.source_scene import FULL, ORDERED, TYPES, landed, reading, run, serving
+from tests.support.pulsar.source_scene import FULL, ORDERED, TYPES, landed, reading, serving
 from tests.support.source_pipe import Pipe, entries, until
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_has_landed_is_acknowledged_again_after_a_reset_of_an_idle_topic(kind: str) -> None:
-    async def main() -> None:
-        async with serving(read_ahead=1000) as broker:
-            broker.append("t", entries(0, 20))
-            async with reading(broker, subscription_type=kind) as pipe:
-                await pipe.got(200)
-                await pipe.drained()
-                for _ in range(2):
-                    broker.reset_cursor("t", "s")
-                    assert pipe.backlog() == 200
-                    await until(lambda: pipe.backlog() == 0, "acknowledged again")
-                assert pipe.once() and pipe.rows == 200
-
-    run(main)
+async def test_what_has_landed_is_acknowledged_again_after_a_reset_of_an_idle_topic(kind: str) -> None:
+    async with serving(read_ahead=1000) as broker:
+        broker.append("t", entries(0, 20))
+        async with reading(broker, subscription_type=kind) as pipe:
+            await pipe.got(200)
+            await pipe.drained()
+            for _ in range(2):
+                broker.reset_cursor("t", "s")
+                assert pipe.backlog() == 200
+                await until(lambda: pipe.backlog() == 0, "acknowledged again")
+            assert pipe.once() and pipe.rows == 200
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_has_landed_and_comes_again_is_told_once(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with serving(read_ahead=1000) as broker:
-            broker.append("t", entries(0, 20))
-            async with reading(broker, subscription_type=kind) as pipe:
-                await pipe.got(200)
-                await pipe.drained()
-                assert not again()
-                for _ in range(2):
-                    broker.reset_cursor("t", "s", 5)
-                    await until(lambda: pipe.backlog() == 0, "acknowledged again")
-                await until(lambda: len(again()) == 1, "a warning")
-            first, last = (position[:2] for position in broker.positions("t")[5:20:14])
-            said = vars(again()[0])["fields"]
-            assert said["first"] == f"{first[0]}:{first[1]}" and said["last"] == f"{last[0]}:{last[1]}"
-            assert said["entries"] == 15
-
+async def test_what_has_landed_and_comes_again_is_told_once(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     def again() -> list[Any]:
         return [one for one in caplog.records if "came again" in one.message]
 
-    run(main)
+    async with serving(read_ahead=1000) as broker:
+        broker.append("t", entries(0, 20))
+        async with reading(broker, subscription_type=kind) as pipe:
+            await pipe.got(200)
+            await pipe.drained()
+            assert not again()
+            for _ in range(2):
+                broker.reset_cursor("t", "s", 5)
+                await until(lambda: pipe.backlog() == 0, "acknowledged again")
+            await until(lambda: len(again()) == 1, "a warning")
+        first, last = (position[:2] for position in broker.positions("t")[5:20:14])
+        said = vars(again()[0])["fields"]
+        assert said["first"] == f"{first[0]}:{first[1]}" and said["last"] == f"{last[0]}:{last[1]}"
+        assert said["entries"] == 15
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_what_was_skipped_lands_when_the_cursor_is_set_back(kind: str) -> None:
-    async def main() -> None:
-        async with serving(read_ahead=1000) as broker:
-            broker.append("t", entries(0, 10))
-            async with reading(broker, subscription_type=kind, started=False) as pipe:
-                await pipe.start()
-                await pipe.got(100)
-                await pipe.drained()
-            broker.append("t", entries(10, 400))
-            broker.skip("t", "s", 300)
-            async with reading(broker, subscription_type=kind, coverage=pipe.coverage) as pipe:
-                await pipe.got(1000)
-                await pipe.drained()
-                broker.reset_cursor("t", "s")
-                await pipe.got(4000)
-                await pipe.drained()
-                assert pipe.once()
-
-    run(main)
+async def test_what_was_skipped_lands_when_the_cursor_is_set_back(kind: str) -> None:
+    async with serving(read_ahead=1000) as broker:
+        broker.append("t", entries(0, 10))
+        async with reading(broker, subscription_type=kind, started=False) as pipe:
+            await pipe.start()
+            await pipe.got(100)
+            await pipe.drained()
+        broker.append("t", entries(10, 400))
+        broker.skip("t", "s", 300)
+        async with reading(broker, subscription_type=kind, coverage=pipe.coverage) as pipe:
+            await pipe.got(1000)
+            await pipe.drained()
+            broker.reset_cursor("t", "s")
+            await pipe.got(4000)
+            await pipe.drained()
+            assert pipe.once()
 
 
 @asynccontextmanager
@@ -94,55 +85,46 @@ async def skipped_in_many_places(kind: str) -> AsyncIterator[tuple[PulsarDevBrok
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_what_was_skipped_in_many_places_lands_when_the_cursor_is_set_back(kind: str) -> None:
-    async def main() -> None:
-        async with skipped_in_many_places(kind) as (broker, pipe):
-            await until(lambda: pipe.source.partitions[0].cursor == Position(3, 199), "the broker was asked")
-            broker.reset_cursor("t", "s")
-            await pipe.got(1010)
-            await pipe.drained()
-            assert pipe.once()
-
-    run(main)
+async def test_what_was_skipped_in_many_places_lands_when_the_cursor_is_set_back(kind: str) -> None:
+    async with skipped_in_many_places(kind) as (broker, pipe):
+        await until(lambda: pipe.source.partitions[0].cursor == Position(3, 199), "the broker was asked")
+        broker.reset_cursor("t", "s")
+        await pipe.got(1010)
+        await pipe.drained()
+        assert pipe.once()
 
 
 @pytest.mark.parametrize("kind", ORDERED)
-def test_an_entry_that_a_filter_puts_off_stops_a_log_that_is_read_in_order(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            async with reading(broker, subscription_type=kind) as pipe:
-                await pipe.granted()
-                broker.reschedule("t", "s", [5])
-                broker.append("t", entries(0, 20))
-                await pipe.got(190)
-                broker.pass_rescheduled("t", "s")
-                await until(lambda: pipe.count("stopped") == 1, "the log stops", lambda: pipe.told)
-                assert pipe.count("diverged") == 1  # nothing behind the entry lands
-                [error] = [one[2] for one in pipe.told if one[0] == "stopped"]
-                assert "3:5 came behind 3:19" in error and "subscription_type" in error
-                assert pipe.rows == 190
-            assert broker.backlog("t", "s") == 200
-            async with reading(broker, subscription_type="shared", coverage=pipe.coverage) as pipe:
-                await pipe.got(200)
-                await pipe.drained()
-                assert pipe.once()
-
-    run(main)
-
-
-@pytest.mark.parametrize("kind", ["shared", "key_shared"])
-def test_an_entry_that_a_filter_puts_off_lands_where_order_is_not_kept(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker, reading(broker, subscription_type=kind) as pipe:
+async def test_an_entry_that_a_filter_puts_off_stops_a_log_that_is_read_in_order(kind: str) -> None:
+    async with serving() as broker:
+        async with reading(broker, subscription_type=kind) as pipe:
             await pipe.granted()
             broker.reschedule("t", "s", [5])
             broker.append("t", entries(0, 20))
             await pipe.got(190)
-            pipe.commit()
-            await until(lambda: pipe.backlog() == 10, "acknowledged around it")
             broker.pass_rescheduled("t", "s")
+            await until(lambda: pipe.count("stopped") == 1, "the log stops", lambda: pipe.told)
+            assert pipe.count("diverged") == 1  # nothing behind the entry lands
+            [error] = [one[2] for one in pipe.told if one[0] == "stopped"]
+            assert "3:5 came behind 3:19" in error and "subscription_type" in error
+            assert pipe.rows == 190
+        assert broker.backlog("t", "s") == 200
+        async with reading(broker, subscription_type="shared", coverage=pipe.coverage) as pipe:
             await pipe.got(200)
             await pipe.drained()
-            assert pipe.once() and pipe.letters == []
+            assert pipe.once()
 
-    run(main)
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+async def test_an_entry_that_a_filter_puts_off_lands_where_order_is_not_kept(kind: str) -> None:
+    async with serving() as broker, reading(broker, subscription_type=kind) as pipe:
+        await pipe.granted()
+        broker.reschedule("t", "s", [5])
+        broker.append("t", entries(0, 20))
+        await pipe.got(190)
+        pipe.commit()
+        await until(lambda: pipe.backlog() == 10, "acknowledged around it")
+        broker.pass_rescheduled("t", "s")
+        await pipe.got(200)
+        await pipe.drained()
+        assert pipe.once() and pipe.letters == []

@@ -14,7 +14,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_chunks, encode_single_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from tests.support.hostile import pulsar as hostile
-from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, run, serving
+from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
 from tests.support.source_pipe import Pipe, entries, entry, until
 
 WINDOW = 50
@@ -78,102 +78,81 @@ async def whole_again(broker: PulsarDevBroker, pipe: Pipe) -> None:
 
 @pytest.mark.parametrize("kind", ["failover", "shared"])
 @pytest.mark.parametrize("row", ROWS)
-def test_what_is_no_row_costs_what_it_costs(row: str, kind: str) -> None:
+async def test_what_is_no_row_costs_what_it_costs(row: str, kind: str) -> None:
     make, rows = ROWS[row]
     more: dict[str, Any] = {"on_undecryptable": "discard"} if row == "encrypted" else {}
 
-    async def main() -> None:
-        async with serving() as broker:
-            for number in range(ROUNDS):
-                broker.append("t", [*make(number), entry(number, rows=3)])
-            async with reading(broker, subscription_type=kind, most_permits=WINDOW, **more) as pipe:
-                await whole_again(broker, pipe)
-                assert pipe.rows == ROUNDS * (rows + 3) + 10
-
-    run(main)
+    async with serving() as broker:
+        for number in range(ROUNDS):
+            broker.append("t", [*make(number), entry(number, rows=3)])
+        async with reading(broker, subscription_type=kind, most_permits=WINDOW, **more) as pipe:
+            await whole_again(broker, pipe)
+            assert pipe.rows == ROUNDS * (rows + 3) + 10
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("rows", [1, 7])
-def test_what_has_landed_and_comes_again(kind: str, rows: int) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, ROUNDS, rows=rows))
-            coverage = landed(broker.positions("t")[ROUNDS - 5][:2])
-            async with reading(broker, subscription_type=kind, most_permits=WINDOW, coverage=coverage) as pipe:
-                await whole_again(broker, pipe)
-                assert pipe.rows == 4 * rows + 10
-
-    run(main)
+async def test_what_has_landed_and_comes_again(kind: str, rows: int) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, ROUNDS, rows=rows))
+        coverage = landed(broker.positions("t")[ROUNDS - 5][:2])
+        async with reading(broker, subscription_type=kind, most_permits=WINDOW, coverage=coverage) as pipe:
+            await whole_again(broker, pipe)
+            assert pipe.rows == 4 * rows + 10
 
 
-def test_what_lies_before_the_start() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            for number in range(ROUNDS):
-                broker.append("t", [single(number), entry(number, rows=3)])
-            ledger, number, _ = broker.positions("t")[-2]
-            async with reading(broker, start={"t": f"{ledger}:{number}"}, most_permits=WINDOW) as pipe:
-                await whole_again(broker, pipe)
-                assert pipe.rows == 3 + 10
-
-    run(main)
+async def test_what_lies_before_the_start() -> None:
+    async with serving() as broker:
+        for number in range(ROUNDS):
+            broker.append("t", [single(number), entry(number, rows=3)])
+        ledger, number, _ = broker.positions("t")[-2]
+        async with reading(broker, start={"t": f"{ledger}:{number}"}, most_permits=WINDOW) as pipe:
+            await whole_again(broker, pipe)
+            assert pipe.rows == 3 + 10
 
 
 @pytest.mark.parametrize("kind", ["failover", "shared"])
-def test_elements_that_were_acknowledged_before_were_never_debited(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, ROUNDS, rows=8))
-            async with reading(broker, subscription_type=kind, most_permits=WINDOW, started=False) as pipe:
-                pipe.auto = False
-                await pipe.start()
-                await until(lambda: bool(pipe.assigned), "an assignment")
-                cursor = broker.topic(FULL).subscriptions["s"].cursor
-                for index in range(ROUNDS):
-                    cursor.ack_elements(index, 0b1010_0110)  # the bits of what is left
-                pipe.auto = True
-                await pipe.take(pipe.assigned)
-                await whole_again(broker, pipe)
-                assert pipe.rows == 4 * ROUNDS + 10
-
-    run(main)
+async def test_elements_that_were_acknowledged_before_were_never_debited(kind: str) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, ROUNDS, rows=8))
+        async with reading(broker, subscription_type=kind, most_permits=WINDOW, started=False) as pipe:
+            pipe.auto = False
+            await pipe.start()
+            await until(lambda: bool(pipe.assigned), "an assignment")
+            cursor = broker.topic(FULL).subscriptions["s"].cursor
+            for index in range(ROUNDS):
+                cursor.ack_elements(index, 0b1010_0110)  # the bits of what is left
+            pipe.auto = True
+            await pipe.take(pipe.assigned)
+            await whole_again(broker, pipe)
+            assert pipe.rows == 4 * ROUNDS + 10
 
 
-def test_entries_that_are_sent_twice() -> None:
-    async def main() -> None:
-        async with serving(hostile.Repeats(every=2)) as broker:
-            broker.append("t", entries(0, ROUNDS, rows=2))
-            async with reading(broker, most_permits=WINDOW) as pipe:
-                await whole_again(broker, pipe)
-                assert pipe.rows == 2 * ROUNDS + 10
-
-    run(main)
+async def test_entries_that_are_sent_twice() -> None:
+    async with serving(hostile.Repeats(every=2)) as broker:
+        broker.append("t", entries(0, ROUNDS, rows=2))
+        async with reading(broker, most_permits=WINDOW) as pipe:
+            await whole_again(broker, pipe)
+            assert pipe.rows == 2 * ROUNDS + 10
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_new_connection_begins_with_a_whole_window(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, ROUNDS))
-            async with reading(broker, subscription_type=kind, most_permits=WINDOW) as pipe:
-                for round_ in range(3):
-                    await pipe.got(10 * (round_ + 1))
-                    broker.drop_connections()
-                await whole_again(broker, pipe)
-                assert pipe.once()
-
-    run(main)
+async def test_a_new_connection_begins_with_a_whole_window(kind: str) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, ROUNDS))
+        async with reading(broker, subscription_type=kind, most_permits=WINDOW) as pipe:
+            for round_ in range(3):
+                await pipe.got(10 * (round_ + 1))
+                broker.drop_connections()
+            await whole_again(broker, pipe)
+            assert pipe.once()
 
 
-def test_a_seek_on_the_way_costs_nothing() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, ROUNDS))
-            async with reading(broker, start="latest", most_permits=WINDOW) as pipe:
-                await pipe.granted()
-                await whole_again(broker, pipe)
-                assert pipe.rows == 10
-                assert pipe.coverage.start(pipe.log()) == Position(*broker.positions("t")[ROUNDS - 1][:2])
-
-    run(main)
+async def test_a_seek_on_the_way_costs_nothing() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, ROUNDS))
+        async with reading(broker, start="latest", most_permits=WINDOW) as pipe:
+            await pipe.granted()
+            await whole_again(broker, pipe)
+            assert pipe.rows == 10
+            assert pipe.coverage.start(pipe.log()) == Position(*broker.positions("t")[ROUNDS - 1][:2])

@@ -9,38 +9,35 @@ from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems import clustered
-from tests.support.pulsar.source_scene import reading, run, serving
+from tests.support.pulsar.source_scene import reading, serving
 from tests.support.source_pipe import entries, until
 
 
-def test_a_full_pipeline_stops_reading_until_it_has_room() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            async with reading(broker) as pipe:
-                await pipe.granted()
-                pipe.room = False
-                broker.append("t", entries(0, 400, rows=100, size=500))  # 20 MB
-                await until(lambda: pipe.rows > 0, "a first chunk")
-                await asyncio.sleep(0.3)
-                stuck = pipe.rows
-                assert stuck < 40_000
-                assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
-                await asyncio.sleep(0.2)
-                assert pipe.rows == stuck
-                pipe.room = True
-                pipe.source.resume()
-                await pipe.got(40_000)
-                assert pipe.once()
-
-    run(main)
+async def test_a_full_pipeline_stops_reading_until_it_has_room() -> None:
+    async with serving() as broker:
+        async with reading(broker) as pipe:
+            await pipe.granted()
+            pipe.room = False
+            broker.append("t", entries(0, 400, rows=100, size=500))  # 20 MB
+            await until(lambda: pipe.rows > 0, "a first chunk")
+            await asyncio.sleep(0.3)
+            stuck = pipe.rows
+            assert stuck < 40_000
+            assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
+            await asyncio.sleep(0.2)
+            assert pipe.rows == stuck
+            pipe.room = True
+            pipe.source.resume()
+            await pipe.got(40_000)
+            assert pipe.once()
 
 
-def test_a_connection_that_is_not_read_for_long_is_told(
+async def test_a_connection_that_is_not_read_for_long_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(clustered, "TELL_HELD_S", 0.05)
 
-    async def main() -> None:
+    with caplog.at_level(logging.INFO, "fastwire.source"):
         async with serving() as broker, reading(broker) as pipe:
             await pipe.granted()
             of_broker = pipe.source.status()["connections"][0]
@@ -52,90 +49,75 @@ def test_a_connection_that_is_not_read_for_long_is_told(
             pipe.source.on_budget(Level.FREE)
             await until(lambda: "reading goes on" in caplog.text, "another line")
             assert pipe.source.status()["connections"][0]["held_s"] == 0
-
-    with caplog.at_level(logging.INFO, "fastwire.source"):
-        run(main)
     (told,) = (record for record in caplog.records if record.message == "nothing is read")
     assert told.__dict__["fields"]["why"] == "the memory budget is used up"
 
 
-def test_scarce_memory_stops_asking_and_then_reading() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 10))
-            async with reading(broker, most_permits=100) as pipe:
-                await pipe.got(100)
-                await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
-                pipe.source.on_budget(Level.HOLD)
-                broker.append("t", entries(10, 30))
-                await pipe.got(200)
-                await asyncio.sleep(0.2)
-                assert pipe.rows == 200  # what was granted, and no more
-                assert broker.consumers("t", "s")[0].permits == 0
-                pipe.source.on_budget(Level.STOP)
-                assert pipe.source.status()["connections"][0]["paused"] == ["MEMORY"]
-                pipe.source.on_budget(Level.HOLD)
-                assert pipe.source.status()["connections"][0]["paused"] == []
-                assert pipe.rows == 200
-                pipe.source.on_budget(Level.FREE)
-                await pipe.got(400)
-                await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
-
-    run(main)
+async def test_scarce_memory_stops_asking_and_then_reading() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 10))
+        async with reading(broker, most_permits=100) as pipe:
+            await pipe.got(100)
+            await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
+            pipe.source.on_budget(Level.HOLD)
+            broker.append("t", entries(10, 30))
+            await pipe.got(200)
+            await asyncio.sleep(0.2)
+            assert pipe.rows == 200  # what was granted, and no more
+            assert broker.consumers("t", "s")[0].permits == 0
+            pipe.source.on_budget(Level.STOP)
+            assert pipe.source.status()["connections"][0]["paused"] == ["MEMORY"]
+            pipe.source.on_budget(Level.HOLD)
+            assert pipe.source.status()["connections"][0]["paused"] == []
+            assert pipe.rows == 200
+            pipe.source.on_budget(Level.FREE)
+            await pipe.got(400)
+            await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
 
 
-def test_while_nothing_is_read_the_connection_lives() -> None:
-    async def main() -> None:
-        async with serving(keep_alive_s=0.2) as broker:
-            async with reading(broker, keep_alive_s=0.2) as pipe:
-                await pipe.granted()
-                link = next(iter(pipe.source.cluster.links.values()))
-                pipe.source.on_budget(Level.STOP)
-                for _ in range(12):
-                    # Ten seconds in the life of this test.
-                    link.connection._suspended_ping_at = 0.0
-                    await asyncio.sleep(0.1)
-                pipe.source.on_budget(Level.FREE)
-                broker.append("t", entries(0, 5))
-                await pipe.got(50)
-                assert pipe.count("revoked") == 0
-
-    run(main)
+async def test_while_nothing_is_read_the_connection_lives() -> None:
+    async with serving(keep_alive_s=0.2) as broker:
+        async with reading(broker, keep_alive_s=0.2) as pipe:
+            await pipe.granted()
+            link = next(iter(pipe.source.cluster.links.values()))
+            pipe.source.on_budget(Level.STOP)
+            for _ in range(12):
+                # Ten seconds in the life of this test.
+                link.connection._suspended_ping_at = 0.0
+                await asyncio.sleep(0.1)
+            pipe.source.on_budget(Level.FREE)
+            broker.append("t", entries(0, 5))
+            await pipe.got(50)
+            assert pipe.count("revoked") == 0
 
 
-def test_answers_are_read_while_the_pipeline_waits_for_them() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.create_topic("u")
-            async with reading(broker, "u", "t", start="latest", most_permits=2000) as pipe:
-                await pipe.granted()
-                broker.append("t", entries(0, 3))
-                pipe.auto = False
-                broker.close_consumers("t", "s")
-                await until(lambda: len(pipe.assigned) == 3, "a second assignment")
-                pipe.room = False
-                broker.append("u", entries(0, 500))
-                await until(lambda: pipe.source.status()["connections"][0]["paused"] == ["QUEUE"], "a full pipeline")
-                broker.append("u", entries(500, 500))
-                # As if nothing was known of t: where it begins takes a seek, whose answer comes behind the records.
-                async with asyncio.timeout(10):
-                    (first,) = await pipe.source.resolve(pipe.assigned[2:], Coverage())
-                assert first.span.start == Position(*broker.positions("t")[-1][:2])
-                assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
-                assert pipe.rows <= 5000 + 2000 + 10  # what was granted, and no more
-                pipe.room = True
-                pipe.source.resume()
-                await pipe.got(10_000)
-
-    run(main)
+async def test_answers_are_read_while_the_pipeline_waits_for_them() -> None:
+    async with serving() as broker:
+        broker.create_topic("u")
+        async with reading(broker, "u", "t", start="latest", most_permits=2000) as pipe:
+            await pipe.granted()
+            broker.append("t", entries(0, 3))
+            pipe.auto = False
+            broker.close_consumers("t", "s")
+            await until(lambda: len(pipe.assigned) == 3, "a second assignment")
+            pipe.room = False
+            broker.append("u", entries(0, 500))
+            await until(lambda: pipe.source.status()["connections"][0]["paused"] == ["QUEUE"], "a full pipeline")
+            broker.append("u", entries(500, 500))
+            # As if nothing was known of t: where it begins takes a seek, whose answer comes behind the records.
+            async with asyncio.timeout(10):
+                (first,) = await pipe.source.resolve(pipe.assigned[2:], Coverage())
+            assert first.span.start == Position(*broker.positions("t")[-1][:2])
+            assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
+            assert pipe.rows <= 5000 + 2000 + 10  # what was granted, and no more
+            pipe.room = True
+            pipe.source.resume()
+            await pipe.got(10_000)
 
 
-def test_permits_shrink_when_entries_are_large() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 30, rows=1, size=1_000_000))
-            async with reading(broker, pool=Pool(64 << 20)) as pipe:
-                await pipe.got(30)
-                await until(lambda: pipe.source.partitions[0].consumer.permits.window == 16, "a small window")
-
-    run(main)
+async def test_permits_shrink_when_entries_are_large() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 30, rows=1, size=1_000_000))
+        async with reading(broker, pool=Pool(64 << 20)) as pipe:
+            await pipe.got(30)
+            await until(lambda: pipe.source.partitions[0].consumer.permits.window == 16, "a small window")

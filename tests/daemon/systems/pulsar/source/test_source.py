@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-import uvloop
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -11,222 +10,190 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.hostile.pulsar import NeverAnswers
-from tests.support.pulsar.source_scene import TYPES, Loop, reading, run, serving
+from tests.support.loops import BOTH
+from tests.support.pulsar.source_scene import TYPES, reading, serving
 from tests.support.source_pipe import Pipe, entries, entry, until
 
 # --- everything once
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@BOTH
 @pytest.mark.parametrize("kind", TYPES)
-def test_all_partitions_once_and_an_empty_backlog(kind: str, loop: Loop) -> None:
-    async def main() -> None:
-        async with serving(partitions=4) as broker:
+async def test_all_partitions_once_and_an_empty_backlog(kind: str) -> None:
+    async with serving(partitions=4) as broker:
+        for partition in range(4):
+            broker.append(f"t-partition-{partition}", entries(0, 100))
+        async with reading(broker, subscription_type=kind, most_permits=300) as pipe:
+            await pipe.got(4000)
+            assert broker.backlog("t", "s") == 4000  # nothing is confirmed before it is committed
+            await pipe.drained()
+            assert len(pipe.values) == 4000
+            assert pipe.once()
+            await until(lambda: all(one.permits == 300 for one in broker.consumers("t", "s")), "whole windows")
             for partition in range(4):
-                broker.append(f"t-partition-{partition}", entries(0, 100))
-            async with reading(broker, subscription_type=kind, most_permits=300) as pipe:
-                await pipe.got(4000)
-                assert broker.backlog("t", "s") == 4000  # nothing is confirmed before it is committed
-                await pipe.drained()
-                assert len(pipe.values) == 4000
-                assert pipe.once()
-                await until(lambda: all(one.permits == 300 for one in broker.consumers("t", "s")), "whole windows")
-                for partition in range(4):
-                    broker.append(f"t-partition-{partition}", entries(100, 7))
-                await pipe.got(4280)
-                await until(lambda: all(one.permits == 300 for one in broker.consumers("t", "s")), "whole windows")
-                await pipe.drained()
-                status = pipe.source.status()
-                assert status["partitions"] == {"reading": 4}
-                assert status["connections"][0]["consumers"] == 4
-            assert broker.consumers("t", "s") == []
-
-    run(main, loop)
+                broker.append(f"t-partition-{partition}", entries(100, 7))
+            await pipe.got(4280)
+            await until(lambda: all(one.permits == 300 for one in broker.consumers("t", "s")), "whole windows")
+            await pipe.drained()
+            status = pipe.source.status()
+            assert status["partitions"] == {"reading": 4}
+            assert status["connections"][0]["consumers"] == 4
+        assert broker.consumers("t", "s") == []
 
 
-def test_a_plain_topic_and_one_partition_by_name() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.create_topic("p", 3)
-            broker.append("t", entries(0, 3))
-            for partition in range(3):
-                broker.append(f"p-partition-{partition}", entries(0, 3))
-            async with reading(broker, "t", "p-partition-1") as pipe:
-                await pipe.got(60)
-                await pipe.drained()
-                assert [(log.topic.rpartition("/")[2], log.partition) for log in pipe.source.logs] == [
-                    ("t", "-1"),
-                    ("p", "1"),
-                ]
-
-    run(main)
+async def test_a_plain_topic_and_one_partition_by_name() -> None:
+    async with serving() as broker:
+        broker.create_topic("p", 3)
+        broker.append("t", entries(0, 3))
+        for partition in range(3):
+            broker.append(f"p-partition-{partition}", entries(0, 3))
+        async with reading(broker, "t", "p-partition-1") as pipe:
+            await pipe.got(60)
+            await pipe.drained()
+            assert [(log.topic.rpartition("/")[2], log.partition) for log in pipe.source.logs] == [
+                ("t", "-1"),
+                ("p", "1"),
+            ]
 
 
-def test_a_small_chunk_is_handed_on_when_it_is_old() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            async with reading(broker) as pipe:
-                await pipe.granted()
-                for number in range(3):
-                    broker.append("t", [entry(number, rows=1)])
-                    await pipe.got(number + 1)
-
-    run(main)
+async def test_a_small_chunk_is_handed_on_when_it_is_old() -> None:
+    async with serving() as broker:
+        async with reading(broker) as pipe:
+            await pipe.granted()
+            for number in range(3):
+                broker.append("t", [entry(number, rows=1)])
+                await pipe.got(number + 1)
 
 
-def test_nothing_is_asked_for_before_the_grant() -> None:
-    async def main() -> None:
-        async with serving(partitions=2) as broker:
-            broker.append("t-partition-0", entries(0, 5))
-            async with reading(broker, started=False) as pipe:
-                pipe.auto = False
-                await pipe.start()
-                await until(lambda: len(pipe.assigned) == 2, "assignments")
-                await asyncio.sleep(0.15)
-                assert [one.granted for one in broker.consumers("t", "s")] == [0, 0]
-                one = next(one for one in pipe.assigned if one.log.partition == "0")
-                assert (one.head, one.progress) == (Position(*broker.positions("t-partition-0")[-1][:2]), False)
-                await pipe.take(pipe.assigned)
-                pipe.source.grant(pipe.assigned, pipe.coverage)  # a second time is nothing
-                await pipe.got(50)
-
-    run(main)
+async def test_nothing_is_asked_for_before_the_grant() -> None:
+    async with serving(partitions=2) as broker:
+        broker.append("t-partition-0", entries(0, 5))
+        async with reading(broker, started=False) as pipe:
+            pipe.auto = False
+            await pipe.start()
+            await until(lambda: len(pipe.assigned) == 2, "assignments")
+            await asyncio.sleep(0.15)
+            assert [one.granted for one in broker.consumers("t", "s")] == [0, 0]
+            one = next(one for one in pipe.assigned if one.log.partition == "0")
+            assert (one.head, one.progress) == (Position(*broker.positions("t-partition-0")[-1][:2]), False)
+            await pipe.take(pipe.assigned)
+            pipe.source.grant(pipe.assigned, pipe.coverage)  # a second time is nothing
+            await pipe.got(50)
 
 
 # --- the end
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_until_end(kind: str) -> None:
-    async def main() -> None:
-        async with serving(partitions=3) as broker:
-            broker.append("t-partition-0", entries(0, 5))
-            broker.append("t-partition-1", entries(0, 5))
-            async with reading(broker, subscription_type=kind) as pipe:
-                heads = await pipe.source.heads()
-                assert set(heads) == {0, 1}
-                await pipe.got(100)
-                assert set(await pipe.source.unfinished(heads, pipe.coverage)) == {0, 1}
-                assert pipe.source.position(0) == heads[0]
-                assert pipe.source.position(2) is None
-                await pipe.drained()
-                assert list(await pipe.source.unfinished(heads, pipe.coverage)) == []
-
-    run(main)
+async def test_until_end(kind: str) -> None:
+    async with serving(partitions=3) as broker:
+        broker.append("t-partition-0", entries(0, 5))
+        broker.append("t-partition-1", entries(0, 5))
+        async with reading(broker, subscription_type=kind) as pipe:
+            heads = await pipe.source.heads()
+            assert set(heads) == {0, 1}
+            await pipe.got(100)
+            assert set(await pipe.source.unfinished(heads, pipe.coverage)) == {0, 1}
+            assert pipe.source.position(0) == heads[0]
+            assert pipe.source.position(2) is None
+            await pipe.drained()
+            assert list(await pipe.source.unfinished(heads, pipe.coverage)) == []
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_closing_sends_the_acks_that_wait(kind: str) -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 50))
-            async with reading(broker, subscription_type=kind) as pipe:
-                await pipe.got(500)
-                pipe.commit()
-            assert broker.backlog("t", "s") == 0
-            assert broker.consumers("t", "s") == []
-            await until(lambda: not broker.connections, "the end of the connection")
-
-    run(main)
-
-
-def test_consumers_are_closed_only_when_their_acks_are_confirmed() -> None:
-    async def main() -> None:
-        async with serving(NeverAnswers(pb.BaseCommand.ACK)) as broker:
-            broker.append("t", entries(0, 5))
-            pipe = await Pipe(broker).start()
-            await pipe.got(50)
+async def test_closing_sends_the_acks_that_wait(kind: str) -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 50))
+        async with reading(broker, subscription_type=kind) as pipe:
+            await pipe.got(500)
             pipe.commit()
-            (connection,) = broker.connections
-            commands = connection.commands  # type: ignore[attr-defined]
-            await pipe.source.close(0.3)
-            assert "SUBSCRIBE" in commands
-            assert "CLOSE_CONSUMER" not in commands
-            await until(lambda: not broker.connections, "the end of the connection")
-
-    run(main)
+        assert broker.backlog("t", "s") == 0
+        assert broker.consumers("t", "s") == []
+        await until(lambda: not broker.connections, "the end of the connection")
 
 
-def test_metrics_count_permits_acks_and_connections() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            metrics = DaemonMetrics("0")
-            broker.append("t", entries(0, 5))
-            async with reading(broker, most_permits=100, metrics=metrics.pipeline("m")) as pipe:
-                await pipe.got(50)
-                await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
-                pipe.eager = True
-                broker.drop_connections()
-                await until(lambda: pipe.count("revoked") == 1, "a revocation")
-                await pipe.granted()
-                await pipe.drained()
-            counts = metrics.render().decode()
-            assert 'fastwire_source_granted_permits_total{pipeline="m"} 250.0' in counts
-            assert 'fastwire_source_acks_sent_total{pipeline="m"} 1.0' in counts
-            assert 'fastwire_source_ack_receipts_total{pipeline="m"} 1.0' in counts
-            assert 'fastwire_source_reconnects_total{pipeline="m",reason="lost"} 1.0' in counts
-
-    run(main)
+async def test_consumers_are_closed_only_when_their_acks_are_confirmed() -> None:
+    async with serving(NeverAnswers(pb.BaseCommand.ACK)) as broker:
+        broker.append("t", entries(0, 5))
+        pipe = await Pipe(broker).start()
+        await pipe.got(50)
+        pipe.commit()
+        (connection,) = broker.connections
+        commands = connection.commands  # type: ignore[attr-defined]
+        await pipe.source.close(0.3)
+        assert "SUBSCRIBE" in commands
+        assert "CLOSE_CONSUMER" not in commands
+        await until(lambda: not broker.connections, "the end of the connection")
 
 
-def test_closing_before_anything_was_there() -> None:
-    async def main() -> None:
-        broker = PulsarDevBroker()
-        await broker.start()
-        url = broker.url
-        await broker.stop()
-        pipe = Pipe(broker, url=url)
-        starting = asyncio.ensure_future(pipe.source.start(pipe.coverage))
-        await asyncio.sleep(0.05)
-        assert pipe.source.unreachable_since is not None
-        starting.cancel()
+async def test_metrics_count_permits_acks_and_connections() -> None:
+    async with serving() as broker:
+        metrics = DaemonMetrics("0")
+        broker.append("t", entries(0, 5))
+        async with reading(broker, most_permits=100, metrics=metrics.pipeline("m")) as pipe:
+            await pipe.got(50)
+            await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
+            pipe.eager = True
+            broker.drop_connections()
+            await until(lambda: pipe.count("revoked") == 1, "a revocation")
+            await pipe.granted()
+            await pipe.drained()
+        counts = metrics.render().decode()
+        assert 'fastwire_source_granted_permits_total{pipeline="m"} 250.0' in counts
+        assert 'fastwire_source_acks_sent_total{pipeline="m"} 1.0' in counts
+        assert 'fastwire_source_ack_receipts_total{pipeline="m"} 1.0' in counts
+        assert 'fastwire_source_reconnects_total{pipeline="m",reason="lost"} 1.0' in counts
+
+
+async def test_closing_before_anything_was_there() -> None:
+    broker = PulsarDevBroker()
+    await broker.start()
+    url = broker.url
+    await broker.stop()
+    pipe = Pipe(broker, url=url)
+    starting = asyncio.ensure_future(pipe.source.start(pipe.coverage))
+    await asyncio.sleep(0.05)
+    assert pipe.source.unreachable_since is not None
+    starting.cancel()
+    await pipe.close()
+
+
+async def test_refused_for_good() -> None:
+    async with serving(token="secret") as broker:
+        pipe = Pipe(broker)
+        with pytest.raises(SourceFailed, match="AuthenticationError"):
+            await pipe.start()
         await pipe.close()
-
-    run(main)
-
-
-def test_refused_for_good() -> None:
-    async def main() -> None:
-        async with serving(token="secret") as broker:
-            pipe = Pipe(broker)
-            with pytest.raises(SourceFailed, match="AuthenticationError"):
-                await pipe.start()
-            await pipe.close()
-        async with serving(auto_create=False) as broker:
-            pipe = Pipe(broker, "missing")
-            with pytest.raises(SourceFailed, match="TopicNotFound: persistent://public/default/missing does not exist"):
-                await pipe.start()
-            await pipe.close()
-            async with reading(broker, "t", "missing-partition-1") as pipe:
-                await until(lambda: pipe.failure is not None, "a refusal")
-                assert "missing partition 1: the subscription is refused: TopicNotFound" in str(pipe.failure)
-                assert await pipe.source.heads() == {}
-        async with serving() as broker:
-            pipe = Pipe(broker, "non-persistent://public/default/t")
-            with pytest.raises(SourceFailed, match="non-persistent topics have no positions") as caught:
-                await pipe.start()
-            assert caught.value.configuration
-            await pipe.close()
-
-    run(main)
+    async with serving(auto_create=False) as broker:
+        pipe = Pipe(broker, "missing")
+        with pytest.raises(SourceFailed, match="TopicNotFound: persistent://public/default/missing does not exist"):
+            await pipe.start()
+        await pipe.close()
+        async with reading(broker, "t", "missing-partition-1") as pipe:
+            await until(lambda: pipe.failure is not None, "a refusal")
+            assert "missing partition 1: the subscription is refused: TopicNotFound" in str(pipe.failure)
+            assert await pipe.source.heads() == {}
+    async with serving() as broker:
+        pipe = Pipe(broker, "non-persistent://public/default/t")
+        with pytest.raises(SourceFailed, match="non-persistent topics have no positions") as caught:
+            await pipe.start()
+        assert caught.value.configuration
+        await pipe.close()
 
 
 # --- many
 
 
-def test_a_thousand_partitions_need_no_task_each() -> None:
-    async def main() -> None:
-        async with serving(partitions=1000) as broker:
-            async with reading(broker) as pipe:
-                await pipe.granted()
-                assert len(asyncio.all_tasks()) < 20
-                await until(lambda: all(one.window == 50 for one in broker.consumers("t", "s")), "all permits")
-                for partition in range(0, 1000, 10):
-                    broker.append(f"t-partition-{partition}", entries(0, 2))
-                await pipe.got(2000)
-                await pipe.drained()
-                assert pipe.once()
-                assert max(pipe.told.count(one) for one in pipe.told) == 1
-                assert pipe.count("assigned") < 100
-
-    run(main)
+async def test_a_thousand_partitions_need_no_task_each() -> None:
+    async with serving(partitions=1000) as broker:
+        async with reading(broker) as pipe:
+            await pipe.granted()
+            assert len(asyncio.all_tasks()) < 20
+            await until(lambda: all(one.window == 50 for one in broker.consumers("t", "s")), "all permits")
+            for partition in range(0, 1000, 10):
+                broker.append(f"t-partition-{partition}", entries(0, 2))
+            await pipe.got(2000)
+            await pipe.drained()
+            assert pipe.once()
+            assert max(pipe.told.count(one) for one in pipe.told) == 1
+            assert pipe.count("assigned") < 100

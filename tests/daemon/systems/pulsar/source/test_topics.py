@@ -9,7 +9,7 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker
 from fastwire_daemon.systems.stage import Stage
 from tests.support.hostile.pulsar import NeverAnswers
-from tests.support.pulsar.source_scene import landed, reading, run, serving
+from tests.support.pulsar.source_scene import landed, reading, serving
 from tests.support.source_pipe import entries, until
 from tests.support.topic_scene import POLL_S, POLLED, WATCHED, logs, stages
 
@@ -24,62 +24,53 @@ def commands(broker: PulsarDevBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_broker_that_tells_is_not_asked(watched: bool) -> None:
-    async def main() -> None:
-        flags = WATCHED if watched else POLLED
-        async with serving(feature_flags=flags) as broker:
-            async with reading(broker, pattern=".*", partition_poll_s=60.0 if watched else POLL_S) as pipe:
-                await pipe.granted()
-                broker.create_topic("u")
-                await until(lambda: len(pipe.source.logs) == 2, "another topic")
-                await pipe.granted()
-                asked = commands(broker)
-                assert asked.count("WATCH_TOPIC_LIST") == watched
-                assert (asked.count("GET_TOPICS_OF_NAMESPACE") > 0) is not watched
-                # Asked is by the way that does not make what it asks about.
-                assert not broker.topic_exists("persistent://public/default/.*")
-
-    run(main)
+async def test_a_broker_that_tells_is_not_asked(watched: bool) -> None:
+    flags = WATCHED if watched else POLLED
+    async with serving(feature_flags=flags) as broker:
+        async with reading(broker, pattern=".*", partition_poll_s=60.0 if watched else POLL_S) as pipe:
+            await pipe.granted()
+            broker.create_topic("u")
+            await until(lambda: len(pipe.source.logs) == 2, "another topic")
+            await pipe.granted()
+            asked = commands(broker)
+            assert asked.count("WATCH_TOPIC_LIST") == watched
+            assert (asked.count("GET_TOPICS_OF_NAMESPACE") > 0) is not watched
+            # Asked is by the way that does not make what it asks about.
+            assert not broker.topic_exists("persistent://public/default/.*")
 
 
-def test_names_of_partitions_without_a_partitioned_topic_are_topics() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.create_topic("lone-partition-3")
-            broker.append("lone-partition-3", entries(0, 1))
-            async with reading(broker, pattern="lone.*") as pipe:
-                await pipe.got(10)
-                assert logs(pipe) == {("lone", 3)}
-                broker.delete_topic("lone-partition-3")
-                await until(lambda: stages(pipe, "lone") == {"gone"}, "nothing left")
-                # Now it becomes a partitioned topic, which has a partition of that number, too.
-                broker.create_topic("lone", 4)
-                broker.append("lone-partition-3", entries(1, 1))
-                await pipe.got(20)
-                assert len(pipe.source.logs) == 4
-
-    run(main)
+async def test_names_of_partitions_without_a_partitioned_topic_are_topics() -> None:
+    async with serving() as broker:
+        broker.create_topic("lone-partition-3")
+        broker.append("lone-partition-3", entries(0, 1))
+        async with reading(broker, pattern="lone.*") as pipe:
+            await pipe.got(10)
+            assert logs(pipe) == {("lone", 3)}
+            broker.delete_topic("lone-partition-3")
+            await until(lambda: stages(pipe, "lone") == {"gone"}, "nothing left")
+            # Now it becomes a partitioned topic, which has a partition of that number, too.
+            broker.create_topic("lone", 4)
+            broker.append("lone-partition-3", entries(1, 1))
+            await pipe.got(20)
+            assert len(pipe.source.logs) == 4
 
 
-def test_a_topic_is_made_again_with_partitions() -> None:
-    async def main() -> None:
-        async with serving() as broker:
-            broker.append("t", entries(0, 1))
-            async with reading(broker, pattern="t") as pipe:
-                await pipe.got(10)
-                pipe.commit()
-                broker.delete_topic("t")
-                broker.create_topic("t", 2)
-                broker.append("t-partition-1", entries(1, 1))
-                await pipe.got(20)
-                assert {(one.log.partition, one.stage) for one in pipe.source.partitions} == {
-                    ("-1", Stage.GONE), ("0", Stage.READING), ("1", Stage.READING)
-                }  # fmt: skip
-
-    run(main)
+async def test_a_topic_is_made_again_with_partitions() -> None:
+    async with serving() as broker:
+        broker.append("t", entries(0, 1))
+        async with reading(broker, pattern="t") as pipe:
+            await pipe.got(10)
+            pipe.commit()
+            broker.delete_topic("t")
+            broker.create_topic("t", 2)
+            broker.append("t-partition-1", entries(1, 1))
+            await pipe.got(20)
+            assert {(one.log.partition, one.stage) for one in pipe.source.partitions} == {
+                ("-1", Stage.GONE), ("0", Stage.READING), ("1", Stage.READING)
+            }  # fmt: skip
 
 
-def test_a_list_that_is_not_the_brokers_is_asked_for_anew() -> None:
+async def test_a_list_that_is_not_the_brokers_is_asked_for_anew() -> None:
     class Forgetful(PulsarDevBroker):
         """Tells the right hash, and only half of what has changed."""
 
@@ -89,18 +80,15 @@ def test_a_list_that_is_not_the_brokers_is_asked_for_anew() -> None:
                     del parts["watchTopicUpdate"].new_topics[:]
                 super().send(kind, **parts)
 
-    async def main() -> None:
-        async with serving(Forgetful()) as broker:
-            async with reading(broker, pattern=".*", partition_poll_s=60.0) as pipe:
-                await pipe.granted()
-                broker.create_topic("new")
-                broker.append("new", entries(0, 1))
-                await pipe.got(10)
-
-    run(main)
+    async with serving(Forgetful()) as broker:
+        async with reading(broker, pattern=".*", partition_poll_s=60.0) as pipe:
+            await pipe.granted()
+            broker.create_topic("new")
+            broker.append("new", entries(0, 1))
+            await pipe.got(10)
 
 
-def test_a_listed_topic_that_is_not_there_ends_nothing() -> None:
+async def test_a_listed_topic_that_is_not_there_ends_nothing() -> None:
     class Late(PulsarDevBroker):
         """Lists a topic whose deletion it knows of elsewhere."""
 
@@ -109,105 +97,85 @@ def test_a_listed_topic_that_is_not_there_ends_nothing() -> None:
 
         ghosts: tuple[str, ...] = ("persistent://public/default/ghost",)
 
-    async def main() -> None:
-        broker = Late()
-        async with serving(broker):
+    broker = Late()
+    async with serving(broker):
+        broker.append("t", entries(0, 1))
+        async with reading(broker, pattern=".*", partition_poll_s=POLL_S) as pipe:
+            await pipe.got(10)
+            ghost = next(one for one in pipe.source.partitions if one.log.topic.endswith("ghost"))
+            await until(lambda: "TopicNotFound" in ghost.error, "a refusal")
+            assert (pipe.failure, pipe.count("stopped")) == (None, 0)
+            broker.ghosts = ()
+            await until(lambda: ghost.stage is Stage.GONE, "the end of it")
+            assert not broker.topic_exists(Late.ghosts[0])
+
+
+async def test_a_topic_that_is_gone_while_it_is_waited_for() -> None:
+    broker = NeverAnswers(C.SUBSCRIBE, times=1)
+    async with serving(broker):
+        async with reading(broker, pattern="t", started=False) as pipe:
+            await pipe.start()
+            await until(lambda: broker.hits == 1, "a question without an answer")
+            broker.delete_topic("t")
+            await until(lambda: stages(pipe, "t") == {"gone"}, "a topic that is gone")
+            assert await pipe.source.heads() == {}
+            broker.create_topic("t")
             broker.append("t", entries(0, 1))
-            async with reading(broker, pattern=".*", partition_poll_s=POLL_S) as pipe:
-                await pipe.got(10)
-                ghost = next(one for one in pipe.source.partitions if one.log.topic.endswith("ghost"))
-                await until(lambda: "TopicNotFound" in ghost.error, "a refusal")
-                assert (pipe.failure, pipe.count("stopped")) == (None, 0)
-                broker.ghosts = ()
-                await until(lambda: ghost.stage is Stage.GONE, "the end of it")
-                assert not broker.topic_exists(Late.ghosts[0])
-
-    run(main)
-
-
-def test_a_topic_that_is_gone_while_it_is_waited_for() -> None:
-    async def main() -> None:
-        broker = NeverAnswers(C.SUBSCRIBE, times=1)
-        async with serving(broker):
-            async with reading(broker, pattern="t", started=False) as pipe:
-                await pipe.start()
-                await until(lambda: broker.hits == 1, "a question without an answer")
-                broker.delete_topic("t")
-                await until(lambda: stages(pipe, "t") == {"gone"}, "a topic that is gone")
-                assert await pipe.source.heads() == {}
-                broker.create_topic("t")
-                broker.append("t", entries(0, 1))
-                await pipe.got(10)
-
-    run(main)
+            await pipe.got(10)
 
 
 # --- what was added while nobody was there
 
 
-def test_another_incarnation_is_not_known() -> None:
-    async def main() -> None:
-        async with serving(partitions=2) as broker:
-            broker.append("t-partition-1", entries(0, 1))
-            coverage = landed(partition=0)
-            async with reading(broker, start="latest", coverage=coverage, incarnation=1) as pipe:
-                await pipe.granted()
-                assert pipe.coverage.start(pipe.log(1)) == Position(*broker.positions("t-partition-1")[0][:2])
-
-    run(main)
+async def test_another_incarnation_is_not_known() -> None:
+    async with serving(partitions=2) as broker:
+        broker.append("t-partition-1", entries(0, 1))
+        coverage = landed(partition=0)
+        async with reading(broker, start="latest", coverage=coverage, incarnation=1) as pipe:
+            await pipe.granted()
+            assert pipe.coverage.start(pipe.log(1)) == Position(*broker.positions("t-partition-1")[0][:2])
 
 
 @pytest.mark.parametrize("start", ["latest", "earliest"])
-def test_first_positions_of_a_topic_are_told_together(start: str) -> None:
+async def test_first_positions_of_a_topic_are_told_together(start: str) -> None:
     """Else a crash in between would make old partitions look like new ones."""
-
-    async def main() -> None:
-        async with serving(NeverAnswers(C.SUBSCRIBE, times=1), partitions=3) as broker:
-            async with reading(broker, start=start, operation_timeout_s=0.4) as pipe:
-                await pipe.granted()
-                groups = [len(one) - 1 for one in pipe.told if one[0] == "assigned"]
-                assert groups == ([3] if start == "latest" else [2, 1])
-
-    run(main)
+    async with serving(NeverAnswers(C.SUBSCRIBE, times=1), partitions=3) as broker:
+        async with reading(broker, start=start, operation_timeout_s=0.4) as pipe:
+            await pipe.granted()
+            groups = [len(one) - 1 for one in pipe.told if one[0] == "assigned"]
+            assert groups == ([3] if start == "latest" else [2, 1])
 
 
-def test_a_partition_that_cannot_be_had_does_not_hold_the_others_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_that_cannot_be_had_does_not_hold_the_others_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fastwire_daemon.systems.pulsar.source.beginning.TOGETHER_S", 0.2)
 
-    async def main() -> None:
-        async with serving(NeverAnswers(C.SUBSCRIBE, times=1), partitions=3) as broker:
-            async with reading(broker, start="latest", operation_timeout_s=60.0) as pipe:
-                await until(lambda: len(pipe.assigned) == 2, "two of three")
-
-    run(main)
+    async with serving(NeverAnswers(C.SUBSCRIBE, times=1), partitions=3) as broker:
+        async with reading(broker, start="latest", operation_timeout_s=60.0) as pipe:
+            await until(lambda: len(pipe.assigned) == 2, "two of three")
 
 
 # --- brokers that are asked too much
 
 
-def test_too_many_requests_are_asked_again() -> None:
-    async def main() -> None:
-        async with serving(partitions=100, lookup_delay_s=0.02, most_lookups=10) as broker:
-            async with reading(broker) as pipe:
-                await pipe.granted()
-                assert broker.most_lookups == 10
-                assert pipe.failure is None
-                assert pipe.source.status()["errors"] == {}
-
-    run(main)
+async def test_too_many_requests_are_asked_again() -> None:
+    async with serving(partitions=100, lookup_delay_s=0.02, most_lookups=10) as broker:
+        async with reading(broker) as pipe:
+            await pipe.granted()
+            assert broker.most_lookups == 10
+            assert pipe.failure is None
+            assert pipe.source.status()["errors"] == {}
 
 
-def test_questions_never_come_all_at_once() -> None:
-    async def main() -> None:
-        async with serving(partitions=200, lookup_delay_s=0.02) as broker:
-            async with reading(broker) as pipe:
-                await pipe.granted()
-                assert 1 < broker.most_lookups <= 50
-
-    run(main)
+async def test_questions_never_come_all_at_once() -> None:
+    async with serving(partitions=200, lookup_delay_s=0.02) as broker:
+        async with reading(broker) as pipe:
+            await pipe.granted()
+            assert 1 < broker.most_lookups <= 50
 
 
-def test_one_topic_of_many_that_is_refused_for_now_is_asked_for_again() -> None:
+async def test_one_topic_of_many_that_is_refused_for_now_is_asked_for_again() -> None:
     class Busy(PulsarDevBroker):
         refusals = 0
 
@@ -222,14 +190,11 @@ def test_one_topic_of_many_that_is_refused_for_now_is_asked_for_again() -> None:
                     answer.error, answer.message = pb.TooManyRequests, "later"
                 super().send(kind, **parts)
 
-    async def main() -> None:
-        async with serving(Busy()) as broker:
-            for name in ("u", "v"):
-                broker.create_topic(name)
-            async with reading(broker, "t", "u", "v") as pipe:
-                await pipe.granted()
-                assert len(pipe.source.logs) == 3
-                # Whoever has answered is not asked once more.
-                assert commands(broker).count("PARTITIONED_METADATA") == 3 + 3
-
-    run(main)
+    async with serving(Busy()) as broker:
+        for name in ("u", "v"):
+            broker.create_topic(name)
+        async with reading(broker, "t", "u", "v") as pipe:
+            await pipe.granted()
+            assert len(pipe.source.logs) == 3
+            # Whoever has answered is not asked once more.
+            assert commands(broker).count("PARTITIONED_METADATA") == 3 + 3
