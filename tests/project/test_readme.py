@@ -13,32 +13,29 @@ from tests.support.source_pipe import until
 from tests.support.source_tree import ROOT
 
 
-def test_the_example_consumes_everything() -> None:
+async def test_the_example_consumes_everything() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (text,) = [block for block in blocks if "async def main" in block]
     names: dict[str, Any] = {}
     exec(compile(text, "README.md", "exec"), names)
     main: Callable[[str], Coroutine[Any, Any, None]] = names["main"]
 
-    async def play() -> None:
-        broker = PulsarDevBroker()
-        await broker.start()
-        broker.create_topic("orders", 2)
-        for partition, key in enumerate(("late", "early")):
-            records = [Record(value=b"%d" % row, key=key) for row in range(4)]
-            entry = encode_batch_entry(records, producer_name="p", sequence_id=0, publish_time=1)
-            broker.append(f"orders-partition-{partition}", [entry])
-        running = asyncio.ensure_future(main(broker.url))
-        await until(lambda: "billing" in broker.subscriptions("orders-partition-1"), "a subscription")
-        await until(lambda: broker.backlog("orders-partition-1", "billing") == 0, "acks")
-        assert broker.backlog("orders-partition-0", "billing") == 4
-        running.cancel()
-        await asyncio.wait([running])
-        assert broker.consumers("orders", "billing") == []
-        assert broker.violations == []
-        await broker.stop()
-
-    asyncio.run(play())
+    broker = PulsarDevBroker()
+    await broker.start()
+    broker.create_topic("orders", 2)
+    for partition, key in enumerate(("late", "early")):
+        records = [Record(value=b"%d" % row, key=key) for row in range(4)]
+        entry = encode_batch_entry(records, producer_name="p", sequence_id=0, publish_time=1)
+        broker.append(f"orders-partition-{partition}", [entry])
+    running = asyncio.ensure_future(main(broker.url))
+    await until(lambda: "billing" in broker.subscriptions("orders-partition-1"), "a subscription")
+    await until(lambda: broker.backlog("orders-partition-1", "billing") == 0, "acks")
+    assert broker.backlog("orders-partition-0", "billing") == 4
+    running.cancel()
+    await asyncio.wait([running])
+    assert broker.consumers("orders", "billing") == []
+    assert broker.violations == []
+    await broker.stop()
 
 
 def test_the_figures_are_those_of_the_saved_run() -> None:

@@ -79,61 +79,54 @@ def send(client: pulsar.Client, topic: str, numbers: range) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_both_clients_are_let_in(
+async def test_both_clients_are_let_in(
     guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, way: str
 ) -> None:
-    async def main() -> None:
-        async with issuing() as issuer:
-            issuer.mint = lambda life: guarded_pulsar.token("admin", life)
-            identity = Identity(guarded_pulsar, tmp_path, issuer)
-            topic = fresh_name(way)
-            client = identity.client(guarded_pulsar, way)
-            await asyncio.to_thread(send, client, topic, range(10))
-            await asyncio.to_thread(client.close)
-            theirs = len(issuer.forms)
-            job = Job(guarded_pulsar.tls_url, topic, tmp_path / "data", source=identity.ours(way))
-            with Daemon("run", str(job.write(tmp_path)), "--until-end", log=tmp_path / "run.log") as daemon:
-                await asyncio.to_thread(daemon.wait_done)
-            assert_each_once(job.path, 10)
-            if way == "oauth2":
-                assert (theirs > 0, len(issuer.forms)) == (True, theirs + 1)
-                # Both have asked for the same; only the way of writing a form may differ.
-                assert issuer.forms[0] == issuer.forms[-1]
-            said = daemon.output
-            assert PASSWORD not in said and CLIENT_SECRET not in said and guarded_pulsar.token("admin") not in said
-
-    asyncio.run(main())
+    async with issuing() as issuer:
+        issuer.mint = lambda life: guarded_pulsar.token("admin", life)
+        identity = Identity(guarded_pulsar, tmp_path, issuer)
+        topic = fresh_name(way)
+        client = identity.client(guarded_pulsar, way)
+        await asyncio.to_thread(send, client, topic, range(10))
+        await asyncio.to_thread(client.close)
+        theirs = len(issuer.forms)
+        job = Job(guarded_pulsar.tls_url, topic, tmp_path / "data", source=identity.ours(way))
+        with Daemon("run", str(job.write(tmp_path)), "--until-end", log=tmp_path / "run.log") as daemon:
+            await asyncio.to_thread(daemon.wait_done)
+        assert_each_once(job.path, 10)
+        if way == "oauth2":
+            assert (theirs > 0, len(issuer.forms)) == (True, theirs + 1)
+            # Both have asked for the same; only the way of writing a form may differ.
+            assert issuer.forms[0] == issuer.forms[-1]
+        said = daemon.output
+        assert PASSWORD not in said and CLIENT_SECRET not in said and guarded_pulsar.token("admin") not in said
 
 
-def test_tokens_of_seconds_are_followed_by_others_on_the_same_connection(
+async def test_tokens_of_seconds_are_followed_by_others_on_the_same_connection(
     guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The broker looks every second whether a token has ended, asks for another, and throws out who has none."""
-
-    async def main() -> None:
-        async with issuing() as issuer:
-            issuer.life = 4
-            issuer.mint = lambda life: guarded_pulsar.token("admin", life)
-            identity = Identity(guarded_pulsar, tmp_path, issuer)
-            topic = fresh_name("seconds")
-            guarded_pulsar.admin.create_topic(topic)
-            source = identity.ours("oauth2")
-            job = Job(guarded_pulsar.tls_url, topic, tmp_path / "data", source=source, roll={"idle": "500ms"})
-            client = identity.client(guarded_pulsar, "token_file")
-            sent = 0
-            with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
-                while len(issuer.forms) < 4:
-                    await asyncio.to_thread(send, client, topic, range(sent, sent + 5))
-                    sent += 5
-                    await asyncio.sleep(0.5)
-                await asyncio.to_thread(daemon.end)
-            await asyncio.to_thread(client.close)
-            landed = landed_numbers(job.path)
-            assert landed and max(landed.values()) == 1
-            assert set(landed) == set(range(len(landed)))
-            assert "connection lost" not in [event["event"] for event in daemon.events()], daemon.tail()
-
-    asyncio.run(main())
+    async with issuing() as issuer:
+        issuer.life = 4
+        issuer.mint = lambda life: guarded_pulsar.token("admin", life)
+        identity = Identity(guarded_pulsar, tmp_path, issuer)
+        topic = fresh_name("seconds")
+        guarded_pulsar.admin.create_topic(topic)
+        source = identity.ours("oauth2")
+        job = Job(guarded_pulsar.tls_url, topic, tmp_path / "data", source=source, roll={"idle": "500ms"})
+        client = identity.client(guarded_pulsar, "token_file")
+        sent = 0
+        with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
+            while len(issuer.forms) < 4:
+                await asyncio.to_thread(send, client, topic, range(sent, sent + 5))
+                sent += 5
+                await asyncio.sleep(0.5)
+            await asyncio.to_thread(daemon.end)
+        await asyncio.to_thread(client.close)
+        landed = landed_numbers(job.path)
+        assert landed and max(landed.values()) == 1
+        assert set(landed) == set(range(len(landed)))
+        assert "connection lost" not in [event["event"] for event in daemon.events()], daemon.tail()
 
 
 def test_a_token_that_nobody_renews_ends_the_connection(
@@ -157,25 +150,22 @@ def test_a_token_that_nobody_renews_ends_the_connection(
     ("way", "said"),
     [("basic", "AuthenticationError"), ("certificate", "AuthorizationError"), ("oauth2", "invalid_client")],
 )
-def test_others_are_refused_and_told_why(
+async def test_others_are_refused_and_told_why(
     guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path, way: str, said: str
 ) -> None:
-    async def main() -> None:
-        async with issuing() as issuer:
-            identity = Identity(guarded_pulsar, tmp_path, issuer)
-            source = identity.ours(way)
-            topic = fresh_name("refused")
-            guarded_pulsar.admin.create_topic(topic)
-            if way == "basic":
-                (tmp_path / way).write_text("wrong")
-            elif way == "certificate":
-                assert guarded_pulsar.certificates is not None
-                guarded_pulsar.certificates.client(tmp_path, "somebody")
-            else:
-                issuer.key_file(tmp_path, client_secret="wrong")
-            job = Job(guarded_pulsar.tls_url, topic, tmp_path / "data", source=source)
-            with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
-                assert await asyncio.to_thread(daemon.wait) == 1, daemon.tail()
-            assert said in daemon.output
-
-    asyncio.run(main())
+    async with issuing() as issuer:
+        identity = Identity(guarded_pulsar, tmp_path, issuer)
+        source = identity.ours(way)
+        topic = fresh_name("refused")
+        guarded_pulsar.admin.create_topic(topic)
+        if way == "basic":
+            (tmp_path / way).write_text("wrong")
+        elif way == "certificate":
+            assert guarded_pulsar.certificates is not None
+            guarded_pulsar.certificates.client(tmp_path, "somebody")
+        else:
+            issuer.key_file(tmp_path, client_secret="wrong")
+        job = Job(guarded_pulsar.tls_url, topic, tmp_path / "data", source=source)
+        with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
+            assert await asyncio.to_thread(daemon.wait) == 1, daemon.tail()
+        assert said in daemon.output

@@ -94,33 +94,29 @@ def test_tokens(guarded_kafka: GuardedKafka, fresh_name: Callable[[str], str], t
     assert_same(sent, rows(task.path), topic)
 
 
-def test_tokens_of_an_issuer_are_renewed_on_the_same_connection(
+async def test_tokens_of_an_issuer_are_renewed_on_the_same_connection(
     guarded_kafka: GuardedKafka, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The broker ends a session with its token, at the first request that comes later."""
-
-    async def main() -> None:
-        async with issuing() as issuer:
-            issuer.life = LOGIN_S
-            issuer.mint = lambda life: unsecured_token("landing", life_s=life)
-            topic = fresh_name("issued")
-            sent = written(guarded_kafka, topic)
-            key = issuer.key_file(tmp_path)
-            source = {"auth": {"oauth2": {"key_file": key, "audience": "urn:cluster"}}}
-            task = job(guarded_kafka, "SASL", topic, tmp_path, source=source, roll={"idle": "100ms"})
-            with Daemon("run", str(task.write(tmp_path)), log=tmp_path / "log") as daemon:
-                await asyncio.to_thread(daemon.wait_for_rows, 60)
-                asked = len(issuer.forms)
-                while len(issuer.forms) < asked + 3:
-                    await asyncio.sleep(0.05)
-                await asyncio.to_thread(produce, guarded_kafka, topic, sent)
-                await asyncio.to_thread(daemon.wait_for_rows, 120)
-                await asyncio.to_thread(daemon.end)
-                assert "connection lost" not in daemon.output, daemon.tail()
-                assert CLIENT_SECRET not in daemon.output
-            assert len(rows(task.path)) == 120
-
-    asyncio.run(main())
+    async with issuing() as issuer:
+        issuer.life = LOGIN_S
+        issuer.mint = lambda life: unsecured_token("landing", life_s=life)
+        topic = fresh_name("issued")
+        sent = written(guarded_kafka, topic)
+        key = issuer.key_file(tmp_path)
+        source = {"auth": {"oauth2": {"key_file": key, "audience": "urn:cluster"}}}
+        task = job(guarded_kafka, "SASL", topic, tmp_path, source=source, roll={"idle": "100ms"})
+        with Daemon("run", str(task.write(tmp_path)), log=tmp_path / "log") as daemon:
+            await asyncio.to_thread(daemon.wait_for_rows, 60)
+            asked = len(issuer.forms)
+            while len(issuer.forms) < asked + 3:
+                await asyncio.sleep(0.05)
+            await asyncio.to_thread(produce, guarded_kafka, topic, sent)
+            await asyncio.to_thread(daemon.wait_for_rows, 120)
+            await asyncio.to_thread(daemon.end)
+            assert "connection lost" not in daemon.output, daemon.tail()
+            assert CLIENT_SECRET not in daemon.output
+        assert len(rows(task.path)) == 120
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

@@ -1,6 +1,5 @@
 """What our producer writes to a real Kafka broker, as the official client reads it."""
 
-import asyncio
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -54,28 +53,27 @@ def client(url: str) -> ClientSettings:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_every_field(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str], codec: Compression) -> None:
+async def test_every_field(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str], codec: Compression) -> None:
     topic = fresh_name("produced")
     plain_kafka.create_topic(topic, 3)
     sent = records(900, 3, seed=int(codec))
 
-    async def main() -> None:
-        settings = ProducerSettings(compression=codec, batching=BatchLimits(records=50))
-        async with (
-            ClientCluster(client(plain_kafka.url)) as cluster,
-            TopicProducer(cluster, topic, settings) as producer,
-        ):
-            futures = [await producer.put(ours(one), partition=one.partition) for one in sent]
-            await producer.flush()
-            places = [(future.result().partition, future.result().offset) for future in futures]
-            assert places == [(number % 3, number // 3) for number in range(900)]
-            assert producer.produced.records == 900
-
-    asyncio.run(main())
+    settings = ProducerSettings(compression=codec, batching=BatchLimits(records=50))
+    async with (
+        ClientCluster(client(plain_kafka.url)) as cluster,
+        TopicProducer(cluster, topic, settings) as producer,
+    ):
+        futures = [await producer.put(ours(one), partition=one.partition) for one in sent]
+        await producer.flush()
+        places = [(future.result().partition, future.result().offset) for future in futures]
+        assert places == [(number % 3, number // 3) for number in range(900)]
+        assert producer.produced.records == 900
     assert read(plain_kafka, topic, 3) == sorted(sent, key=lambda one: one.partition)
 
 
-def test_keys_go_where_the_java_client_sends_them(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
+async def test_keys_go_where_the_java_client_sends_them(
+    plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]
+) -> None:
     topic = fresh_name("keys")
     plain_kafka.create_topic(topic, 7)
     keys = [b"key %d" % number for number in range(300)] + [b"", b"\xff\x00\x80"]
@@ -87,92 +85,76 @@ def test_keys_go_where_the_java_client_sends_them(plain_kafka: KafkaBroker, fres
         )
     assert official.flush(60) == 0
 
-    async def main() -> None:
-        async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
-            futures = [await producer.put(Record(key=key, value=b"x", timestamp=BEGAN_MS)) for key in keys]
-            await producer.flush()
-            found = {key: future.result().partition for key, future in zip(keys, futures, strict=True)}
-            # librdkafka takes an empty key for none (and anything goes); Java does not.
-            assert {key: found[key] for key in keys if key} == {key: places[key] for key in keys if key}
-
-    asyncio.run(main())
+    async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
+        futures = [await producer.put(Record(key=key, value=b"x", timestamp=BEGAN_MS)) for key in keys]
+        await producer.flush()
+        found = {key: future.result().partition for key, future in zip(keys, futures, strict=True)}
+        # librdkafka takes an empty key for none (and anything goes); Java does not.
+        assert {key: found[key] for key in keys if key} == {key: places[key] for key in keys if key}
 
 
-def test_connections_that_break_lose_and_double_nothing(
+async def test_connections_that_break_lose_and_double_nothing(
     plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]
 ) -> None:
     topic = fresh_name("broken")
     plain_kafka.create_topic(topic, 2)
     breaks = 0
 
-    async def main() -> None:
-        nonlocal breaks
-        settings = ProducerSettings(batching=BatchLimits(records=20))
-        async with (
-            ClientCluster(client(plain_kafka.url)) as cluster,
-            TopicProducer(cluster, topic, settings) as producer,
-        ):
-            for number in range(6000):
-                future = await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS), partition=number % 2)
-                if number % 300 == 150:
-                    held = future
-                if number % 300 == 299:
-                    await held  # so it is connected again, and what came behind is on its way
-                    for (purpose, *_), link in tuple(cluster.links.items()):
-                        if purpose == "produce" and link.ready:
-                            link.abort("the test breaks it")
-                            breaks += 1
-            await producer.flush()
-            assert producer.produced.records == 6000
-
-    asyncio.run(main())
+    settings = ProducerSettings(batching=BatchLimits(records=20))
+    async with (
+        ClientCluster(client(plain_kafka.url)) as cluster,
+        TopicProducer(cluster, topic, settings) as producer,
+    ):
+        for number in range(6000):
+            future = await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS), partition=number % 2)
+            if number % 300 == 150:
+                held = future
+            if number % 300 == 299:
+                await held  # so it is connected again, and what came behind is on its way
+                for (purpose, *_), link in tuple(cluster.links.items()):
+                    if purpose == "produce" and link.ready:
+                        link.abort("the test breaks it")
+                        breaks += 1
+        await producer.flush()
+        assert producer.produced.records == 6000
     assert breaks > 5
     landed = [int(one.value or b"") for one in read(plain_kafka, topic, 2)]
     assert landed == [*range(0, 6000, 2), *range(1, 6000, 2)]
 
 
-def test_a_broker_that_restarts(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
+async def test_a_broker_that_restarts(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("restarted")
     plain_kafka.create_topic(topic, 1)
 
-    async def main() -> None:
-        async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
-            for number in range(100):
-                await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS))
-            plain_kafka.stop(at_once=True)  # nothing may be read meanwhile: the loop stands still
-            for number in range(100, 200):
-                await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS))
-            plain_kafka.start()
-            await producer.flush()
-
-    asyncio.run(main())
+    async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
+        for number in range(100):
+            await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS))
+        plain_kafka.stop(at_once=True)  # nothing may be read meanwhile: the loop stands still
+        for number in range(100, 200):
+            await producer.put(Record(value=b"%d" % number, timestamp=BEGAN_MS))
+        plain_kafka.start()
+        await producer.flush()
     assert [int(one.value or b"") for one in read(plain_kafka, topic, 1)] == list(range(200))
 
 
-def test_a_record_that_is_too_large(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
+async def test_a_record_that_is_too_large(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("large")
     plain_kafka.create_topic(topic, 1, max_message_bytes="2000")
 
-    async def main() -> None:
-        async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
-            sizes = [100] * 50 + [3000] + [100] * 50
-            futures = [await producer.put(Record(value=b"x" * size, timestamp=BEGAN_MS)) for size in sizes]
-            with pytest.raises(ProduceError, match="MESSAGE_TOO_LARGE"):
-                await producer.flush()
-            failed = [place for place, future in enumerate(futures) if future.exception() is not None]
-            assert failed == [50]
-
-    asyncio.run(main())
+    async with ClientCluster(client(plain_kafka.url)) as cluster, TopicProducer(cluster, topic) as producer:
+        sizes = [100] * 50 + [3000] + [100] * 50
+        futures = [await producer.put(Record(value=b"x" * size, timestamp=BEGAN_MS)) for size in sizes]
+        with pytest.raises(ProduceError, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+        failed = [place for place, future in enumerate(futures) if future.exception() is not None]
+        assert failed == [50]
     assert [len(one.value or b"") for one in read(plain_kafka, topic, 1)] == [100] * 100
 
 
-def test_a_topic_that_is_not_there(plain_kafka: KafkaBroker) -> None:
-    async def main() -> None:
-        async with ClientCluster(client(plain_kafka.url)) as cluster:
-            with pytest.raises(ProduceError, match="nobody-made-this: does not exist, and the broker does not make it"):
-                await TopicProducer(cluster, "nobody-made-this").open()
-
-    asyncio.run(main())
+async def test_a_topic_that_is_not_there(plain_kafka: KafkaBroker) -> None:
+    async with ClientCluster(client(plain_kafka.url)) as cluster:
+        with pytest.raises(ProduceError, match="nobody-made-this: does not exist, and the broker does not make it"):
+            await TopicProducer(cluster, "nobody-made-this").open()
 
 
 def test_the_command(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]) -> None:

@@ -197,37 +197,34 @@ def test_lost_connections_and_an_unload_lose_and_double_nothing(
     write(plain_pulsar.service_url, topic, again, name=f"us-{topic}")
 
 
-def test_access_modes(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
+async def test_access_modes(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:
     topic = fresh_name("access")
     client = client_settings(plain_pulsar.service_url)
-
-    async def run() -> None:
-        async with open_topic(client, topic, ProducerSettings(access=Access.EXCLUSIVE)) as first:
-            for access, code in ((Access.SHARED, "ProducerBusy"), (Access.EXCLUSIVE, "ProducerFenced")):
-                with pytest.raises(ProduceError, match=code):
-                    async with open_topic(client, topic, ProducerSettings(access=access)):
-                        pass
-            waiting = asyncio.create_task(send_when_let(b"third"))
-            await first.send(Record(value=b"first"))
-            await asyncio.sleep(0.5)
-            assert not waiting.done()
-        await waiting
-
-        loser = open_topic(client, topic, ProducerSettings(access=Access.EXCLUSIVE))
-        lost = await loser.__aenter__()
-        fencing = ProducerSettings(access=Access.EXCLUSIVE_WITH_FENCING)
-        async with open_topic(client, topic, fencing) as winner:
-            await winner.send(Record(value=b"fourth"))
-            with pytest.raises(ProduceError, match="ProducerFenced"):
-                await lost.send(Record(value=b"never"))
-        await loser.__aexit__(KeyError, KeyError(), None)
 
     async def send_when_let(value: bytes) -> None:
         settings = ProducerSettings(access=Access.WAIT_FOR_EXCLUSIVE)
         async with open_topic(client, topic, settings) as producer:
             await producer.send(Record(value=value))
 
-    asyncio.run(run())
+    async with open_topic(client, topic, ProducerSettings(access=Access.EXCLUSIVE)) as first:
+        for access, code in ((Access.SHARED, "ProducerBusy"), (Access.EXCLUSIVE, "ProducerFenced")):
+            with pytest.raises(ProduceError, match=code):
+                async with open_topic(client, topic, ProducerSettings(access=access)):
+                    pass
+        waiting = asyncio.create_task(send_when_let(b"third"))
+        await first.send(Record(value=b"first"))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+    await waiting
+
+    loser = open_topic(client, topic, ProducerSettings(access=Access.EXCLUSIVE))
+    lost = await loser.__aenter__()
+    fencing = ProducerSettings(access=Access.EXCLUSIVE_WITH_FENCING)
+    async with open_topic(client, topic, fencing) as winner:
+        await winner.send(Record(value=b"fourth"))
+        with pytest.raises(ProduceError, match="ProducerFenced"):
+            await lost.send(Record(value=b"never"))
+    await loser.__aexit__(KeyError, KeyError(), None)
     found = read(plain_pulsar.service_url, topic, 3)
     assert [message.data() for message in found] == [b"first", b"third", b"fourth"]
 

@@ -74,7 +74,7 @@ def test_the_broker_shows_what_the_client_says(plain_pulsar: PulsarBroker, topic
     run(plain_pulsar, work)
 
 
-def test_the_broker_shows_what_a_pipeline_says(plain_pulsar: PulsarBroker, topic: str, tmp_path: Path) -> None:
+async def test_the_broker_shows_what_a_pipeline_says(plain_pulsar: PulsarBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_bytes(AVRO)
     source = {
         "consumer_name": "landing-1",
@@ -86,13 +86,9 @@ def test_the_broker_shows_what_a_pipeline_says(plain_pulsar: PulsarBroker, topic
     }
     job = Job(plain_pulsar.service_url, topic, tmp_path / "data", source=source)
     with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
-
-        async def subscribed() -> None:
-            async with asyncio.timeout(60.0):
-                while not await asyncio.to_thread(plain_pulsar.admin.consumers, topic, job.subscription):
-                    await asyncio.sleep(0.1)
-
-        asyncio.run(subscribed())
+        async with asyncio.timeout(60.0):
+            while not await asyncio.to_thread(plain_pulsar.admin.consumers, topic, job.subscription):
+                await asyncio.sleep(0.1)
         assert_shown(plain_pulsar, topic, job.subscription)
         daemon.end()
 

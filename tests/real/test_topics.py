@@ -195,7 +195,7 @@ def test_topics_of_a_pattern_come_and_go(ground: Ground, fresh_name: Callable[[s
     assert_each_once(job.path, ground.count)
 
 
-def test_topics_of_a_pattern_by_asking(
+async def test_topics_of_a_pattern_by_asking(
     plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same without being told, as with older brokers: lists and their hashes."""
@@ -206,30 +206,27 @@ def test_topics_of_a_pattern_by_asking(
 
     monkeypatch.setattr(Topics, "_watch", never)
 
-    async def main() -> None:
-        feeds = PulsarGround(plain_pulsar)
+    feeds = PulsarGround(plain_pulsar)
 
-        async def do(call: Callable[..., None], *arguments: Any) -> None:
-            await asyncio.to_thread(call, *arguments)
+    async def do(call: Callable[..., None], *arguments: Any) -> None:
+        await asyncio.to_thread(call, *arguments)
 
-        await do(admin.create_topic, f"{stem}-a")
-        broker: Any = SimpleNamespace(url=plain_pulsar.service_url)
-        pipe = Pipe(broker, pattern=f"{stem}-.*", partition_poll_s=0.2)
-        try:
-            await pipe.start()
-            await pipe.granted()
-            await do(admin.create_topic, f"{stem}-b", 2)
-            await do(feeds.add, f"{stem}-b", 2)
-            await pipe.got(300)
-            await do(admin.delete_topic, f"{stem}-a")
-            gone = pipe.source.partitions[0]
-            await until(lambda: gone.stage is Stage.GONE, "a topic that is gone")
-            assert parse_topic(gone.log.topic).local == f"{stem}-a"
-            assert pipe.source.topics._hash
-        finally:
-            await pipe.close()
-
-    asyncio.run(main())
+    await do(admin.create_topic, f"{stem}-a")
+    broker: Any = SimpleNamespace(url=plain_pulsar.service_url)
+    pipe = Pipe(broker, pattern=f"{stem}-.*", partition_poll_s=0.2)
+    try:
+        await pipe.start()
+        await pipe.granted()
+        await do(admin.create_topic, f"{stem}-b", 2)
+        await do(feeds.add, f"{stem}-b", 2)
+        await pipe.got(300)
+        await do(admin.delete_topic, f"{stem}-a")
+        gone = pipe.source.partitions[0]
+        await until(lambda: gone.stage is Stage.GONE, "a topic that is gone")
+        assert parse_topic(gone.log.topic).local == f"{stem}-a"
+        assert pipe.source.topics._hash
+    finally:
+        await pipe.close()
 
 
 def test_a_terminated_topic_is_read_to_its_end(

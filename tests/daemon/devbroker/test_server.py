@@ -4,25 +4,23 @@ import asyncio
 import gc
 import socket
 
+import pytest
+
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
-from tests.support.pulsar.source_scene import run
 
 
-def test_who_is_accepted_while_the_broker_stops_is_let_go() -> None:
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_who_is_accepted_while_the_broker_stops_is_let_go() -> None:
     """asyncio accepts in one turn of the loop and makes the connection in the next: the listener may go in between."""
-
-    async def main() -> None:
-        broker = KafkaDevBroker()
-        await broker.start()
-        with socket.create_connection((broker.host, broker.port), timeout=20) as client:
-            for _ in range(2):
-                await asyncio.sleep(0)  # so much is accepted, and nothing made of it
-            await broker.stop()
-            try:
-                assert client.recv(1) == b""
-            except ConnectionError:
-                pass
-        gc.collect()  # a socket that was left open says so now
-        assert broker.connections == set()
-
-    run(main, asyncio.new_event_loop)
+    broker = KafkaDevBroker()
+    await broker.start()
+    with socket.create_connection((broker.host, broker.port), timeout=20) as client:
+        for _ in range(2):
+            await asyncio.sleep(0)  # so much is accepted, and nothing made of it
+        await broker.stop()
+        try:
+            assert client.recv(1) == b""
+        except ConnectionError:
+            pass
+    gc.collect()  # a socket that was left open says so now
+    assert broker.connections == set()

@@ -5,12 +5,11 @@ import gc
 import socket
 import ssl
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import uvloop
 
 from fastwire.errors import ProtocolError
 from fastwire_daemon.config import TlsConfig
@@ -25,21 +24,7 @@ from fastwire_daemon.net.transport import (
     open_transport,
 )
 from tests.brokers.certs import Certificates, make_certificates
-
-Runner = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Runner:
-    def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(main())
-
-    return run
+from tests.support.loops import BOTH
 
 
 class Echoing:
@@ -150,148 +135,132 @@ class Pair:
         await self.peer.lost.wait()
 
 
-def test_bytes_go_both_ways(run: Runner) -> None:
-    async def main() -> None:
-        pair = await Pair().open()
-        pair.machine.out = [b"he", b"llo"]
-        pair.transport.flush()
-        await pair.peer.arrived.wait()
-        assert pair.peer.data == b"hello"
-        pair.peer.transport.write(b"x" * 100_000)
-        await pair.until(lambda: len(pair.machine.data) == 100_000)
-        assert pair.reads == pair.transport.reads > 0
-        assert pair.transport.bytes_read == 100_000
-        pair.transport.tick()
-        assert pair.events[-1] == "tick"
-        sock = cast(asyncio.Transport, pair.transport._transport).get_extra_info("socket")
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        await pair.close()
-        assert pair.lost.result() is None
-        assert pair.machine.calls == ["close"]
-        assert not pair.transport.open
-        pair.transport.tick()
-        pair.transport.abort(ProtocolError("late"))
-
-    run(main)
+@BOTH
+async def test_bytes_go_both_ways() -> None:
+    pair = await Pair().open()
+    pair.machine.out = [b"he", b"llo"]
+    pair.transport.flush()
+    await pair.peer.arrived.wait()
+    assert pair.peer.data == b"hello"
+    pair.peer.transport.write(b"x" * 100_000)
+    await pair.until(lambda: len(pair.machine.data) == 100_000)
+    assert pair.reads == pair.transport.reads > 0
+    assert pair.transport.bytes_read == 100_000
+    pair.transport.tick()
+    assert pair.events[-1] == "tick"
+    sock = cast(asyncio.Transport, pair.transport._transport).get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    await pair.close()
+    assert pair.lost.result() is None
+    assert pair.machine.calls == ["close"]
+    assert not pair.transport.open
+    pair.transport.tick()
+    pair.transport.abort(ProtocolError("late"))
 
 
-def test_what_the_machine_says_first_is_written_at_once(run: Runner) -> None:
-    async def main() -> None:
-        pair = Pair()
-        pair.machine.out = [b"first"]
-        await pair.open()
-        await pair.peer.arrived.wait()
-        assert pair.peer.data == b"first"
-        await pair.close()
-
-    run(main)
+@BOTH
+async def test_what_the_machine_says_first_is_written_at_once() -> None:
+    pair = Pair()
+    pair.machine.out = [b"first"]
+    await pair.open()
+    await pair.peer.arrived.wait()
+    assert pair.peer.data == b"first"
+    await pair.close()
 
 
-def test_broken_protocol_closes_the_socket_and_says_why(run: Runner) -> None:
-    async def main() -> None:
-        pair = await Pair().open()
-        pair.peer.transport.write(b"a\0")
-        error = await pair.lost
-        assert isinstance(error, ProtocolError)
-        await pair.peer.lost.wait()
-        pair.server.close()
-
-    run(main)
+@BOTH
+async def test_broken_protocol_closes_the_socket_and_says_why() -> None:
+    pair = await Pair().open()
+    pair.peer.transport.write(b"a\0")
+    error = await pair.lost
+    assert isinstance(error, ProtocolError)
+    await pair.peer.lost.wait()
+    pair.server.close()
 
 
-def test_the_peer_may_close(run: Runner) -> None:
-    async def main() -> None:
-        pair = await Pair().open()
-        pair.peer.transport.write(b"bye")
-        pair.peer.transport.close()
-        assert await pair.lost is None
-        assert pair.machine.data == b"bye"
-        pair.server.close()
-
-    run(main)
+@BOTH
+async def test_the_peer_may_close() -> None:
+    pair = await Pair().open()
+    pair.peer.transport.write(b"bye")
+    pair.peer.transport.close()
+    assert await pair.lost is None
+    assert pair.machine.data == b"bye"
+    pair.server.close()
 
 
-def test_nothing_is_read_while_any_reason_to_pause_is_left(run: Runner) -> None:
-    async def main() -> None:
-        pair = await Pair().open()
-        transport = pair.transport
-        assert transport.take_full_ns() == 0
-        transport.pause(Pause.MEMORY)
-        transport.pause(Pause.QUEUE)
-        assert pair.machine.calls == ["suspend"]
-        assert transport.take_full_ns() > 0  # so far
-        await pair.peer.arrived.wait()
-        assert pair.peer.data == b"ping"  # what suspension has to say goes out at once
-        pair.peer.transport.write(b"x")
-        transport.go_on(Pause.MEMORY)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert pair.machine.data == b""
-        transport.go_on(Pause.QUEUE)
-        assert pair.machine.calls == ["suspend", "resume"]
-        assert transport.take_full_ns() > 0  # the rest of it
-        assert transport.take_full_ns() == 0
-        await pair.until(lambda: pair.machine.data == b"x")
-        await pair.close()
-
-    run(main)
+@BOTH
+async def test_nothing_is_read_while_any_reason_to_pause_is_left() -> None:
+    pair = await Pair().open()
+    transport = pair.transport
+    assert transport.take_full_ns() == 0
+    transport.pause(Pause.MEMORY)
+    transport.pause(Pause.QUEUE)
+    assert pair.machine.calls == ["suspend"]
+    assert transport.take_full_ns() > 0  # so far
+    await pair.peer.arrived.wait()
+    assert pair.peer.data == b"ping"  # what suspension has to say goes out at once
+    pair.peer.transport.write(b"x")
+    transport.go_on(Pause.MEMORY)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert pair.machine.data == b""
+    transport.go_on(Pause.QUEUE)
+    assert pair.machine.calls == ["suspend", "resume"]
+    assert transport.take_full_ns() > 0  # the rest of it
+    assert transport.take_full_ns() == 0
+    await pair.until(lambda: pair.machine.data == b"x")
+    await pair.close()
 
 
-def test_more_turns_before_more_bytes(run: Runner) -> None:
-    async def main() -> None:
-        pair = await Pair().open()
-        pair.machine.turns = 3
-        pair.peer.transport.write(b"a")
-        await pair.until(lambda: len(pair.events) == 4)
-        assert pair.events == [b"a", "turn", "turn", "turn"]
-        assert pair.transport.paused == Pause.NONE
-        pair.peer.transport.write(b"b")
-        await pair.until(lambda: pair.machine.data == b"ab")
-        await pair.close()
-
-    run(main)
+@BOTH
+async def test_more_turns_before_more_bytes() -> None:
+    pair = await Pair().open()
+    pair.machine.turns = 3
+    pair.peer.transport.write(b"a")
+    await pair.until(lambda: len(pair.events) == 4)
+    assert pair.events == [b"a", "turn", "turn", "turn"]
+    assert pair.transport.paused == Pause.NONE
+    pair.peer.transport.write(b"b")
+    await pair.until(lambda: pair.machine.data == b"ab")
+    await pair.close()
 
 
-def test_more_turns_wait_for_room(run: Runner) -> None:
-    async def main() -> None:
-        pair = await Pair().open()
-        pair.machine.turns = 2
-        full = pair.on_events
+@BOTH
+async def test_more_turns_wait_for_room() -> None:
+    pair = await Pair().open()
+    pair.machine.turns = 2
+    full = pair.on_events
 
-        def on_events(events: Sequence[object]) -> None:
-            full(events)
-            if len(pair.events) == 1:
-                pair.transport.pause(Pause.QUEUE)
+    def on_events(events: Sequence[object]) -> None:
+        full(events)
+        if len(pair.events) == 1:
+            pair.transport.pause(Pause.QUEUE)
 
-        pair.transport._on_events = on_events
-        pair.peer.transport.write(b"a")
-        await pair.until(lambda: len(pair.events) == 1)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert pair.events == [b"a"]
-        pair.transport.go_on(Pause.QUEUE)
-        await pair.until(lambda: len(pair.events) == 3)
-        assert pair.transport.paused == Pause.NONE
-        await pair.close()
-
-    run(main)
+    pair.transport._on_events = on_events
+    pair.peer.transport.write(b"a")
+    await pair.until(lambda: len(pair.events) == 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert pair.events == [b"a"]
+    pair.transport.go_on(Pause.QUEUE)
+    await pair.until(lambda: len(pair.events) == 3)
+    assert pair.transport.paused == Pause.NONE
+    await pair.close()
 
 
-def test_a_pause_before_the_connection_holds(run: Runner) -> None:
-    async def main() -> None:
-        pair = Pair()
-        pair.transport.pause(Pause.MEMORY)
-        await pair.open()
-        pair.peer.transport.write(b"x")
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert pair.machine.data == b""
-        pair.transport.go_on(Pause.MEMORY)
-        await pair.until(lambda: pair.machine.data == b"x")
-        await pair.close()
-
-    run(main)
+@BOTH
+async def test_a_pause_before_the_connection_holds() -> None:
+    pair = Pair()
+    pair.transport.pause(Pause.MEMORY)
+    await pair.open()
+    pair.peer.transport.write(b"x")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert pair.machine.data == b""
+    pair.transport.go_on(Pause.MEMORY)
+    await pair.until(lambda: pair.machine.data == b"x")
+    await pair.close()
 
 
 class Clock:
@@ -343,14 +312,10 @@ class Reading:
 
 
 @pytest.fixture
-def moderated() -> Any:
+async def moderated() -> Any:
     """A transport on a clock of ours: ``read(size, gap)`` is one read ``gap`` seconds after the last."""
-
-    async def make() -> tuple[Echoing, Transport[object]]:
-        machine = Echoing()
-        return machine, Transport(machine, on_events=lambda events: None, on_lost=lambda reason: None)
-
-    machine, transport = asyncio.run(make())
+    machine = Echoing()
+    transport = Transport(machine, on_events=lambda events: None, on_lost=lambda reason: None)
     clock, wire = Clock(), Reading()
     transport._loop = clock  # type: ignore[assignment]
     transport._time = clock.time
@@ -450,117 +415,100 @@ def context(**paths: Path) -> ssl.SSLContext:
     return client_context(TlsConfig.model_validate({name: str(path) for name, path in paths.items()}))
 
 
-def test_tls(run: Runner, certs: Certificates) -> None:
-    async def main() -> None:
-        client = context(ca=certs.ca, cert=certs.cert, key=certs.key)
-        assert client.check_hostname
-        assert client.minimum_version is ssl.TLSVersion.TLSv1_2
-        pair = await Pair().open(serving(certs, ask_for_certificate=True), client)
-        pair.peer.transport.write(b"x" * 300_000)
-        await pair.until(lambda: len(pair.machine.data) == 300_000)
-        await pair.close()
-
-    run(main)
+@BOTH
+async def test_tls(certs: Certificates) -> None:
+    client = context(ca=certs.ca, cert=certs.cert, key=certs.key)
+    assert client.check_hostname
+    assert client.minimum_version is ssl.TLSVersion.TLSv1_2
+    pair = await Pair().open(serving(certs, ask_for_certificate=True), client)
+    pair.peer.transport.write(b"x" * 300_000)
+    await pair.until(lambda: len(pair.machine.data) == 300_000)
+    await pair.close()
 
 
 @pytest.mark.parametrize("name", ["other authority", "other name"])
-def test_tls_verifies_by_default(run: Runner, certs: Certificates, name: str) -> None:
-    async def main() -> None:
-        other = name == "other authority"
-        client = context(ca=certs.other_ca if other else certs.ca)
-        pair = Pair()
-        with pytest.raises(UnreachableError, match=r"the certificate of 127\.0\.0\.1:\d+ is not accepted"):
-            await pair.open(serving(certs), client, "" if other else "broker.example")
-        pair.server.close()
-
-    run(main)
+@BOTH
+async def test_tls_verifies_by_default(certs: Certificates, name: str) -> None:
+    other = name == "other authority"
+    client = context(ca=certs.other_ca if other else certs.ca)
+    pair = Pair()
+    with pytest.raises(UnreachableError, match=r"the certificate of 127\.0\.0\.1:\d+ is not accepted"):
+        await pair.open(serving(certs), client, "" if other else "broker.example")
+    pair.server.close()
 
 
-def test_tls_without_verification(run: Runner, certs: Certificates) -> None:
-    async def main() -> None:
-        pair = await Pair().open(serving(certs), client_context(TlsConfig(verify=False)), "anybody")
-        await pair.close()
-
-    run(main)
+@BOTH
+async def test_tls_without_verification(certs: Certificates) -> None:
+    pair = await Pair().open(serving(certs), client_context(TlsConfig(verify=False)), "anybody")
+    await pair.close()
 
 
-def test_tls_to_somebody_who_speaks_none(run: Runner) -> None:
-    async def main() -> None:
-        pair = Pair()
-        loop = asyncio.get_running_loop()
+@BOTH
+async def test_tls_to_somebody_who_speaks_none() -> None:
+    pair = Pair()
+    loop = asyncio.get_running_loop()
 
-        class Plain(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                cast(asyncio.Transport, transport).write(b"I speak no TLS\r\n")
+    class Plain(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            cast(asyncio.Transport, transport).write(b"I speak no TLS\r\n")
 
-        server = await loop.create_server(Plain, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(UnreachableError, match=r"no TLS connection to 127\.0\.0\.1"):
-            await open_transport(pair.transport, "127.0.0.1", port, tls=client_context(TlsConfig(verify=False)))
-        server.close()
-
-    run(main)
+    server = await loop.create_server(Plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(UnreachableError, match=r"no TLS connection to 127\.0\.0\.1"):
+        await open_transport(pair.transport, "127.0.0.1", port, tls=client_context(TlsConfig(verify=False)))
+    server.close()
 
 
 # --- nobody there
 
 
-def test_nobody_listens(run: Runner) -> None:
-    async def main() -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
-            with pytest.raises(UnreachableError, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
-                await open_transport(Pair().transport, "127.0.0.1", port)
-
-    run(main)
+@BOTH
+async def test_nobody_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(UnreachableError, match=f"cannot connect to 127.0.0.1:{port}: Connection refused"):
+            await open_transport(Pair().transport, "127.0.0.1", port)
 
 
-def test_an_unknown_name(run: Runner) -> None:
-    async def main() -> None:
-        with pytest.raises(UnreachableError, match=r"cannot connect to no-such-host\.invalid:1"):
-            await open_transport(Pair().transport, "no-such-host.invalid", 1)
-
-    run(main)
+@BOTH
+async def test_an_unknown_name() -> None:
+    with pytest.raises(UnreachableError, match=r"cannot connect to no-such-host\.invalid:1"):
+        await open_transport(Pair().transport, "no-such-host.invalid", 1)
 
 
-def test_a_connection_that_takes_too_long(run: Runner, certs: Certificates) -> None:
-    async def main() -> None:
-        # A listener that answers the handshake of TCP and then nothing.
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            port = silent.getsockname()[1]
-            with pytest.raises(UnreachableError, match=r"within 0\.05 s"):
-                await open_transport(
-                    Pair().transport,
-                    "127.0.0.1",
-                    port,
-                    tls=context(ca=certs.ca),
-                    timeout_s=0.05,
-                )
-
-    run(main)
+@BOTH
+async def test_a_connection_that_takes_too_long(certs: Certificates) -> None:
+    # A listener that answers the handshake of TCP and then nothing.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(UnreachableError, match=r"within 0\.05 s"):
+            await open_transport(
+                Pair().transport,
+                "127.0.0.1",
+                port,
+                tls=context(ca=certs.ca),
+                timeout_s=0.05,
+            )
 
 
-def test_a_lost_transport_lets_its_machine_go(run: Runner) -> None:
+@BOTH
+async def test_a_lost_transport_lets_its_machine_go() -> None:
     """The receive buffer is a MiB of the budget: it must not wait for the collector."""
-
-    async def main() -> None:
-        pair = await Pair().open()
-        machine = weakref.ref(pair.machine)
-        transport = weakref.ref(pair.transport)
-        pair.peer.transport.write(b"a\0")
-        await pair.lost
-        await pair.peer.lost.wait()
-        pair.server.close()
-        await asyncio.sleep(0)
-        gc.disable()
-        try:
-            del pair.machine, pair.transport
-            for _ in range(3):
-                await asyncio.sleep(0)
-            assert transport() is None
-            assert machine() is None
-        finally:
-            gc.enable()
-
-    run(main)
+    pair = await Pair().open()
+    machine = weakref.ref(pair.machine)
+    transport = weakref.ref(pair.transport)
+    pair.peer.transport.write(b"a\0")
+    await pair.lost
+    await pair.peer.lost.wait()
+    pair.server.close()
+    await asyncio.sleep(0)
+    gc.disable()
+    try:
+        del pair.machine, pair.transport
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert transport() is None
+        assert machine() is None
+    finally:
+        gc.enable()

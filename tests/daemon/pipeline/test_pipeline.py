@@ -27,11 +27,11 @@ from fastwire_daemon.runtime.errors import (
 )
 from fastwire_daemon.runtime.logs import get_logger
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
-from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSink, NotingSource, UnloggedNotes, run
+from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSink, NotingSource, UnloggedNotes
 
 
-def test_lines_of_its_source_name_the_pipeline(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
+async def test_lines_of_its_source_name_the_pipeline(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "fastwire"):
         bed = Bed()
 
         def prepare(source: NotingSource) -> None:
@@ -47,42 +47,33 @@ def test_lines_of_its_source_name_the_pipeline(caplog: pytest.LogCaptureFixture)
         await bed.running()
         await bed.end()
         get_logger("service").info("after")
-
-    with caplog.at_level(logging.INFO, "fastwire"):
-        run(main())
     fields = {record.message: record.fields for record in caplog.records if hasattr(record, "fields")}
     assert fields["connected"] == {"pipeline": "p", "broker": "a:1"}
     assert fields["after"] == {}
 
 
-def test_nothing_is_asked_for_before_its_first_position_is_committed() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        expected = ["open", "start", "refresh", "resolve", "write 0", "commit", "landed", "grant 1"]
-        assert bed.notes == expected
-        assert bed.source.cluster == "c"
-        assert bed.sink.coverage.start(LOG) == PULSAR_EARLIEST
-        await bed.end()
-
-    run(go())
+async def test_nothing_is_asked_for_before_its_first_position_is_committed() -> None:
+    bed = Bed()
+    await bed.running()
+    expected = ["open", "start", "refresh", "resolve", "write 0", "commit", "landed", "grant 1"]
+    assert bed.notes == expected
+    assert bed.source.cluster == "c"
+    assert bed.sink.coverage.start(LOG) == PULSAR_EARLIEST
+    await bed.end()
 
 
-def test_an_ack_follows_the_commit() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        del bed.notes[:]
-        await bed.give(3)
-        assert bed.notes == ["write 30"]
-        assert bed.pipeline.rows_received == 30 and bed.pipeline.rows_committed == 0
-        await bed.end()
-        assert bed.notes == ["write 30", "commit", "landed", "source closed", "sink closed"]
-        assert bed.source.landed_at == Position(1, 2)
-        assert bed.pipeline.rows_committed == 30
-        assert bed.pool.used < 2 << 20  # the scanner's buffers; the chunks are back
-
-    run(go())
+async def test_an_ack_follows_the_commit() -> None:
+    bed = Bed()
+    await bed.running()
+    del bed.notes[:]
+    await bed.give(3)
+    assert bed.notes == ["write 30"]
+    assert bed.pipeline.rows_received == 30 and bed.pipeline.rows_committed == 0
+    await bed.end()
+    assert bed.notes == ["write 30", "commit", "landed", "source closed", "sink closed"]
+    assert bed.source.landed_at == Position(1, 2)
+    assert bed.pipeline.rows_committed == 30
+    assert bed.pool.used < 2 << 20  # the scanner's buffers; the chunks are back
 
 
 class GatedSink(NotingSink):
@@ -100,210 +91,171 @@ class GatedSink(NotingSink):
 
 
 @pytest.mark.parametrize("ask", ["revoked", "soon"])
-def test_what_is_revoked_while_the_first_chunk_is_written_is_committed_at_once(ask: str) -> None:
-    async def main() -> None:
-        bed = Bed(GatedSink)
-        await bed.running()
-        bed.notes.clear()
-        bed.pipeline.on_chunk(bed.chunks.next())
-        await bed.until(bed.sink.inside.is_set)
-        if ask == "revoked":
-            bed.source.events.on_revoked([0], "rebalance")
-        else:
-            bed.pipeline.commit_soon("the end is near")
-        bed.sink.gate.set()
-        await bed.until(lambda: "landed" in bed.notes)
-        assert bed.notes == ["write 10", "commit", "landed"]
-        await bed.end()
-
-    run(main())
+async def test_what_is_revoked_while_the_first_chunk_is_written_is_committed_at_once(ask: str) -> None:
+    bed = Bed(GatedSink)
+    await bed.running()
+    bed.notes.clear()
+    bed.pipeline.on_chunk(bed.chunks.next())
+    await bed.until(bed.sink.inside.is_set)
+    if ask == "revoked":
+        bed.source.events.on_revoked([0], "rebalance")
+    else:
+        bed.pipeline.commit_soon("the end is near")
+    bed.sink.gate.set()
+    await bed.until(lambda: "landed" in bed.notes)
+    assert bed.notes == ["write 10", "commit", "landed"]
+    await bed.end()
 
 
-def test_revoked_logs_are_committed_at_once() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give()
-        bed.source.events.on_revoked([0], "connection lost")
-        await bed.until(lambda: bed.notes[-1] == "landed")
-        assert bed.pipeline.rows_committed == 10
-        await bed.end()
-
-    run(go())
+async def test_revoked_logs_are_committed_at_once() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give()
+    bed.source.events.on_revoked([0], "connection lost")
+    await bed.until(lambda: bed.notes[-1] == "landed")
+    assert bed.pipeline.rows_committed == 10
+    await bed.end()
 
 
-def test_a_stalled_broker_is_committed_for() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give()
-        bed.source.events.on_stalled(0, 20, "maxUnackedMessagesPerConsumer")
-        await bed.until(lambda: bed.pipeline.rows_committed == 10)
-        await bed.give(2)
-        await bed.until(lambda: bed.pipeline.rows_committed == 30)  # 16 rows are the limit of a roll now
-        await bed.end()
-
-    run(go())
+async def test_a_stalled_broker_is_committed_for() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give()
+    bed.source.events.on_stalled(0, 20, "maxUnackedMessagesPerConsumer")
+    await bed.until(lambda: bed.pipeline.rows_committed == 10)
+    await bed.give(2)
+    await bed.until(lambda: bed.pipeline.rows_committed == 30)  # 16 rows are the limit of a roll now
+    await bed.end()
 
 
 @pytest.mark.parametrize("error", [Superseded("somebody was first"), SinkFailedError("fsync failed")])
 @pytest.mark.parametrize("method", ["write", "commit"])
-def test_a_void_roll_is_read_again(error: Exception, method: str) -> None:
-    async def go() -> None:
-        bed = Bed(policy=RollPolicy(max_rows=10))
-        await bed.running()
-        del bed.notes[:]
-        bed.sink.fail[method] = [error]
-        bed.pipeline.on_chunk(bed.chunks.next())
-        await bed.until(lambda: "grant 1" in bed.notes)
-        void = bed.notes.index("void")
-        # Nothing is acknowledged between the failure and the new view of what is durable.
-        assert bed.notes[void:] == ["void", "open", "landed", "refresh", "resolve", "grant 1"]
-        assert bed.source.landed_at == PULSAR_EARLIEST
-        assert bed.pipeline.rows_committed == 0
-        await bed.end()
-        assert bed.sink.rows == 0
-
-    run(go())
+async def test_a_void_roll_is_read_again(error: Exception, method: str) -> None:
+    bed = Bed(policy=RollPolicy(max_rows=10))
+    await bed.running()
+    del bed.notes[:]
+    bed.sink.fail[method] = [error]
+    bed.pipeline.on_chunk(bed.chunks.next())
+    await bed.until(lambda: "grant 1" in bed.notes)
+    void = bed.notes.index("void")
+    # Nothing is acknowledged between the failure and the new view of what is durable.
+    assert bed.notes[void:] == ["void", "open", "landed", "refresh", "resolve", "grant 1"]
+    assert bed.source.landed_at == PULSAR_EARLIEST
+    assert bed.pipeline.rows_committed == 0
+    await bed.end()
+    assert bed.sink.rows == 0
 
 
-def test_what_the_broker_has_lost_never_lands() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give(3)
-        del bed.notes[:]
+async def test_what_the_broker_has_lost_never_lands() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give(3)
+    del bed.notes[:]
+    bed.pipeline.on_diverged(0, "an unclean election")
+    bed.pipeline.on_revoked([0], "at the same time")
+    await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
+    assert bed.notes == ["void", "open", "landed", "refresh", "resolve", "grant 1"]
+    assert bed.source.landed_at == PULSAR_EARLIEST
+    await bed.give(1)
+    await bed.end()
+    assert bed.sink.rows == 10
+
+
+async def test_what_the_broker_has_lost_does_not_land_with_the_first_position_of_another_log() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give(3)
+    del bed.notes[:]
+    resolve = bed.source.resolve
+
+    async def resolving(assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+        bed.source.resolve = resolve  # type: ignore[method-assign]
         bed.pipeline.on_diverged(0, "an unclean election")
-        bed.pipeline.on_revoked([0], "at the same time")
-        await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
-        assert bed.notes == ["void", "open", "landed", "refresh", "resolve", "grant 1"]
-        assert bed.source.landed_at == PULSAR_EARLIEST
-        await bed.give(1)
-        await bed.end()
-        assert bed.sink.rows == 10
+        await resolve(assignments, coverage)
+        return [First(0, Span(replace(LOG, partition="1"), PULSAR_EARLIEST, PULSAR_EARLIEST, 0))]
 
-    run(go())
-
-
-def test_what_the_broker_has_lost_does_not_land_with_the_first_position_of_another_log() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give(3)
-        del bed.notes[:]
-        resolve = bed.source.resolve
-
-        async def resolving(assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
-            bed.source.resolve = resolve  # type: ignore[method-assign]
-            bed.pipeline.on_diverged(0, "an unclean election")
-            await resolve(assignments, coverage)
-            return [First(0, Span(replace(LOG, partition="1"), PULSAR_EARLIEST, PULSAR_EARLIEST, 0))]
-
-        bed.source.resolve = resolving  # type: ignore[method-assign]
-        bed.pipeline.on_assigned([bed.source.assignment()])
-        await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
-        assert "commit" not in bed.notes[: bed.notes.index("void")]
-        await bed.end()
-        assert bed.sink.rows == 0
-
-    run(go())
+    bed.source.resolve = resolving  # type: ignore[method-assign]
+    bed.pipeline.on_assigned([bed.source.assignment()])
+    await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
+    assert "commit" not in bed.notes[: bed.notes.index("void")]
+    await bed.end()
+    assert bed.sink.rows == 0
 
 
 @pytest.mark.parametrize("ending", ["drain", "failure"])
-def test_what_the_broker_has_lost_does_not_land_at_the_end(ending: str) -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give(3)
-        bed.pipeline.on_diverged(0, "an unclean election")
-        if ending == "drain":
-            await bed.end()
-        else:
-            bed.pipeline.on_failed(SourceFailed("no more"))
-            assert bed.task is not None
-            with pytest.raises(PipelineFailed, match="no more"):
-                await bed.task
-        assert bed.sink.rows == 0
-
-    run(go())
-
-
-def test_what_a_sink_without_a_log_was_given_stays_given() -> None:
-    async def go() -> None:
-        bed = Bed(sink=UnloggedNotes)
-        await bed.running()
-        await bed.give(3)
-        del bed.notes[:]
-        bed.pipeline.on_diverged(0, "an unclean election")
-        await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
-        assert bed.notes == ["commit", "landed", "void", "resolve", "grant 1"]
-        assert bed.source.landed_at == Position(1, 2)
+async def test_what_the_broker_has_lost_does_not_land_at_the_end(ending: str) -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give(3)
+    bed.pipeline.on_diverged(0, "an unclean election")
+    if ending == "drain":
         await bed.end()
-
-    run(go())
-
-
-def test_a_void_roll_ends_a_drain_without_an_ack() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give()
-        bed.sink.fail["commit"] = [SinkFailedError("no")]
-        del bed.notes[:]
-        await bed.end()
-        assert bed.notes == ["commit", "source closed", "sink closed"]
-
-    run(go())
-
-
-def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        bed.sink.fail["write"] = [SinkDoneError("closed")]
-        bed.pipeline.on_chunk(bed.chunks.next())
+    else:
+        bed.pipeline.on_failed(SourceFailed("no more"))
         assert bed.task is not None
-        await bed.task
-        assert bed.pipeline.state == "stopped"
+        with pytest.raises(PipelineFailed, match="no more"):
+            await bed.task
+    assert bed.sink.rows == 0
 
-    run(go())
+
+async def test_what_a_sink_without_a_log_was_given_stays_given() -> None:
+    bed = Bed(sink=UnloggedNotes)
+    await bed.running()
+    await bed.give(3)
+    del bed.notes[:]
+    bed.pipeline.on_diverged(0, "an unclean election")
+    await bed.until(lambda: any(note.startswith("grant") for note in bed.notes))
+    assert bed.notes == ["commit", "landed", "void", "resolve", "grant 1"]
+    assert bed.source.landed_at == Position(1, 2)
+    await bed.end()
+
+
+async def test_a_void_roll_ends_a_drain_without_an_ack() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give()
+    bed.sink.fail["commit"] = [SinkFailedError("no")]
+    del bed.notes[:]
+    await bed.end()
+    assert bed.notes == ["commit", "source closed", "sink closed"]
+
+
+async def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error() -> None:
+    bed = Bed()
+    await bed.running()
+    bed.sink.fail["write"] = [SinkDoneError("closed")]
+    bed.pipeline.on_chunk(bed.chunks.next())
+    assert bed.task is not None
+    await bed.task
+    assert bed.pipeline.state == "stopped"
 
 
 @pytest.mark.parametrize("method", ["open", "commit"])
-def test_a_sink_that_never_worked_ends_the_pipeline(method: str) -> None:
-    async def go() -> None:
-        bed = Bed()
-        bed.sink.fail[method] = [SinkFailedError("read-only file system")] * 9
-        with pytest.raises(PipelineFailed, match="read-only file system") as caught:
-            await bed.pipeline.run()
-        assert caught.value.exit_code == 1
-        assert "grant 1" not in bed.notes
-
-    run(go())
+async def test_a_sink_that_never_worked_ends_the_pipeline(method: str) -> None:
+    bed = Bed()
+    bed.sink.fail[method] = [SinkFailedError("read-only file system")] * 9
+    with pytest.raises(PipelineFailed, match="read-only file system") as caught:
+        await bed.pipeline.run()
+    assert caught.value.exit_code == 1
+    assert "grant 1" not in bed.notes
 
 
 @pytest.mark.parametrize("method", ["open", "commit"])
-def test_a_full_disk_never_ends_the_pipeline(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def go() -> None:
-        bed = Bed()
-        waits = _failing(0, bed, monkeypatch)
-        bed.sink.fail[method] = [DiskFullError("cannot commit: No space left on device") for _ in range(3)]
-        await bed.running()
-        assert len(waits) == 3 and waits[0] < waits[2]
-        await bed.end()
-
-    run(go())
+async def test_a_full_disk_never_ends_the_pipeline(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = Bed()
+    waits = _failing(0, bed, monkeypatch)
+    bed.sink.fail[method] = [DiskFullError("cannot commit: No space left on device") for _ in range(3)]
+    await bed.running()
+    assert len(waits) == 3 and waits[0] < waits[2]
+    await bed.end()
 
 
-def test_a_writer_that_was_fenced_opens_anew_at_any_time() -> None:
-    async def go() -> None:
-        bed = Bed()
-        bed.sink.fail["open"] = [FencedError("taken for dead")]
-        await bed.running()
-        assert bed.notes[:2] == ["open", "open"]
-        await bed.end()
-
-    run(go())
+async def test_a_writer_that_was_fenced_opens_anew_at_any_time() -> None:
+    bed = Bed()
+    bed.sink.fail["open"] = [FencedError("taken for dead")]
+    await bed.running()
+    assert bed.notes[:2] == ["open", "open"]
+    await bed.end()
 
 
 def _failing(times: int, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -318,297 +270,249 @@ def _failing(times: int, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> list[floa
     return waits
 
 
-def test_a_sink_that_fails_again_and_again_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        waits = _failing(12, bed, monkeypatch)
-        for failures in range(1, 13):
-            await bed.give()
-            bed.pipeline.on_revoked([0], "test")
-            await bed.until(lambda wanted=failures: len(waits) == wanted)  # type: ignore[misc]
-        assert all(later >= earlier * 1.5 or later > 45 for earlier, later in pairwise(waits)), waits
-        assert 0.4 <= waits[0] <= 0.5 and 45 < waits[-1] <= 60
-        # A commit without rows is no sign that rows can land.
-        await bed.until(lambda: bed.notes[-1].startswith("grant"))
-        bed.sink.coverage = Coverage()
-        commits = bed.pipeline.commits
-        bed.pipeline.on_assigned([bed.source.assignment()])
-        await bed.until(lambda: bed.pipeline.commits > commits)
-        bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+async def test_a_sink_that_fails_again_and_again_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = Bed()
+    await bed.running()
+    waits = _failing(12, bed, monkeypatch)
+    for failures in range(1, 13):
         await bed.give()
         bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: len(waits) == 13)
-        assert waits[-1] > 45
-        # Rows that land are.
-        await bed.give()
-        bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: bed.pipeline.rows_committed > 0)
-        bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
-        await bed.give()
-        bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: len(waits) == 14)
-        assert waits[-1] <= 0.5
-        await bed.end()
-
-    run(go())
-
-
-def test_the_pause_after_a_failure_is_told_and_only_a_drain_ends_it() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        bed.pipeline._setbacks._backoff = Backoff(first_s=3600)
-        bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
-        await bed.give()
-        bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: bed.pipeline.waiting is not None)
-        opened = bed.notes.count("open")
-        assert "no such folder" in str(bed.pipeline.status()["waiting"])
-        bed.pipeline.on_assigned([bed.source.assignment()])  # anything else that happens
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert bed.notes.count("open") == opened and bed.pipeline.waiting is not None
-        await bed.end()
-        assert bed.notes.count("open") == opened
-
-    run(go())
+        await bed.until(lambda wanted=failures: len(waits) == wanted)  # type: ignore[misc]
+    assert all(later >= earlier * 1.5 or later > 45 for earlier, later in pairwise(waits)), waits
+    assert 0.4 <= waits[0] <= 0.5 and 45 < waits[-1] <= 60
+    # A commit without rows is no sign that rows can land.
+    await bed.until(lambda: bed.notes[-1].startswith("grant"))
+    bed.sink.coverage = Coverage()
+    commits = bed.pipeline.commits
+    bed.pipeline.on_assigned([bed.source.assignment()])
+    await bed.until(lambda: bed.pipeline.commits > commits)
+    bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: len(waits) == 13)
+    assert waits[-1] > 45
+    # Rows that land are.
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: bed.pipeline.rows_committed > 0)
+    bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: len(waits) == 14)
+    assert waits[-1] <= 0.5
+    await bed.end()
 
 
-def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> None:
+async def test_the_pause_after_a_failure_is_told_and_only_a_drain_ends_it() -> None:
+    bed = Bed()
+    await bed.running()
+    bed.pipeline._setbacks._backoff = Backoff(first_s=3600)
+    bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: bed.pipeline.waiting is not None)
+    opened = bed.notes.count("open")
+    assert "no such folder" in str(bed.pipeline.status()["waiting"])
+    bed.pipeline.on_assigned([bed.source.assignment()])  # anything else that happens
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert bed.notes.count("open") == opened and bed.pipeline.waiting is not None
+    await bed.end()
+    assert bed.notes.count("open") == opened
+
+
+async def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> None:
     refused = replace(LOG, topic="persistent://public/default/refused")
 
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        bed.source.logs.append(refused)
-        bed.pipeline.on_assigned([Assignment(1, refused)])
-        await bed.until(lambda: bed.notes[-1] == "grant 1")
-        await bed.give()
-        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
-        bed.pipeline.on_assigned([Assignment(1, refused)])
-        bed.pipeline.on_revoked([0], "test")
-        # It starts over at once: it is another roll without that log.
-        await bed.until(lambda: bed.notes.count("void") == 1 and bed.notes[-1].startswith("grant"))
-        assert bed.notes[-1] == "grant 1", "only the assignment of the other log"
-        stopped = bed.pipeline.status()["stopped_partitions"]
-        assert list(stopped) == ["persistent://public/default/refused 0"]
-        assert "cannot be written: no such folder" in stopped["persistent://public/default/refused 0"]
-        assert bed.pipeline._setbacks._backoff.failures == 0
-        bed.pipeline.on_assigned([Assignment(1, refused)])
-        await bed.until(lambda: bed.notes[-1] == "grant 0")
-        await bed.give()
-        bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: bed.pipeline.rows_committed > 0)
-        # A failure that names no log any more waits as any other does.
-        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
-        await bed.give()
-        bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: bed.pipeline.waiting is not None)
-        await bed.end()
-
-    run(go())
+    bed = Bed()
+    await bed.running()
+    bed.source.logs.append(refused)
+    bed.pipeline.on_assigned([Assignment(1, refused)])
+    await bed.until(lambda: bed.notes[-1] == "grant 1")
+    await bed.give()
+    bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+    bed.pipeline.on_assigned([Assignment(1, refused)])
+    bed.pipeline.on_revoked([0], "test")
+    # It starts over at once: it is another roll without that log.
+    await bed.until(lambda: bed.notes.count("void") == 1 and bed.notes[-1].startswith("grant"))
+    assert bed.notes[-1] == "grant 1", "only the assignment of the other log"
+    stopped = bed.pipeline.status()["stopped_partitions"]
+    assert list(stopped) == ["persistent://public/default/refused 0"]
+    assert "cannot be written: no such folder" in stopped["persistent://public/default/refused 0"]
+    assert bed.pipeline._setbacks._backoff.failures == 0
+    bed.pipeline.on_assigned([Assignment(1, refused)])
+    await bed.until(lambda: bed.notes[-1] == "grant 0")
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: bed.pipeline.rows_committed > 0)
+    # A failure that names no log any more waits as any other does.
+    bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: bed.pipeline.waiting is not None)
+    await bed.end()
 
 
-def test_until_end_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
+async def test_until_end_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
     refused = replace(LOG, topic="persistent://public/default/refused")
 
-    async def go() -> None:
-        bed = Bed(until_end=True)
-        heads = {0: Position(1, 0), 1: Position(1, 0)}
+    bed = Bed(until_end=True)
+    heads = {0: Position(1, 0), 1: Position(1, 0)}
 
-        def prepare(source: NotingSource) -> None:
-            source.logs.append(refused)
-            source.peer_is_done = False
+    def prepare(source: NotingSource) -> None:
+        source.logs.append(refused)
+        source.peer_is_done = False
 
-            async def all_heads() -> dict[int, Position]:
-                return heads
+        async def all_heads() -> dict[int, Position]:
+            return heads
 
-            source.heads = all_heads  # type: ignore[method-assign]
+        source.heads = all_heads  # type: ignore[method-assign]
 
-        bed.prepare = prepare
-        await bed.running()
-        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
-        await bed.give()
-        bed.pipeline.on_revoked([0], "test")
-        await bed.until(lambda: "void" in bed.notes)
-        bed.chunks = Chunks(bed.pool)
-        await bed.give()
-        bed.source.received = Position(1, 0)
-        assert bed.task is not None
-        with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
-            await asyncio.wait_for(bed.task, 20)
-        assert bed.pipeline.rows_committed == 10
-
-    run(go())
+    bed.prepare = prepare
+    await bed.running()
+    bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: "void" in bed.notes)
+    bed.chunks = Chunks(bed.pool)
+    await bed.give()
+    bed.source.received = Position(1, 0)
+    assert bed.task is not None
+    with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
+        await asyncio.wait_for(bed.task, 20)
+    assert bed.pipeline.rows_committed == 10
 
 
-def test_the_last_log_that_the_sink_refuses_ends_the_pipeline() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give()
-        bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: True)]
-        bed.pipeline.on_revoked([0], "test")
-        assert bed.task is not None
-        with pytest.raises(PipelineFailed, match=r"every partition has stopped; the last one: .* no such folder"):
-            await bed.task
-
-    run(go())
+async def test_the_last_log_that_the_sink_refuses_ends_the_pipeline() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give()
+    bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: True)]
+    bed.pipeline.on_revoked([0], "test")
+    assert bed.task is not None
+    with pytest.raises(PipelineFailed, match=r"every partition has stopped; the last one: .* no such folder"):
+        await bed.task
 
 
-def test_a_dataset_is_not_made_for_a_subscription_with_progress() -> None:
-    async def go() -> None:
-        bed = Bed()
-        bed.sink.exists = False
-        bed.prepare = lambda source: setattr(source, "progress", True)
-        with pytest.raises(PipelineFailed, match=r"sink\.create = true") as caught:
-            await bed.pipeline.run()
-        assert caught.value.exit_code == 78
-        assert "create" not in bed.notes and "grant 1" not in bed.notes
-        assert bed.notes[-2:] == ["source closed", "sink closed"]
-
-    run(go())
+async def test_a_dataset_is_not_made_for_a_subscription_with_progress() -> None:
+    bed = Bed()
+    bed.sink.exists = False
+    bed.prepare = lambda source: setattr(source, "progress", True)
+    with pytest.raises(PipelineFailed, match=r"sink\.create = true") as caught:
+        await bed.pipeline.run()
+    assert caught.value.exit_code == 78
+    assert "create" not in bed.notes and "grant 1" not in bed.notes
+    assert bed.notes[-2:] == ["source closed", "sink closed"]
 
 
-def test_a_dataset_is_made_before_a_cursor_may_move() -> None:
-    async def go() -> None:
-        bed = Bed(create=True)
-        bed.sink.exists = False
-        bed.prepare = lambda source: setattr(source, "progress", True)
-        await bed.running()
-        assert bed.notes.index("create") < bed.notes.index("resolve")
-        await bed.end()
-
-    run(go())
+async def test_a_dataset_is_made_before_a_cursor_may_move() -> None:
+    bed = Bed(create=True)
+    bed.sink.exists = False
+    bed.prepare = lambda source: setattr(source, "progress", True)
+    await bed.running()
+    assert bed.notes.index("create") < bed.notes.index("resolve")
+    await bed.end()
 
 
-def test_a_dataset_of_another_shape_is_exit_78() -> None:
-    async def go() -> None:
-        bed = Bed()
-        bed.sink.fail["open"] = [DatasetMismatchError("other columns")]
-        with pytest.raises(PipelineFailed, match="other columns") as caught:
-            await bed.pipeline.run()
-        assert caught.value.exit_code == 78
-
-    run(go())
+async def test_a_dataset_of_another_shape_is_exit_78() -> None:
+    bed = Bed()
+    bed.sink.fail["open"] = [DatasetMismatchError("other columns")]
+    with pytest.raises(PipelineFailed, match="other columns") as caught:
+        await bed.pipeline.run()
+    assert caught.value.exit_code == 78
 
 
 @pytest.mark.parametrize(("configuration", "code"), [(True, 78), (False, 1)])
-def test_a_refused_source_ends_the_pipeline(configuration: bool, code: int) -> None:
-    async def go() -> None:
-        bed = Bed()
-        error = SourceFailed("not allowed", configuration=configuration)
-        bed.prepare = lambda source: setattr(source, "start_error", error)
-        with pytest.raises(PipelineFailed, match="not allowed") as caught:
-            await bed.pipeline.run()
-        assert caught.value.exit_code == code
-        assert bed.pipeline.state == "failed" and bed.pipeline.error == "not allowed"
-
-    run(go())
+async def test_a_refused_source_ends_the_pipeline(configuration: bool, code: int) -> None:
+    bed = Bed()
+    error = SourceFailed("not allowed", configuration=configuration)
+    bed.prepare = lambda source: setattr(source, "start_error", error)
+    with pytest.raises(PipelineFailed, match="not allowed") as caught:
+        await bed.pipeline.run()
+    assert caught.value.exit_code == code
+    assert bed.pipeline.state == "failed" and bed.pipeline.error == "not allowed"
 
 
-def test_what_was_taken_is_committed_when_the_source_fails() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        await bed.give()
-        bed.source.events.on_failed(SourceFailed("gone for good"))
-        assert bed.task is not None
-        with pytest.raises(PipelineFailed):
-            await bed.task
-        assert bed.sink.rows == 10 and bed.source.landed_at == Position(1, 0)
-
-    run(go())
-
-
-def test_the_last_stopped_log_ends_the_pipeline() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        bed.source.events.on_stopped(0, LogStopped("raise incarnation"))
-        assert bed.task is not None
-        with pytest.raises(PipelineFailed, match="raise incarnation"):
-            await bed.task
-
-    run(go())
-
-
-def test_max_records_drains() -> None:
-    async def go() -> None:
-        bed = Bed(max_records=15)
-        await bed.running()
-        bed.pipeline.on_chunk(bed.chunks.next())
-        states = [bed.pipeline.state]
-        bed.pipeline.on_chunk(bed.chunks.next())
-        states.append(bed.pipeline.state)
-        assert states == ["running", "draining"]
-        late = bed.chunks.next()
-        assert not bed.pipeline.on_chunk(late) and late.nbytes == 0
-        assert bed.task is not None
+async def test_what_was_taken_is_committed_when_the_source_fails() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give()
+    bed.source.events.on_failed(SourceFailed("gone for good"))
+    assert bed.task is not None
+    with pytest.raises(PipelineFailed):
         await bed.task
-        assert bed.sink.rows == 20
-
-    run(go())
+    assert bed.sink.rows == 10 and bed.source.landed_at == Position(1, 0)
 
 
-def test_until_end_waits_for_what_was_there_at_the_start() -> None:
-    async def go() -> None:
-        bed = Bed(until_end=True)
-
-        def prepare(source: NotingSource) -> None:
-            source.head = Position(1, 1)
-            source.peer_is_done = False
-
-        bed.prepare = prepare
-        await bed.running()
-        await bed.give(2)
-        assert not bed.done
-        bed.source.received = Position(1, 1)
-        assert bed.task is not None
+async def test_the_last_stopped_log_ends_the_pipeline() -> None:
+    bed = Bed()
+    await bed.running()
+    bed.source.events.on_stopped(0, LogStopped("raise incarnation"))
+    assert bed.task is not None
+    with pytest.raises(PipelineFailed, match="raise incarnation"):
         await bed.task
-        assert bed.sink.rows == 20
-
-    run(go())
 
 
-def test_until_end_gives_up_without_a_broker() -> None:
-    async def go() -> None:
-        bed = Bed(until_end=True)
-
-        def prepare(source: NotingSource) -> None:
-            source.assign = False
-            source.unreachable_since = asyncio.get_running_loop().time() - 31
-            source.unreachable_because = "the door is shut"
-
-        bed.prepare = prepare
-        with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s: the door is shut"):
-            await bed.pipeline.run()
-
-    run(go())
-
-
-def test_the_queue_is_bounded() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        assert bed.pipeline.on_chunk(bed.chunks.next())
-        assert not bed.pipeline.on_chunk(bed.chunks.next())
-        await bed.end()
-        assert bed.sink.rows == 20
-
-    run(go())
+async def test_max_records_drains() -> None:
+    bed = Bed(max_records=15)
+    await bed.running()
+    bed.pipeline.on_chunk(bed.chunks.next())
+    states = [bed.pipeline.state]
+    bed.pipeline.on_chunk(bed.chunks.next())
+    states.append(bed.pipeline.state)
+    assert states == ["running", "draining"]
+    late = bed.chunks.next()
+    assert not bed.pipeline.on_chunk(late) and late.nbytes == 0
+    assert bed.task is not None
+    await bed.task
+    assert bed.sink.rows == 20
 
 
-def test_settled_floors_reach_the_sink() -> None:
-    async def go() -> None:
-        bed = Bed()
-        await bed.running()
-        bed.source.events.on_settled(0, Position(1, 5))
-        await bed.until(lambda: "settle 1" in bed.notes)
-        await bed.end()
+async def test_until_end_waits_for_what_was_there_at_the_start() -> None:
+    bed = Bed(until_end=True)
 
-    run(go())
+    def prepare(source: NotingSource) -> None:
+        source.head = Position(1, 1)
+        source.peer_is_done = False
+
+    bed.prepare = prepare
+    await bed.running()
+    await bed.give(2)
+    assert not bed.done
+    bed.source.received = Position(1, 1)
+    assert bed.task is not None
+    await bed.task
+    assert bed.sink.rows == 20
+
+
+async def test_until_end_gives_up_without_a_broker() -> None:
+    bed = Bed(until_end=True)
+
+    def prepare(source: NotingSource) -> None:
+        source.assign = False
+        source.unreachable_since = asyncio.get_running_loop().time() - 31
+        source.unreachable_because = "the door is shut"
+
+    bed.prepare = prepare
+    with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s: the door is shut"):
+        await bed.pipeline.run()
+
+
+async def test_the_queue_is_bounded() -> None:
+    bed = Bed()
+    await bed.running()
+    assert bed.pipeline.on_chunk(bed.chunks.next())
+    assert not bed.pipeline.on_chunk(bed.chunks.next())
+    await bed.end()
+    assert bed.sink.rows == 20
+
+
+async def test_settled_floors_reach_the_sink() -> None:
+    bed = Bed()
+    await bed.running()
+    bed.source.events.on_settled(0, Position(1, 5))
+    await bed.until(lambda: "settle 1" in bed.notes)
+    await bed.end()
 
 
 def test_a_marker_chunk_has_spans_and_no_rows() -> None:

@@ -115,51 +115,45 @@ def test_free_blocks_go_back_where_they_do_not_fit_beside_all_that_is_in_use() -
     assert pool.kept == 0
 
 
-def test_behind_a_large_chunk_reading_stops_while_there_is_room_for_another() -> None:
+async def test_behind_a_large_chunk_reading_stops_while_there_is_room_for_another() -> None:
     pool = Pool()
     pool.limit = 256 << 20
 
-    async def main() -> None:
-        budget = Budget(pool)
-        told: list[Level] = []
-        budget.watch(told.append)
-        pool.used = pool.limit * 7 // 10
-        budget.arrived(16 << 20)  # as large as many small entries make it
-        await asyncio.sleep(0)
-        assert budget.check() is Level.FREE
-        pool.used += 26 << 20
-        budget.arrived(26 << 20)
-        assert told == []
-        await asyncio.sleep(0)  # before the next read
-        assert told == [Level.STOP]
-        pool.used = pool.limit // 2
-        assert budget.check() is Level.FREE
-        budget.arrived(1 << 30)
-        pool.used = pool.limit * 3 // 4
-        assert budget.check() is Level.FREE
-        pool.used += 1
-        assert budget.check() is Level.STOP
-
-    asyncio.run(main())
+    budget = Budget(pool)
+    told: list[Level] = []
+    budget.watch(told.append)
+    pool.used = pool.limit * 7 // 10
+    budget.arrived(16 << 20)  # as large as many small entries make it
+    await asyncio.sleep(0)
+    assert budget.check() is Level.FREE
+    pool.used += 26 << 20
+    budget.arrived(26 << 20)
+    assert told == []
+    await asyncio.sleep(0)  # before the next read
+    assert told == [Level.STOP]
+    pool.used = pool.limit // 2
+    assert budget.check() is Level.FREE
+    budget.arrived(1 << 30)
+    pool.used = pool.limit * 3 // 4
+    assert budget.check() is Level.FREE
+    pool.used += 1
+    assert budget.check() is Level.STOP
 
 
-def test_it_looks_by_itself() -> None:
+async def test_it_looks_by_itself() -> None:
     pool = Pool()
 
-    async def main() -> None:
-        budget = Budget(pool)
-        told: asyncio.Queue[Level] = asyncio.Queue()
-        budget.watch(told.put_nowait)
-        budget.start()
-        budget.start()
-        pool.used = 900
-        assert await told.get() is Level.HOLD
-        pool.used = 0
-        assert await told.get() is Level.FREE
-        budget.stop()
-        budget.stop()
-
-    asyncio.run(main())
+    budget = Budget(pool)
+    told: asyncio.Queue[Level] = asyncio.Queue()
+    budget.watch(told.put_nowait)
+    budget.start()
+    budget.start()
+    pool.used = 900
+    assert await told.get() is Level.HOLD
+    pool.used = 0
+    assert await told.get() is Level.FREE
+    budget.stop()
+    budget.stop()
 
 
 @given(
@@ -175,7 +169,7 @@ def test_permits_of_all_stand_for_a_quarter_at_most(limit: int, consumers: int, 
         assert window * permit_bytes * consumers <= limit / 4
 
 
-def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Library pages go back when resident memory is 32 MiB beyond the budget, or the level is not free."""
     pool = Pool()
     now, size, released = [10.0], [0], list[float]()
@@ -183,22 +177,19 @@ def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(resident, "release_library_pages", lambda: released.append(now[0]))
     looked = asyncio.Event()
 
-    async def main() -> None:
-        budget = Budget(pool)
-        resident.ResidentMemory(budget, lambda: now[0])
-        budget.on_tick(looked.set)
-        budget.start()
+    budget = Budget(pool)
+    resident.ResidentMemory(budget, lambda: now[0])
+    budget.on_tick(looked.set)
+    budget.start()
+    await looked.wait()
+    assert released == []
+    size[0] = pool.limit + (32 << 20) + 1
+    for moment, times in ((10.0, 1), (10.05, 1), (10.125, 2)):
+        now[0] = moment
+        looked.clear()
         await looked.wait()
-        assert released == []
-        size[0] = pool.limit + (32 << 20) + 1
-        for moment, times in ((10.0, 1), (10.05, 1), (10.125, 2)):
-            now[0] = moment
-            looked.clear()
-            await looked.wait()
-            assert len(released) == times
-        size[0], pool.used, now[0] = 0, 900, 11.0
-        budget.check()
-        assert released == [10.0, 10.125, 11.0]
-        budget.stop()
-
-    asyncio.run(main())
+        assert len(released) == times
+    size[0], pool.used, now[0] = 0, 900, 11.0
+    budget.check()
+    assert released == [10.0, 10.125, 11.0]
+    budget.stop()

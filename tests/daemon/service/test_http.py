@@ -6,18 +6,18 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import uvloop
 
 from fastwire_daemon.config import HttpAddress
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.service.http import AddressError, HttpServer
+from tests.support.loops import BOTH
 
 LOCAL = HttpAddress("127.0.0.1", 0)
 
@@ -55,123 +55,95 @@ async def get(server: HttpServer, path: str) -> tuple[int, str, str]:
         return response.status, response.headers["Content-Type"], await response.text()
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    def with_loop(main: Coroutine[Any, Any, None]) -> None:
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(main)
-
-    return with_loop
-
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-def test_the_four_answers(run: Run) -> None:
-    async def main() -> None:
-        provider = Provider()
-        async with serving(provider) as server:
-            assert server.address.port != 0
-            assert await get(server, "/livez") == (200, "text/plain; charset=utf-8", "ok\n")
-            assert await get(server, "/readyz") == (200, "text/plain; charset=utf-8", "ok\n")
-            code, kind, text = await get(server, "/metrics")
-            assert code == 200
-            assert kind.startswith("text/plain; version=")
-            assert 'fastwire_daemon_build_info{version="1.2.3"} 1.0' in text
-            code, kind, text = await get(server, "/status")
-            assert (code, kind) == (200, "application/json")
-            assert json.loads(text) == {"state": "running"}
-            assert (await get(server, "/other"))[0] == 404
-
-    run(main())
+@BOTH
+async def test_the_four_answers() -> None:
+    provider = Provider()
+    async with serving(provider) as server:
+        assert server.address.port != 0
+        assert await get(server, "/livez") == (200, "text/plain; charset=utf-8", "ok\n")
+        assert await get(server, "/readyz") == (200, "text/plain; charset=utf-8", "ok\n")
+        code, kind, text = await get(server, "/metrics")
+        assert code == 200
+        assert kind.startswith("text/plain; version=")
+        assert 'fastwire_daemon_build_info{version="1.2.3"} 1.0' in text
+        code, kind, text = await get(server, "/status")
+        assert (code, kind) == (200, "application/json")
+        assert json.loads(text) == {"state": "running"}
+        assert (await get(server, "/other"))[0] == 404
 
 
-def test_trouble_is_503(run: Run) -> None:
-    async def main() -> None:
-        provider = Provider()
-        async with serving(provider) as server:
-            provider.is_ready = False
-            assert (await get(server, "/readyz"))[::2] == (503, "not ready\n")
-            assert (await get(server, "/livez"))[0] == 200
-            provider.is_live = False
-            assert (await get(server, "/livez"))[::2] == (503, "not making progress\n")
-
-    run(main())
+@BOTH
+async def test_trouble_is_503() -> None:
+    provider = Provider()
+    async with serving(provider) as server:
+        provider.is_ready = False
+        assert (await get(server, "/readyz"))[::2] == (503, "not ready\n")
+        assert (await get(server, "/livez"))[0] == 200
+        provider.is_live = False
+        assert (await get(server, "/livez"))[::2] == (503, "not making progress\n")
 
 
-def test_status_hides_secrets_and_takes_any_value(run: Run) -> None:
-    async def main() -> None:
-        provider = Provider()
-        provider.answer = {"auth": {"token": "hunter2"}, "path": Path("/data"), 1: {"rows": 2}}  # type: ignore[dict-item]
-        async with serving(provider) as server:
-            text = (await get(server, "/status"))[2]
-            assert json.loads(text) == {"auth": {"token": "***"}, "path": "/data", "1": {"rows": 2}}
-
-    run(main())
+@BOTH
+async def test_status_hides_secrets_and_takes_any_value() -> None:
+    provider = Provider()
+    provider.answer = {"auth": {"token": "hunter2"}, "path": Path("/data"), 1: {"rows": 2}}  # type: ignore[dict-item]
+    async with serving(provider) as server:
+        text = (await get(server, "/status"))[2]
+        assert json.loads(text) == {"auth": {"token": "***"}, "path": "/data", "1": {"rows": 2}}
 
 
-def test_a_unix_socket(run: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        path = tmp_path / "http.sock"
-        async with serving(Provider(), HttpAddress(path=str(path))) as server:
-            assert (await get(server, "/livez"))[0] == 200
-        assert not path.exists()
-        # Left behind by a process that was killed.
-        with socket.socket(socket.AF_UNIX) as dead:
-            dead.bind(str(path))
-        async with serving(Provider(), HttpAddress(path=str(path))) as server:
-            assert (await get(server, "/livez"))[0] == 200
-            with pytest.raises(AddressError) as caught:
-                async with serving(Provider(), HttpAddress(path=str(path))):
-                    pass
-            assert str(caught.value) == (
-                f'daemon.http = "unix:{path}" is taken by another process: choose another address, or "" for no HTTP '
-                "server"
-            )
-            assert (await get(server, "/livez"))[0] == 200
-
-    run(main())
-
-
-def test_a_file_is_not_overwritten(run: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        file = tmp_path / "precious"
-        file.write_text("x")
-        with pytest.raises(
-            AddressError, match=f'^daemon.http = "unix:{file}" cannot be served: exists and is not a socket$'
-        ):
-            async with serving(Provider(), HttpAddress(path=str(file))):
+@BOTH
+async def test_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    async with serving(Provider(), HttpAddress(path=str(path))) as server:
+        assert (await get(server, "/livez"))[0] == 200
+    assert not path.exists()
+    # Left behind by a process that was killed.
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with serving(Provider(), HttpAddress(path=str(path))) as server:
+        assert (await get(server, "/livez"))[0] == 200
+        with pytest.raises(AddressError) as caught:
+            async with serving(Provider(), HttpAddress(path=str(path))):
                 pass
-        assert file.read_text() == "x"
-
-    run(main())
-
-
-def test_a_taken_port(run: Run) -> None:
-    async def main() -> None:
-        async with serving(Provider()) as server:
-            with pytest.raises(AddressError) as caught:
-                async with serving(Provider(), server.address):
-                    pass
-            assert str(caught.value) == (
-                f'daemon.http = "127.0.0.1:{server.address.port}" is taken by another process: '
-                'choose another address, or "" for no HTTP server'
-            )
-
-    run(main())
+        assert str(caught.value) == (
+            f'daemon.http = "unix:{path}" is taken by another process: choose another address, or "" for no HTTP server'
+        )
+        assert (await get(server, "/livez"))[0] == 200
 
 
-def test_an_address_that_is_not_ours(run: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(AddressError, match=r'^daemon.http = "192.0.2.1:8650" cannot be served: '):
-            async with serving(Provider(), HttpAddress("192.0.2.1", 8650)):
+@BOTH
+async def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "precious"
+    file.write_text("x")
+    with pytest.raises(
+        AddressError, match=f'^daemon.http = "unix:{file}" cannot be served: exists and is not a socket$'
+    ):
+        async with serving(Provider(), HttpAddress(path=str(file))):
+            pass
+    assert file.read_text() == "x"
+
+
+@BOTH
+async def test_a_taken_port() -> None:
+    async with serving(Provider()) as server:
+        with pytest.raises(AddressError) as caught:
+            async with serving(Provider(), server.address):
                 pass
-        with pytest.raises(AddressError, match=r'^daemon.http = "unix:.*/no/http.sock" cannot be served: No such file'):
-            async with serving(Provider(), HttpAddress(path=str(tmp_path / "no" / "http.sock"))):
-                pass
+        assert str(caught.value) == (
+            f'daemon.http = "127.0.0.1:{server.address.port}" is taken by another process: '
+            'choose another address, or "" for no HTTP server'
+        )
 
-    run(main())
+
+@BOTH
+async def test_an_address_that_is_not_ours(tmp_path: Path) -> None:
+    with pytest.raises(AddressError, match=r'^daemon.http = "192.0.2.1:8650" cannot be served: '):
+        async with serving(Provider(), HttpAddress("192.0.2.1", 8650)):
+            pass
+    with pytest.raises(AddressError, match=r'^daemon.http = "unix:.*/no/http.sock" cannot be served: No such file'):
+        async with serving(Provider(), HttpAddress(path=str(tmp_path / "no" / "http.sock"))):
+            pass
 
 
 async def said(server: HttpServer, text: str) -> str:
@@ -184,23 +156,21 @@ async def said(server: HttpServer, text: str) -> str:
         writer.close()
 
 
-def test_requests_follow_each_other_on_a_connection(run: Run) -> None:
-    async def main() -> None:
-        async with serving(Provider()) as server:
-            text = await said(
-                server,
-                "HEAD /livez HTTP/1.1\r\nHost: it\r\n\r\n"
-                "GET /readyz?x=1 HTTP/1.1\r\nHost: it\r\n\r\n"
-                "GET /livez HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n",
-            )
-            first, second, third = text.split("HTTP/1.1 200 OK\r\n")[1:]
-            assert "Content-Length: 3\r\n" in first
-            assert first.endswith("\r\n\r\n"), "a HEAD gets no body"
-            assert second.endswith("\r\n\r\nok\n")
-            assert third.endswith("\r\n\r\nok\n")
-            assert (await said(server, "GET /livez HTTP/1.0\r\n\r\n")).endswith("\r\n\r\nok\n")
-
-    run(main())
+@BOTH
+async def test_requests_follow_each_other_on_a_connection() -> None:
+    async with serving(Provider()) as server:
+        text = await said(
+            server,
+            "HEAD /livez HTTP/1.1\r\nHost: it\r\n\r\n"
+            "GET /readyz?x=1 HTTP/1.1\r\nHost: it\r\n\r\n"
+            "GET /livez HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n",
+        )
+        first, second, third = text.split("HTTP/1.1 200 OK\r\n")[1:]
+        assert "Content-Length: 3\r\n" in first
+        assert first.endswith("\r\n\r\n"), "a HEAD gets no body"
+        assert second.endswith("\r\n\r\nok\n")
+        assert third.endswith("\r\n\r\nok\n")
+        assert (await said(server, "GET /livez HTTP/1.0\r\n\r\n")).endswith("\r\n\r\nok\n")
 
 
 @pytest.mark.parametrize(
@@ -212,27 +182,21 @@ def test_requests_follow_each_other_on_a_connection(run: Run) -> None:
         ("POST /livez HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 405),
     ],
 )
-def test_what_is_no_request_of_ours_is_refused(
-    run: Run, caplog: pytest.LogCaptureFixture, text: str, status: int
-) -> None:
-    async def main() -> None:
-        async with serving(Provider()) as server:
-            assert (await said(server, text)).partition(" ")[2].startswith(f"{status} ")
-            assert (await get(server, "/livez"))[0] == 200
-
-    run(main())
+@BOTH
+async def test_what_is_no_request_of_ours_is_refused(caplog: pytest.LogCaptureFixture, text: str, status: int) -> None:
+    async with serving(Provider()) as server:
+        assert (await said(server, text)).partition(" ")[2].startswith(f"{status} ")
+        assert (await get(server, "/livez"))[0] == 200
     assert caplog.text == ""
 
 
-def test_a_page_that_fails_is_500_and_the_next_one_is_answered(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        provider = Provider()
-        provider.status = None  # type: ignore[method-assign, assignment]
-        async with serving(provider) as server:
-            assert (await get(server, "/status"))[0] == 500
-            assert (await get(server, "/livez"))[0] == 200
-
-    run(main())
+@BOTH
+async def test_a_page_that_fails_is_500_and_the_next_one_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    provider = Provider()
+    provider.status = None  # type: ignore[method-assign, assignment]
+    async with serving(provider) as server:
+        assert (await get(server, "/status"))[0] == 500
+        assert (await get(server, "/livez"))[0] == 200
     assert caplog.text.count("a page failed because of a fault of this program") == 1
 
 
@@ -259,27 +223,23 @@ asyncio.run(main())
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_stopping_twice_and_before_the_start(run: Run) -> None:
-    async def main() -> None:
-        server = HttpServer(LOCAL, Provider(), DaemonMetrics("1").render)
-        await server.stop()
-        assert server.address == LOCAL
-        await server.start()
-        await server.stop()
-        await server.stop()
-
-    run(main())
+@BOTH
+async def test_stopping_twice_and_before_the_start() -> None:
+    server = HttpServer(LOCAL, Provider(), DaemonMetrics("1").render)
+    await server.stop()
+    assert server.address == LOCAL
+    await server.start()
+    await server.stop()
+    await server.stop()
 
 
-def test_no_file_descriptor_is_left(run: Run) -> None:
-    async def main() -> None:
-        async with serving(Provider()) as server:
-            await get(server, "/livez")
-            before = len(os.listdir("/proc/self/fd"))
-            for _ in range(3):
-                with pytest.raises(AddressError):
-                    async with serving(Provider(), server.address):
-                        pass
-            assert len(os.listdir("/proc/self/fd")) <= before
-
-    run(main())
+@BOTH
+async def test_no_file_descriptor_is_left() -> None:
+    async with serving(Provider()) as server:
+        await get(server, "/livez")
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(AddressError):
+                async with serving(Provider(), server.address):
+                    pass
+        assert len(os.listdir("/proc/self/fd")) <= before

@@ -1,6 +1,5 @@
 """The built-in sinks beyond what the conformance suite asks: folders, failures, full disks, memory, configuration."""
 
-import asyncio
 import contextlib
 import errno
 import json
@@ -551,7 +550,7 @@ def test_open_of_a_sink_without_a_log_starts_from_nothing() -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_only_a_quick_sink_is_called_on_the_loops_thread(quick: bool) -> None:
+async def test_only_a_quick_sink_is_called_on_the_loops_thread(quick: bool) -> None:
     class Watched(DiscardSink):
         thread = 0
 
@@ -559,15 +558,11 @@ def test_only_a_quick_sink_is_called_on_the_loops_thread(quick: bool) -> None:
             self.thread = threading.get_ident()
             super().write(chunk)
 
-    async def scene() -> Watched:
-        sink = Watched()
-        sink.quick = quick
-        thread = SinkThread(sink, "watched")
-        await thread.write(Feed(rows=10).chunk())
-        thread.shutdown()
-        assert thread.busy_ns > 0
-        return sink
-
-    sink = asyncio.run(scene())
+    sink = Watched()
+    sink.quick = quick
+    thread = SinkThread(sink, "watched")
+    await thread.write(Feed(rows=10).chunk())
+    thread.shutdown()
+    assert thread.busy_ns > 0
     assert sink.rows == 40
     assert (sink.thread == threading.get_ident()) == quick

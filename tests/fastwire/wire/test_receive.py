@@ -4,13 +4,13 @@ import asyncio
 import gc
 
 import pytest
-import uvloop
 
 from fastwire.pulsar.payload import Record, encode_single_entry
 from fastwire.pulsar.scan import Scanner, Stop
 from fastwire.wire.pool import Pool
 from fastwire.wire.receive import ReceiveBuffer
 from tests.support import golden
+from tests.support.loops import BOTH
 from tests.support.pulsar.frames import Seen, drain, feed, message_frame, put, scanner
 
 MIB = 1 << 20
@@ -180,30 +180,26 @@ class Receiver(asyncio.BufferedProtocol):
         self.lost.set_result(exc)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_both_event_loops_write_into_it(loop: str) -> None:
+@BOTH
+async def test_both_event_loops_write_into_it() -> None:
     entry = encode_single_entry(Record(value=bytes(2 * MIB)), producer_name="p", sequence_id=0, publish_time=1)
     parts = [message_frame(entry.body, entry=0), golden.load("pulsar_e09_ping"), message_frame(entry.body, entry=1)]
 
-    async def run() -> Seen:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            for part in parts:
-                writer.write(part)
-                await writer.drain()
-            writer.close()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        to, _ = scanner()
-        _, receiver = await asyncio.get_running_loop().create_connection(
-            lambda: Receiver(to), *server.sockets[0].getsockname()
-        )
-        await receiver.lost
-        server.close()
-        await server.wait_closed()
-        receiver.seen.take(to.take_chunk())
-        return receiver.seen
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
-        seen = runner.run(run())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    to, _ = scanner()
+    _, receiver = await asyncio.get_running_loop().create_connection(
+        lambda: Receiver(to), *server.sockets[0].getsockname()
+    )
+    await receiver.lost
+    server.close()
+    await server.wait_closed()
+    seen = receiver.seen
+    seen.take(to.take_chunk())
     assert [len(row["value"] or b"") for row in seen.rows] == [2 * MIB] * 2
     assert seen.commands == [parts[1][8:]]

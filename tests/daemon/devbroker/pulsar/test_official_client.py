@@ -443,14 +443,10 @@ def test_load_over_the_wire_and_past_it(broker: PulsarDevBroker, client: pulsar.
         consumer.close()
 
 
-def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
+async def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
     """Nothing is lost; what was on the way may be there twice."""
     broker.create_topic("t", 2)
     load = Load(records=4000, partitions=2, batch=10)
-
-    async def run() -> None:
-        writing = asyncio.create_task(produce(client_settings(broker.url), "t", slowly()))
-        await writing
 
     def slowly() -> Iterator[Any]:
         for number, one in enumerate(entries(load, lambda: 5)):
@@ -460,7 +456,8 @@ def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
                 broker.drop_connections()
             yield one
 
-    asyncio.run(run())
+    writing = asyncio.create_task(produce(client_settings(broker.url), "t", slowly()))
+    await writing
     assert broker.messages("t") >= 4000
 
 

@@ -73,23 +73,20 @@ def test_a_damaged_entry_is_not_sent_for_ever() -> None:
             asyncio.run(produce(client_settings(broker.url), "t", damaged()))
 
 
-def test_another_host_redirects_and_a_challenge() -> None:
+async def test_another_host_redirects_and_a_challenge() -> None:
     with running(PulsarDevBroker(PulsarOptions(token="secret"))) as broker:
         broker.create_topic("t", 2)
         broker.redirect(times=3)
 
-        async def run() -> None:
-            url = broker.url.replace("://", "://127.0.0.1:1,")
-            client = client_settings(url, credentials=TokenCredentials(lambda: "secret"))
-            async with open_topic(client, "t") as writer:
-                assert writer.partitions == 2
-                for partition, entry in entries():
-                    await writer.put_entry(entry, partition=partition)
-                await writer.flush()
-                broker.challenge()
-                await writer.put_entry(next(entries())[1], partition=1)
-
-        asyncio.run(run())
+        url = broker.url.replace("://", "://127.0.0.1:1,")
+        client = client_settings(url, credentials=TokenCredentials(lambda: "secret"))
+        async with open_topic(client, "t") as writer:
+            assert writer.partitions == 2
+            for partition, entry in entries():
+                await writer.put_entry(entry, partition=partition)
+            await writer.flush()
+            broker.challenge()
+            await writer.put_entry(next(entries())[1], partition=1)
         assert broker.messages("t") == 110
         assert broker.violations == []
 
@@ -101,19 +98,16 @@ def test_strange_answers_are_passed_over() -> None:
         assert broker.violations == []
 
 
-def test_a_restart_is_survived_in_order() -> None:
+async def test_a_restart_is_survived_in_order() -> None:
     with running(PulsarDevBroker()) as broker:
         broker.create_topic("t", 2)
 
-        async def run() -> None:
-            async with open_topic(client_settings(broker.url), "t") as writer:
-                for number, (partition, entry) in enumerate(entries()):
-                    if number == 5:
-                        await writer.flush()
-                        await asyncio.to_thread(broker.restart)
-                    await writer.put_entry(entry, partition=partition)
-
-        asyncio.run(run())
+        async with open_topic(client_settings(broker.url), "t") as writer:
+            for number, (index, entry) in enumerate(entries()):
+                if number == 5:
+                    await writer.flush()
+                    await asyncio.to_thread(broker.restart)
+                await writer.put_entry(entry, partition=index)
         assert broker.messages("t") == 100  # everything was confirmed before, so nothing came twice
         for partition in range(2):
             assert len(broker.positions(f"t-partition-{partition}")) == 5

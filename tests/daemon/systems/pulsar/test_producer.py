@@ -263,17 +263,12 @@ class SlowToOpen(NeverAnswers):
     connection = Noting
 
 
-def test_a_request_for_a_producer_is_taken_back_when_no_answer_comes() -> None:
-    async def run() -> None:
-        async with open_topic(client, "t", ProducerSettings()) as producer:
-            producer.operation_timeout_s = 30.0
-            await producer.send(Record(value=b"x"))
-
+async def test_a_request_for_a_producer_is_taken_back_when_no_answer_comes() -> None:
     hostile = SlowToOpen()
     with serving(hostile) as broker:
         client = replace(client_settings(broker.url), operation_timeout_s=0.2)
         with pytest.raises(ProduceError, match="not answered within"):
-            asyncio.run(run())
+            await open_topic(client, "t", ProducerSettings()).__aenter__()
         assert hostile.heard == ["PRODUCER", "CLOSE_PRODUCER"]
 
 
@@ -308,8 +303,9 @@ class NoReceipts(PulsarDevBroker):
                 super().send(kind, **parts)
 
 
-def test_no_more_than_so_much_waits_for_receipts() -> None:
-    async def run(url: str) -> None:
+async def test_no_more_than_so_much_waits_for_receipts() -> None:
+    with serving(NoReceipts()) as broker:
+        url = broker.url
         async with open_topic(client_settings(url), "t", ProducerSettings(send_timeout_s=0.5)) as producer:
             producer._most_pending_bytes = 3000
             futures = [await producer.put(Record(value=b"." * 900)) for _ in range(3)]
@@ -324,12 +320,10 @@ def test_no_more_than_so_much_waits_for_receipts() -> None:
             assert all(isinstance(future.exception(), ProduceError) for future in futures)
             assert producer._pending_bytes == 0
 
+
+async def test_closing_fails_what_is_not_confirmed() -> None:
     with serving(NoReceipts()) as broker:
-        asyncio.run(run(broker.url))
-
-
-def test_closing_fails_what_is_not_confirmed() -> None:
-    async def run(url: str) -> None:
+        url = broker.url
         opened = open_topic(client_settings(url), "t")
         producer = await opened.__aenter__()
         future = await producer.put(Record(value=b"x"))
@@ -337,9 +331,6 @@ def test_closing_fails_what_is_not_confirmed() -> None:
         assert "the producer was closed" in str(future.exception())
         with pytest.raises(ProduceError, match="closed"):
             await producer.put(Record(value=b"x"))
-
-    with serving(NoReceipts()) as broker:
-        asyncio.run(run(broker.url))
 
 
 class Wrong(PulsarDevBroker):
@@ -416,8 +407,9 @@ def test_a_schema_is_registered_and_named_by_each_entry() -> None:
 # --- who may write
 
 
-def test_exclusive_access() -> None:
-    async def run(url: str) -> None:
+async def test_exclusive_access() -> None:
+    with serving() as broker:
+        url = broker.url
         client = client_settings(url)
         async with open_topic(client, "t", ProducerSettings(access=Access.EXCLUSIVE)) as producer:
             for access, code in ((Access.SHARED, "ProducerBusy"), (Access.EXCLUSIVE, "ProducerFenced")):
@@ -428,12 +420,10 @@ def test_exclusive_access() -> None:
             await asyncio.to_thread(broker.drop_connections)
             await producer.send(Record(value=b"y"))  # it comes back with the epoch that it had
 
+
+async def test_waiting_for_exclusive_access() -> None:
     with serving() as broker:
-        asyncio.run(run(broker.url))
-
-
-def test_waiting_for_exclusive_access() -> None:
-    async def run(url: str) -> None:
+        url = broker.url
         client = replace(client_settings(url), operation_timeout_s=0.3)
 
         async def second() -> None:
@@ -449,14 +439,12 @@ def test_waiting_for_exclusive_access() -> None:
             await producer.send(Record(value=b"first"))
             assert not waiting.done()
         await waiting
-
-    with serving() as broker:
-        asyncio.run(run(broker.url))
         assert [message.data() for message in read(broker, "t", 2)] == [b"first", b"second"]
 
 
-def test_fencing_takes_the_topic_away() -> None:
-    async def run(url: str) -> None:
+async def test_fencing_takes_the_topic_away() -> None:
+    with serving() as broker:
+        url = broker.url
         client = client_settings(url)
         first = open_topic(client, "t", ProducerSettings(access=Access.EXCLUSIVE))
         loser = await first.__aenter__()
@@ -468,9 +456,6 @@ def test_fencing_takes_the_topic_away() -> None:
                 await loser.send(Record(value=b"third"))
             await producer.send(Record(value=b"fourth"))
         await first.__aexit__(KeyError, KeyError(), None)
-
-    with serving() as broker:
-        asyncio.run(run(broker.url))
         assert [message.data() for message in read(broker, "t", 3)] == [b"first", b"second", b"fourth"]
 
 
