@@ -16,7 +16,8 @@ from fastwire_daemon.config.connection import auth_model
 from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
 from fastwire_daemon.config.source import SourceConfig, source_model
-from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
+from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
+from fastwire_daemon.config.sparksource import SparkBrokers, SparkDataset, brokers_model
 from fastwire_daemon.config.table import Table
 from fastwire_daemon.config.text import format_duration, format_size
 from fastwire_daemon.systems.pulsar.config import SchemaConfig
@@ -28,7 +29,7 @@ Schema = Mapping[str, Any]
 
 AUTH_MODELS = [auth_model(grammar.name) for grammar in grammars()]
 TITLES: dict[type[Table], str] = {
-    of(grammar.name): grammar.title for grammar in grammars() for of in (source_model, auth_model)
+    of(grammar.name): grammar.title for grammar in grammars() for of in (source_model, auth_model, brokers_model)
 }
 TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("daemon", DaemonConfig),
@@ -43,20 +44,24 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),
     ("spark.NAME", SparkConfig),
-    ("spark.NAME.source", SparkSource),
+    ("spark.NAME.source", SparkDataset),
+    ("spark.NAME.source", SparkBrokers),
+    *(("spark.NAME.source", brokers_model(grammar.name)) for grammar in grammars()),
     ("spark.NAME.decode", SparkDecode),
     ("spark.NAME.dedupe", SparkDedupe),
     ("spark.NAME.output", SparkOutput),
 )
+# What one of several tables of the same name is for.
+TITLES |= {SparkDataset: "a dataset", SparkBrokers: "brokers"}
 # Each system has a table of its own with the keys of one of these, and more.
-SHARED: tuple[type[Table], ...] = (SourceConfig, AuthConfig)
+SHARED: tuple[type[Table], ...] = (SourceConfig, SparkBrokers, AuthConfig)
 TABLE_KEYS = ("auth", "tls", "encryption", "initial_schema", "roll")  # listed last, as they stand in a file
 # Required by a check that looks at several keys, so no model says it.
 ONE_OF = {
     (SourceConfig, "topics"): "this or topics_pattern",
     (SourceConfig, "topics_pattern"): "this or topics",
-    (SparkSource, "dataset"): "this or url",
-    (SparkSource, "url"): "this or dataset",
+    (SparkBrokers, "topics"): "this or topics_pattern",
+    (SparkBrokers, "topics_pattern"): "this or topics",
     (SinkConfig, "path"): "required for files",
     (SinkConfig, "writers"): "2",
     (DaemonConfig, "memory"): "a quarter of the machine's",
@@ -86,12 +91,13 @@ def page() -> str:
     definitions = json_schema()["$defs"]
     parts = [HEAD]
     for name, model in TABLES:
-        title = TITLES.get(model, "") if model not in (SourceConfig, AuthConfig) else ""
+        title = "" if model is AuthConfig else TITLES.get(model, "")
         parts.append(f"## [{name}]{f' of {title}' if title else ''}\n\n{model.__doc__}\n")
-        if title:
+        if any(model is not base and issubclass(model, base) for base in SHARED):
             parts.append("These keys stand beside those above.\n")
         # Each system has the keys that all share.
-        schema = definitions[(source_model(SYSTEMS[0]) if model is SourceConfig else model).__name__]
+        of_system = {SourceConfig: source_model, SparkBrokers: brokers_model}.get(model)
+        schema = definitions[(model if of_system is None else of_system(SYSTEMS[0])).__name__]
         if model is AuthConfig or model is TlsConfig or model is EncryptionConfig:
             parts.append(f"`[{name.replace('pipelines', 'spark')}]` is the same table.\n")
         lines = ["| key | values | default | meaning |", "|---|---|---|---|", *_rows(model, schema)]

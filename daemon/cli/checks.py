@@ -9,11 +9,11 @@ from shutil import which
 from ..config import (
     Config,
     ConfigError,
+    Connection,
     PipelineConfig,
     SinkConfig,
-    SourceConfig,
+    SparkBrokers,
     SparkConfig,
-    SparkSource,
     TlsConfig,
 )
 from ..net.auth import AuthError, credentials
@@ -54,7 +54,7 @@ def static_checks(config: Config) -> list[CheckResult]:
     results = []
     for name, pipeline in config.pipelines.items():
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
-        results += _source(name, pipeline.source)
+        results += _connection(name, pipeline.source)
         results += _short_folders(name, pipeline)
         if pipeline.sink.is_dataset and pipeline.sink.path is not None:
             results += _dataset(name, pipeline.sink.path, pipeline)
@@ -103,22 +103,23 @@ def _short_folders(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
     ]
 
 
-def _source(name: str, source: SourceConfig | SparkSource) -> list[CheckResult]:
-    """Check the credentials of a source and the files that it needs."""
+def _connection(name: str, connection: Connection) -> list[CheckResult]:
+    """Check the credentials of a connection and the files that it needs."""
     results = []
-    if source.auth.given:
-        results.append(_auth(name, source))
-    if source.url is not None and source.url.tls:
-        results.append(_tls(name, source.tls))
-    if source.system:
-        results += [_file(name, check) for check in system_named(source.system).file_checks(source)]
+    if connection.auth.given:
+        results.append(_auth(name, connection))
+    if connection.url.tls:
+        results.append(_tls(name, connection.tls))
+    results += [_file(name, check) for check in system_named(connection.system).file_checks(connection)]
     return results
 
 
 def _job(name: str, job: SparkConfig) -> list[CheckResult]:
     """Check a job without Spark; `fastwire-consume spark --dry-run` checks the rest."""
     promise = "exactly once: rows and the number of the batch are one commit"
-    results = [CheckResult(name, "promise", True, promise), *_source(name, job.source)]
+    results = [CheckResult(name, "promise", True, promise)]
+    if isinstance(job.source, SparkBrokers):
+        results += _connection(name, job.source)
     if job.decode.definition is not None:
         path = job.decode.definition
         try:
@@ -152,13 +153,13 @@ def spark_checks(config: Config) -> list[CheckResult]:
     return [CheckResult(f"spark.{name}", "spark", not missing, detail if missing else found) for name in config.spark]
 
 
-def _auth(pipeline: str, source: SourceConfig | SparkSource) -> CheckResult:
+def _auth(pipeline: str, connection: Connection) -> CheckResult:
     try:
-        found = credentials(source.auth)
+        found = credentials(connection.auth)
         said = found.check()
-        system = system_named(source.system)
+        system = system_named(connection.system)
         system.check_credentials(found)
-        if mechanism := system.mechanism(source):
+        if mechanism := system.mechanism(connection):
             said += f", by {mechanism}"
         return CheckResult(pipeline, "auth", True, said)
     except AuthError as exc:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from ..config import PipelineConfig, SourceConfig, SparkConfig, SparkSource
+    from ..config import PipelineConfig, SparkConfig, SparkSource, TopicChoice
     from ..dataset.verify import VerifyReport
     from .checks import CheckResult
 
@@ -20,7 +20,7 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
 
     source, sink = pipeline.source, pipeline.sink
     typer.echo(f"{name}")
-    _show_topics(source)
+    _show_topics(source.chosen)
     typer.echo(f"           at {source.url}, {system_named(source.system).sharing(source)}")
     typer.echo(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
@@ -41,31 +41,35 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
         typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 
 
-def _show_topics(source: "SourceConfig | SparkSource") -> None:
-    for topic in source.topics:
+def _show_topics(topics: "TopicChoice") -> None:
+    for topic in topics.names:
         typer.echo(f"  from     {topic}")
-    if source.topics_pattern is not None:
-        typer.echo(f"  from     all topics that match {source.topics_pattern}, also those that come later")
+    if topics.pattern is not None:
+        typer.echo(f"  from     all topics that match {topics.pattern}, also those that come later")
 
 
 def origin(source: "SparkSource") -> str:
     """Return the dataset or the topics that a job reads, as text."""
-    return str(source.dataset or source.topics_pattern or ", ".join(source.topics))
+    from ..config import SparkDataset
+
+    if isinstance(source, SparkDataset):
+        return str(source.dataset)
+    return str(source.topics_pattern or ", ".join(source.topics))
 
 
 def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") -> None:
     """Print a job of the configuration and the results of its checks."""
-    from ..config import format_duration
+    from ..config import SparkDataset, format_duration
     from ..systems.registry import system_named
 
     typer.echo(f"spark.{name}")
     source, values = job.source, f"{job.decode.format} values"
-    if source.dataset is not None:
+    if isinstance(source, SparkDataset):
         typer.echo(f"  from     {source.dataset}, {values}")
     else:
         word = system_named(source.system).group_word
         kept = f"no {word}" if source.subscription is None else f"{word} {source.subscription}"
-        _show_topics(source)
+        _show_topics(source.chosen)
         typer.echo(f"           at {source.url}, {kept}, {values}")
         typer.echo(f"           start {source.start}, where the checkpoint is new")
         if source.subscription is None:

@@ -14,7 +14,8 @@ from .problem import ConfigError, Problem
 from .reading import load_config, parse_config, parse_connection
 from .schema import json_schema
 from .source import SourceConfig, TopicChoice
-from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput, SparkSource
+from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
+from .sparksource import SparkBrokers, SparkDataset, SparkSource
 from .text import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "RollConfig",
     "SinkConfig",
     "SourceConfig",
+    "SparkBrokers",
     "SparkConfig",
+    "SparkDataset",
     "SparkDecode",
     "SparkDedupe",
     "SparkOutput",

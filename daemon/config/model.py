@@ -21,8 +21,9 @@ from .fields import (
     sink_kind,
 )
 from .machine import available_memory
-from .source import Reading, SourceConfig, SourceField, source_model
-from .spark import SparkConfig, SparkSource
+from .source import Reading, SourceConfig, SourceField
+from .spark import SparkConfig
+from .sparksource import SparkBrokers
 from .table import Table
 
 __all__ = ["Config", "DaemonConfig", "Landing", "PipelineConfig", "RollConfig", "SinkConfig", "SourceConfig"]
@@ -107,14 +108,12 @@ class Config(Landing):
 
     @property
     def sources(self) -> dict[str, Reading]:
-        """What is read from brokers: by pipeline, and by job as ``spark.NAME``, where a subscription may be missing."""
-        found: dict[str, Reading] = {name: pipeline.source for name, pipeline in self.pipelines.items()}
-        for name, job in self.spark.items():
-            if job.source.url is not None:
-                model = source_model(job.source.system)
-                shared = model.model_fields.keys() & SparkSource.model_fields.keys()
-                found[f"spark.{name}"] = model.model_construct(**{key: getattr(job.source, key) for key in shared})
-        return found
+        """The sources that are topics of brokers: by pipeline, and by job as ``spark.NAME``."""
+        jobs = {f"spark.{name}": job.source for name, job in self.spark.items()}
+        return {
+            **{name: pipeline.source for name, pipeline in self.pipelines.items()},
+            **{name: source for name, source in jobs.items() if isinstance(source, SparkBrokers)},
+        }
 
     @property
     def path(self) -> Path | None:

@@ -12,7 +12,6 @@ from pydantic_core import ErrorDetails
 from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
-from .access import AuthConfig
 from .connection import Connection, auth_model, connection_model, keys_of_others, model_for
 from .fields import (
     DATASET_TYPES,
@@ -27,7 +26,8 @@ from .machine import cores
 from .model import Config, DaemonConfig, Landing
 from .problem import ConfigError, Problem
 from .source import SourceConfig, source_model
-from .spark import SPARK_REQUIRED, SparkSource, check_spark
+from .spark import SPARK_REQUIRED, check_spark
+from .sparksource import SparkDataset, brokers_model, spark_source_model
 from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest, parse_size
 
 __all__ = ["load_config", "parse_config", "parse_connection"]
@@ -115,7 +115,7 @@ class _Reading:
         for name, source, sink in self._pipelines():
             self._check_name("pipelines", name)
             self._rename_group(("pipelines", name, "source"), source)
-            self._check_source(("pipelines", name, "source"), source, sink)
+            self._check_source(("pipelines", name, "source"), source, sink, source_model)
             self._check_sink(("pipelines", name, "sink"), sink)
         self._check_shared_paths()
         jobs = self._tree.get("spark")
@@ -124,9 +124,9 @@ class _Reading:
             for name, job in jobs.items():
                 self._check_name("spark", name)
                 brokers = job.get("source") if isinstance(job, dict) else None
-                if isinstance(brokers, dict) and "url" in brokers:
+                if isinstance(brokers, dict) and spark_source_model(brokers) is not SparkDataset:
                     self._rename_group(("spark", name, "source"), brokers)
-                    self._check_source(("spark", name, "source"), brokers, brokers)
+                    self._check_source(("spark", name, "source"), brokers, brokers, brokers_model)
         # Building the validators of the tables of jobs takes as long as building all others.
         found = self._validated(Config if "spark" in self._tree else Landing)
         config = None
@@ -177,9 +177,15 @@ class _Reading:
         del source["group"]
         self._lines = {(*path, "subscription"): self._line((*path, "group")), **self._lines}
 
-    def _check_source(self, path: KeyPath, source: dict[str, Any], chooser: Mapping[str, Any]) -> None:
+    def _check_source(
+        self,
+        path: KeyPath,
+        source: dict[str, Any],
+        chooser: Mapping[str, Any],
+        models: Callable[[str], type[Connection]],
+    ) -> None:
         """Check the rules between the keys of a source. ``chooser`` is the table that may hold ``columns``."""
-        grammar = self._check_connection(path, source, source_model)
+        grammar = self._check_connection(path, source, models)
         self._check_topics(path, source, grammar)
         if grammar is not None:
             table = "source" if chooser is source else "sink"
@@ -393,7 +399,8 @@ class _Reading:
         if kind_of_error == "value_error":
             return str(error["ctx"]["error"])
         if kind_of_error == "missing":
-            return (SPARK_REQUIRED if path[0] == "spark" else _REQUIRED).get(key, "is required")
+            required = {**_REQUIRED, **SPARK_REQUIRED} if path[0] == "spark" else _REQUIRED
+            return required.get(key, "is required")
         if kind_of_error == "extra_forbidden":
             return f"unknown key{nearest(key, self._known_keys(path[:-1]))}"
         if kind_of_error == "literal_error":
@@ -424,7 +431,6 @@ class _Reading:
         """Return the model of the table at a path of keys, None if there is no such table."""
         model: type[BaseModel] | None = self._root
         tree: Any = self._tree
-        grammar: Grammar | None = None
         named = False
         for key in path:
             tree = tree.get(key) if isinstance(tree, dict) else None
@@ -434,12 +440,10 @@ class _Reading:
             field = None if model is None else model.model_fields.get(str(key))
             model = None if field is None else _table_in(field.annotation)
             named = field is not None and get_origin(field.annotation) is dict
-            if model in (SourceConfig, SparkSource):
-                grammar = grammar_of(tree.get("url", "")) if isinstance(tree, dict) else None
             if model is SourceConfig and isinstance(tree, dict):
                 model = model_for(tree, source_model)
-            elif grammar is not None and model is AuthConfig:
-                model = auth_model(grammar.name)
+            elif model is SparkDataset and isinstance(tree, dict):
+                model = spark_source_model(tree)
         return None if named else model
 
     def _known_keys(self, path: KeyPath) -> list[str]:

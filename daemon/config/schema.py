@@ -9,10 +9,10 @@ from typing import Any
 
 from fastwire.systems import SYSTEMS
 
-from .connection import auth_model
 from .fields import DATASET_TYPES, PLAIN_TYPES
 from .model import Config
 from .source import source_model
+from .sparksource import brokers_model
 from .table import Table
 
 __all__ = ["json_schema"]
@@ -22,16 +22,15 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a configuration file, for editors and generators."""
     schema = Config.model_json_schema()
     definitions = schema["$defs"]
-    references: dict[type[Table], dict[str, str]] = {}
-    for system in SYSTEMS:
-        for model in (source_model(system), auth_model(system)):
-            own = model.model_json_schema(ref_template="#/$defs/{model}")
-            definitions |= own.pop("$defs", {}) | {model.__name__: own}
-            references[model] = {"$ref": f"#/$defs/{model.__name__}"}
-    of_source, of_auth = ([references[of(name)] for name in SYSTEMS] for of in (source_model, auth_model))
-    definitions["PipelineConfig"]["properties"]["source"] = {"anyOf": of_source}
-    definitions["SparkSource"]["properties"]["auth"] = {"anyOf": of_auth}
-    del definitions["SourceConfig"]
+    for model, place in ((source_model, "PipelineConfig"), (brokers_model, "SparkConfig")):
+        own = [model(system).model_json_schema(ref_template="#/$defs/{model}") for system in SYSTEMS]
+        references = [{"$ref": f"#/$defs/{one['title']}"} for one in own]
+        for one in own:
+            definitions |= one.pop("$defs", {}) | {one["title"]: one}
+        if place == "SparkConfig":
+            references.insert(0, {"$ref": "#/$defs/SparkDataset"})
+        definitions[place]["properties"]["source"] = {"anyOf": references}
+    del definitions["SourceConfig"], definitions["SparkBrokers"]
     tables: list[type[Table]] = [Config, *(table for table in _tables(Table) if table.__name__ in definitions)]
     for table in tables:
         properties = (schema if table is Config else definitions[table.__name__])["properties"]
@@ -40,19 +39,17 @@ def json_schema() -> dict[str, Any]:
             if key in properties:
                 properties[key]["description"] = text
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fastwire configuration"}
-    sources = [schema["$defs"][source_model(system).__name__] for system in SYSTEMS]
-    sink, of_job = schema["$defs"]["SinkConfig"], schema["$defs"]["SparkSource"]
-    for table_schema in (*sources, of_job):
-        properties = table_schema["properties"]
-        properties["group"] = {**properties["subscription"], "description": "Alias of subscription."}
-    of_job["oneOf"] = [{"required": ["dataset"]}, {"required": ["url"]}]
+    sink = schema["$defs"]["SinkConfig"]
     schema["anyOf"] = [{"required": ["pipelines"]}, {"required": ["spark"]}]
-    for source in sources:
-        source["required"].remove("subscription")
-        source["allOf"] = [
-            {"oneOf": [{"required": [key]} for key in keys]}
-            for keys in (("subscription", "group"), ("topics", "topics_pattern"))
-        ]
+    for model in (source_model, brokers_model):
+        for source in (schema["$defs"][model(system).__name__] for system in SYSTEMS):
+            properties = source["properties"]
+            properties["group"] = {**properties["subscription"], "description": "Alias of subscription."}
+            either = [("topics", "topics_pattern")]
+            if "subscription" in source["required"]:
+                source["required"].remove("subscription")
+                either.insert(0, ("subscription", "group"))
+            source["allOf"] = [{"oneOf": [{"required": [key]} for key in keys]} for keys in either]
     # A plug-in has keys of its own, so only the built-in sinks can be held to ours.
     sink["additionalProperties"] = True
     sink["if"] = {"properties": {"type": {"enum": [*DATASET_TYPES, *PLAIN_TYPES]}}}

@@ -3,42 +3,14 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    SecretStr,
-    SerializeAsAny,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WithJsonSchema,
-    WrapValidator,
-)
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from fastwire.systems import grammar_of
-
-from .access import AuthConfig, EncryptionConfig, TlsConfig
-from .connection import auth_model
-from .fields import (
-    Column,
-    Count,
-    FolderPath,
-    Natural,
-    Pattern,
-    SomeTime,
-    Start,
-    Switch,
-    Text,
-    Topic,
-    Url,
-    check_compression,
-    parse_start,
-)
+from .connection import Tell
+from .fields import FolderPath, Natural, Switch, Text, check_compression
+from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, spark_source_model
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -48,7 +20,6 @@ __all__ = [
     "SparkDecode",
     "SparkDedupe",
     "SparkOutput",
-    "SparkSource",
     "check_spark",
 ]
 
@@ -92,12 +63,6 @@ def _format(value: object) -> str:
     return "dataset"
 
 
-def _start(value: object) -> Start:
-    if isinstance(value, Mapping):
-        raise ValueError('must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job')
-    return parse_start(value)
-
-
 Trigger = Annotated[
     float | None,
     PlainValidator(_trigger),
@@ -110,86 +75,8 @@ Lateness = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["1 hour", "1h"]}),
 ]
-JobStart = Annotated[
-    Start, PlainValidator(_start), PlainSerializer(str, when_used="json"), WithJsonSchema({"type": "string"})
-]
 OutputFormat = Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "string", "const": "dataset"})]
 Level = Annotated[str, PlainValidator(_level), WithJsonSchema({"type": "string", "pattern": f"^{_COLUMN.pattern}$"})]
-
-
-def _auth_by_url(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> AuthConfig:
-    """Validate a table ``auth`` with the model of the system of the URL beside it."""
-    grammar = grammar_of(info.data.get("url", ""))
-    found: AuthConfig = handler(value) if grammar is None else auth_model(grammar.name).model_validate(value)
-    return found
-
-
-AuthField = Annotated[SerializeAsAny[AuthConfig], WrapValidator(_auth_by_url)]
-
-
-class SparkSource(Table):
-    """The input of the job: a landed dataset, or the brokers."""
-
-    dataset: FolderPath | None = None
-    """Folder of a Parquet dataset that the daemon writes."""
-    max_files: Count = 100
-    """Largest number of files of the dataset that one batch reads."""
-    url: Url | None = None
-    """Instead of dataset: the brokers, which the executors read in parallel."""
-    topics: tuple[Topic, ...] = ()
-    """Topics by name; a partitioned topic means all its partitions."""
-    topics_pattern: Pattern | None = None
-    """Instead of topics: a pattern, which also finds later topics (Pulsar: TENANT/NAMESPACE/REGEX, Kafka: REGEX)."""
-    subscription: Text | None = None
-    """Pulsar: its cursor keeps unread records. Kafka: the group whose offsets are committed. Alias: `group`."""
-    start: JobStart = Start("earliest")
-    """First position of the first batch of a new checkpoint."""
-    max_records: Count = 5_000_000
-    """Approximate largest number of records of one batch."""
-    min_partitions: Count | None = None
-    """Approximate least number of tasks of a batch; ranges are split to reach it. Default: one for each partition."""
-    columns: tuple[Column, ...] | None = None
-    """Columns to read, besides those of the record's position. Default: all but headers and the rare ones."""
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """read_committed leaves out records of aborted transactions (Kafka only)."""
-    rack: Text | None = None
-    """Rack of the executors, as in broker.rack: replicas in this rack are read from (Kafka only)."""
-    metadata_max_age: SomeTime = 60.0
-    """Interval at which the job asks for new topics and partitions (Kafka only)."""
-    on_data_loss: Literal["stop", "continue"] = "stop"
-    """Reaction when the brokers have deleted records that the job has not read: stop, or log it and continue."""
-    auth: AuthField = AuthConfig.model_construct()
-    tls: TlsConfig = TlsConfig.model_construct()
-    encryption: EncryptionConfig = EncryptionConfig.model_construct()
-
-    @property
-    def system(self) -> str:
-        """The name of the message system of ``url``; "" for a dataset."""
-        grammar = grammar_of(self.url)
-        return "" if grammar is None else grammar.name
-
-    @property
-    def access(self) -> dict[str, str]:
-        """The keys of auth, tls and encryption as texts, by dotted names; paths are absolute."""
-        tables = {"auth": self.auth, "tls": self.tls, "encryption": self.encryption}
-        return dict(pair for name, table in tables.items() for pair in _texts(name, table))
-
-
-def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, BaseModel):
-        for name in sorted(value.model_fields_set):
-            yield from _texts(f"{path}.{name}", getattr(value, name))
-    elif isinstance(value, dict):
-        yield (
-            path,
-            json.dumps({name: os.path.abspath(one) if isinstance(one, Path) else one for name, one in value.items()}),
-        )
-    elif isinstance(value, Path):
-        yield path, os.path.abspath(value)
-    elif isinstance(value, SecretStr):
-        yield path, value.get_secret_value()
-    else:
-        yield path, str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class SparkDecode(Table):
@@ -238,7 +125,7 @@ class SparkOutput(Table):
 class SparkConfig(Table):
     """One job on Spark: decode, put dead letters aside, drop duplicates, write."""
 
-    source: SparkSource
+    source: SparkSourceField
     decode: SparkDecode = SparkDecode.model_construct()
     dedupe: SparkDedupe | None = None
     output: SparkOutput
@@ -248,6 +135,7 @@ class SparkConfig(Table):
 
 SPARK_REQUIRED: Mapping[str, str] = {
     "source": 'is required: { dataset = "/data/orders" } of the daemon, or { url = "pulsar://…", topics = ["…"] }',
+    "dataset": "is required: the folder of a landed dataset; or url, the brokers",
     "output": 'is required: { path = "…", quarantine = "…", checkpoint = "…" }',
     "path": "is required: the folder of the table",
     "quarantine": "is required: the folder of the table of dead letters",
@@ -260,8 +148,6 @@ _SCHEMAS = {
     "avro": "is required: a file with the Avro schema of the values (JSON)",
     "protobuf": "is required: a file by protoc --include_imports --descriptor_set_out=FILE",
 }
-
-Tell = Callable[[KeyPath, str], None]
 
 
 def check_spark(jobs: Mapping[str, Any], tell: Tell) -> None:
@@ -288,7 +174,8 @@ def _table(job: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 # The keys of a source that need brokers. The other rules are those of a pipeline's source.
-_OF_BROKERS = SparkSource.model_fields.keys() - {"dataset", "max_files", "url"} | {"group"}
+_OF_DATASET = SparkDataset.model_fields.keys()
+_OF_BROKERS = SparkBrokers.model_fields.keys() - {"url"} | {"group"}
 _BY_FILE = {
     ("token",): "token_file",
     ("password",): "password_file",
@@ -297,13 +184,11 @@ _BY_FILE = {
 
 
 def _check_source(path: KeyPath, source: Mapping[str, Any], decode: Mapping[str, Any], tell: Tell) -> None:
-    if "url" not in source:
-        if "dataset" not in source and not _OF_BROKERS & source.keys():
-            tell(path, "has neither dataset (the folder of a landed dataset) nor url (the brokers)")
+    if spark_source_model(source) is SparkDataset:
         for key in sorted(_OF_BROKERS & source.keys()):
             tell((*path, key), "is for reading from brokers: url is missing")
         return
-    for key in sorted({"dataset", "max_files"} & source.keys()):
+    for key in sorted(_OF_DATASET & source.keys()):
         tell((*path, key), "is for reading a landed dataset, but url is given: use one of them")
     for names, instead in _BY_FILE.items():
         value: Any = source.get("auth")

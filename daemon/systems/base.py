@@ -1,8 +1,8 @@
 """The contract of a message system with the rest of the product: one object of the class :class:`System`.
 
 A system is a folder here with the module ``system``, whose ``SYSTEM`` is that object, and the module ``config``, whose
-``CONNECTION`` and ``SOURCE`` are the models of its connections and of its sources. ``fastwire.systems`` lists the
-systems. No module outside the folder of a system depends on which one it is.
+``CONNECTION``, ``SOURCE`` and ``SPARK`` are the models of its connections, of its sources and of the sources of Spark
+jobs. ``fastwire.systems`` lists the systems. No module outside the folder of a system depends on which one it is.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from fastwire.columns.logs import LogTable
 from fastwire.grammar import Grammar
 from fastwire.wire.pool import Pool
 
-from ..config import Connection, SourceConfig, SparkSource, Start, TopicChoice, parse_start
+from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ..net.auth import Credentials
 from ..runtime.metrics import PipelineMetrics
 from .source import Source, SourceEvents
@@ -121,13 +121,13 @@ class System(ABC):
     def sharing(self, source: SourceConfig) -> str:
         """Say under which name a pipeline reads, and how it shares the topics with others."""
 
-    def mechanism(self, connection: Connection | SparkSource) -> str:
+    def mechanism(self, connection: Connection) -> str:
         """Return the mechanism by which the broker is shown the credentials; "" if the system has only one."""
         return ""
 
     def check_credentials(self, credentials: Credentials) -> None:  # noqa: B027 - most systems take all
         """Raise AuthError for credentials that the system cannot transport."""
 
-    def file_checks(self, connection: Connection | SparkSource) -> list[FileCheck]:
+    def file_checks(self, connection: Connection) -> list[FileCheck]:
         """Return the checks of files that only this system has."""
         return []

@@ -10,7 +10,6 @@ import pytest
 from fastwire.kafka.payload import Record as KafkaRecord
 from fastwire.kafka.payload import encode_batch
 from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire_daemon.config import SparkSource
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
@@ -18,6 +17,7 @@ from fastwire_daemon.spark.job.direct import reader_options
 from fastwire_daemon.spark.job.run import run_jobs
 from fastwire_daemon.spark.job.trial import try_job
 from fastwire_daemon.spark.source.options import parse_options
+from fastwire_daemon.systems.kafka.config import KafkaSparkBrokers, own_connection
 from tests.spark.jobs import Job
 from tests.support.spark_source import serving
 
@@ -28,13 +28,15 @@ BASE_MS = 1_767_322_800_000  # 2026-01-02 03:00 UTC
 
 def test_what_a_source_says_is_what_its_options_say() -> None:
     def options(**keys: Any) -> Mapping[str, str]:
-        source = SparkSource.model_validate({"url": "kafka://h", "topics": ["t"]} | keys)
+        source = KafkaSparkBrokers.model_validate({"url": "kafka://h", "topics": ["t"]} | keys)
         return reader_options(source, streaming=True)
 
     assert {"clientRack", "topicRefreshIntervalMs"}.isdisjoint(options())
-    said = options(rack="eu-1a", metadata_max_age="1m30s")
+    said = options(rack="eu-1a", client_id="me", isolation="read_uncommitted", metadata_max_age="1m30s")
     found = parse_options(said, streaming=True)
-    assert (found.client_rack, found.refresh_s) == ("eu-1a", 90.0)
+    connection = own_connection(found.connection)
+    assert (connection.rack, connection.client_id) == ("eu-1a", "me")
+    assert (found.read_committed, found.refresh_s) == (False, 90.0)
 
 
 class PulsarTopic:

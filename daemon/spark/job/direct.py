@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 
 from fastwire.systems import row_of
 
-from ...config import ConfigError, Problem, SparkSource
+from ...config import ConfigError, Problem, SparkBrokers
 from ..source.datasource import KNOWS_LIMITS
 from ..source.dialects import dialect_of
 from ..source.options import parse_options
@@ -16,7 +16,7 @@ from ..source.rows import PLACE
 __all__ = ["read_brokers", "reader_options", "stream_brokers"]
 
 
-def reader_options(source: SparkSource, *, streaming: bool, limited: bool = True) -> dict[str, str]:
+def reader_options(source: SparkBrokers, *, streaming: bool, limited: bool = True) -> dict[str, str]:
     """Return the options equivalent to ``source``. A batch query is a trial: it has no limits and moves no cursor."""
     dialect = dialect_of(str(source.url))
     options = {
@@ -30,13 +30,11 @@ def reader_options(source: SparkSource, *, streaming: bool, limited: bool = True
         options["subscribe"] = ",".join(source.topics)
     if source.columns is not None:
         chosen = {*source.columns, *PLACE}
-        options["columns"] = ",".join(name for name in row_of(dialect.name).names if name in chosen)
+        options["columns"] = ",".join(name for name in row_of(source.system).names if name in chosen)
     if source.min_partitions is not None:
         options["minPartitions"] = str(source.min_partitions)
-    if "isolation" in source.model_fields_set:
-        options["isolationLevel"] = source.isolation
-    if source.rack is not None:
-        options["clientRack"] = source.rack
+    for key in dialect.options.keys() & source.model_fields_set:
+        options[dialect.options[key]] = str(getattr(source, key))
     if "metadata_max_age" in source.model_fields_set:
         options["topicRefreshIntervalMs"] = str(round(source.metadata_max_age * 1000))
     if source.start.time is not None:
@@ -52,7 +50,7 @@ def reader_options(source: SparkSource, *, streaming: bool, limited: bool = True
     return options
 
 
-def stream_brokers(session: Any, name: str, source: SparkSource, *, ends: bool) -> Any:
+def stream_brokers(session: Any, name: str, source: SparkBrokers, *, ends: bool) -> Any:
     """Return a streaming frame of records for the job ``name``. Raises ConfigError for unusable options.
 
     ``ends``: the query ends when it has read the existing records. Spark 4.0 and 4.1 end such a query after one batch,
@@ -62,7 +60,7 @@ def stream_brokers(session: Any, name: str, source: SparkSource, *, ends: bool) 
     return _reader(session, session.readStream, name, options, streaming=True).load()
 
 
-def read_brokers(session: Any, name: str, source: SparkSource) -> Any:
+def read_brokers(session: Any, name: str, source: SparkBrokers) -> Any:
     """Return the present records of the topics as a batch frame."""
     return _reader(session, session.read, name, reader_options(source, streaming=False), streaming=False).load()
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from shutil import which
 from typing import Any
 
-from ...config import Config, ConfigError, Problem, SparkConfig
+from ...config import Config, ConfigError, Problem, SparkBrokers, SparkConfig
 from ...runtime.errors import ConfigurationRefused
 from ...runtime.logs import get_logger
 from ..source.offsets import behind
@@ -139,10 +139,11 @@ class RunningJob:
         """Inspect checkpoint and tables, and start. Raises ConfigurationRefused if they belong to another job."""
         checkpoint, source = self._job.output.checkpoint, self._job.source
         origin = read_origin(checkpoint)
-        if origin is not None and origin != source.system:
+        system = source.system if isinstance(source, SparkBrokers) else ""
+        if origin is not None and origin != system:
             raise ConfigurationRefused(
                 f"the checkpoint at {checkpoint} belongs to a job that reads {origin or 'a dataset'}, and this one "
-                f"reads {source.system or 'a dataset'}: it needs a checkpoint and a table of its own"
+                f"reads {system or 'a dataset'}: it needs a checkpoint and a table of its own"
             )
         self._output.open()
         trigger = {"availableNow": True} if self._job.trigger is None else self._every(self._job.trigger)

@@ -1,11 +1,11 @@
-"""What options say otherwise of each system: how topics and positions are written, and what only one of them has."""
+"""The words of the options of ``format("fastwire")`` for each system, beside those of its grammar."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from fastwire.grammar import TopicPattern
+from fastwire.grammar import Grammar
 from fastwire.position import Position
 from fastwire.systems import SYSTEMS, grammar_of
 
@@ -16,32 +16,32 @@ EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The words of one system; functions raise ValueError that says what would be right.
+    """The words of one system. Functions raise ValueError with a message that says what would be right."""
 
-    ``position`` reads what stands for one in JSON. ``in_range`` are the columns that tell where a row stands in its
-    range, which connections build in any case. ``group`` is the option with the name under which brokers know how
-    far the query is, ``unheld`` what a stream is warned of that has none, ``prefix`` what names begin with that nobody
-    has given. ``only`` are options that no other system has; ``instead`` has those of others, with what they are here
-    or "".
-    """
-
-    name: str
-    title: str
-    topic: Callable[[str], str]
-    pattern: Callable[[str], TopicPattern]
+    grammar: Grammar
     position: Callable[[Any], Position]
+    """Reads the value that stands for a position in JSON."""
     places_example: str
     least_partition: int
+    """The number of the first partition; -1 if a topic may have no partitions."""
     in_range: frozenset[str]
+    """The columns that tell where a row is within its range; connections build them in any case."""
     unheld: str
+    """The warning for a stream without a group, "" for none."""
     group: str
+    """The option for the name under which brokers keep the progress of a query."""
     prefix: str
+    """The option for the beginning of generated names."""
     only: Mapping[str, Callable[[str], Any]]
+    """The options that only this system has, each with the function that reads its text."""
+    options: Mapping[str, str]
+    """The options for keys of a configuration file that only this system has, by key."""
     instead: Mapping[str, str]
+    """The options of other systems, each with the equivalent option of this one, or ""."""
 
 
 def dialect_of(url: str) -> Dialect:
-    """By the scheme of the brokers' address; that of most users where it cannot be told."""
+    """Return the dialect for the scheme of ``url``; for an unknown scheme that of the first system."""
     grammar = grammar_of(url)
     name = SYSTEMS[0] if grammar is None else grammar.name
     dialect: Dialect = import_module(f".{name}.dialect", __package__).DIALECT

@@ -10,6 +10,7 @@ from fastwire.position import Position
 from fastwire.systems import row_of
 
 from ...config import ConfigError, Connection, Problem, parse_connection, parse_duration
+from ...config.connection import connection_model
 from ...config.text import nearest
 from .dialects import EARLIEST, LATEST, Dialect, dialect_of
 from .ranges import Partition
@@ -67,8 +68,6 @@ class Options:
     prefetch: int
     window: int  # of Pulsar
     fetch_bytes: int  # of Kafka
-    client_id: str
-    client_rack: str
     read_committed: bool
     pushes_filters: bool
 
@@ -89,7 +88,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _topics(given: str, dialect: Dialect) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(dialect.topic(name) for name in names(given)))
+    return tuple(dict.fromkeys(dialect.grammar.topic(name) for name in names(given)))
 
 
 def _assigned(given: str, dialect: Dialect) -> frozenset[Partition]:
@@ -98,7 +97,7 @@ def _assigned(given: str, dialect: Dialect) -> frozenset[Partition]:
     for name, indexes in json_table(given, example).items():
         if not isinstance(indexes, list) or not all(type(each) is int for each in indexes):
             raise ValueError(f"must be JSON such as {example}")
-        found |= {Partition(dialect.topic(name), _index(str(index), name, dialect)) for index in indexes}
+        found |= {Partition(dialect.grammar.topic(name), _index(str(index), name, dialect)) for index in indexes}
     return frozenset(found)
 
 
@@ -114,7 +113,7 @@ def _by_partition(given: str, example: str, dialect: Dialect, parse: Callable[[A
     for name, table in json_table(given, example).items():
         if not isinstance(table, dict):
             raise ValueError(f"must be JSON such as {example}")
-        topic = dialect.topic(name)
+        topic = dialect.grammar.topic(name)
         found |= {Partition(topic, _index(index, name, dialect)): parse(each) for index, each in table.items()}
     return found
 
@@ -152,7 +151,7 @@ def _known(dialect: Dialect) -> dict[str, Callable[[str], Any]]:
     return {
         **_KNOWN,
         "subscribe": spoken(_topics),
-        "subscribePattern": dialect.pattern,
+        "subscribePattern": dialect.grammar.pattern,
         "assign": spoken(_assigned),
         "startingOffsets": spoken(_place),
         "startingOffsetsByTimestamp": spoken(_times),
@@ -253,8 +252,6 @@ class _Reading:
             prefetch=get("prefetchBatches", 3),
             window=get("receiverQueueSize", 10_000),
             fetch_bytes=get("fetchMaxBytes", 4 << 20),
-            client_id=get("clientId", ""),
-            client_rack=get("clientRack", ""),
             read_committed=get("isolationLevel", "read_committed") == "read_committed",
             pushes_filters=get("filterPushdown", False),
         )
@@ -285,7 +282,7 @@ class _Reading:
             elif lower in elsewhere:
                 instead = dialect.instead[elsewhere[lower]]
                 hint = f", which has {instead} instead" if instead else ""
-                self._wrong(elsewhere[lower], f"is not an option of {dialect.title}{hint}")
+                self._wrong(elsewhere[lower], f"is not an option of {dialect.grammar.title}{hint}")
             elif not lower.startswith(_TABLES):
                 hint = nearest(lower, known)
                 for name in known:
@@ -297,9 +294,14 @@ class _Reading:
         url = self._values.get("servers")
         if url is None:
             if "servers" not in self._given:
-                self._wrong("servers", 'is missing: the brokers, such as "kafka://127.0.0.1:9092"')
-            url = "pulsar://127.0.0.1"
+                self._wrong("servers", f'is missing: the brokers, such as "{self._dialect.grammar.url_example}"')
+            return None
+        dialect = self._dialect
+        own = connection_model(dialect.grammar.name).model_fields
         keys: dict[str, Any] = {"url": url}
+        for key, option in dialect.options.items():
+            if key in own and option in self._values:
+                keys[key] = self._values[option]
         for name, value in self._given.items():
             if name.startswith(_TABLES):
                 _put(keys, name.split("."), value)
@@ -307,7 +309,8 @@ class _Reading:
             connection = parse_connection(keys)
         except ConfigError as exc:
             for problem in exc.problems:
-                self._wrong("servers" if problem.key == "url" else problem.key, problem.message)
+                names = {"url": "servers", **dialect.options}
+                self._wrong(names.get(problem.key, problem.key), problem.message)
             return None
         system = self._values.get("system", connection.system)
         if system != connection.system:
@@ -315,8 +318,8 @@ class _Reading:
         return connection
 
     def _columns(self) -> tuple[str, ...]:
-        known = row_of(self._dialect.name).names
-        wanted = set(default_columns(self._dialect.name))
+        known = row_of(self._dialect.grammar.name).names
+        wanted = set(default_columns(self._dialect.grammar.name))
         if not self._values.get("includeMetadata", True):
             wanted = {"key", "value"}
         if "columns" in self._values:

@@ -71,7 +71,7 @@ class Rows:
     @staticmethod
     def built(dialect: Dialect, columns: Iterable[str]) -> frozenset[str]:
         """The columns that a connection has to build so that ``columns`` can be made of them."""
-        return (frozenset(columns) & frozenset(row_of(dialect.name).names) | dialect.in_range) - {"topic"}
+        return (frozenset(columns) & frozenset(row_of(dialect.grammar.name).names) | dialect.in_range) - {"topic"}
 
     def batches(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The rows of ``batch`` in pieces of at most so many rows and about so many bytes; the memory is shared."""

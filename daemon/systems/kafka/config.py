@@ -11,14 +11,17 @@ from ...config.access import AuthConfig
 from ...config.connection import Connection, Tell
 from ...config.fields import SomeTime, Text
 from ...config.source import SourceConfig
+from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
 __all__ = [
     "CONNECTION",
     "SOURCE",
+    "SPARK",
     "KafkaAuthConfig",
     "KafkaConnection",
     "KafkaSourceConfig",
+    "KafkaSparkBrokers",
     "own_connection",
     "own_source",
 ]
@@ -38,12 +41,12 @@ class KafkaConnection(Connection):
 
     auth: KafkaAuthConfig = KafkaAuthConfig.model_construct()
     client_id: Text | None = None
-    """Client id in the brokers' logs, metrics and quotas; default: fastwire- and the host name."""
-    rack: Text | None = None
-    """Rack of this machine, as in broker.rack: replicas in this rack are read from.
+    """Client id in the brokers' logs, metrics and quotas.
 
-    The assignor range also prefers partitions that have a replica there.
+    Default: fastwire- and the host name; of a Spark job fastwire-spark.
     """
+    rack: Text | None = None
+    """Rack of this machine, as in broker.rack: replicas in this rack are read from."""
 
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
@@ -71,13 +74,20 @@ class KafkaSourceConfig(KafkaConnection, SourceConfig):
     group_instance_id: Text | None = None
     """Static member id: a restart within session_timeout moves no partitions."""
     assignor: Literal["cooperative-sticky", "sticky", "range", "roundrobin"] = "cooperative-sticky"
-    """Partition assignor of a classic group; all members must use the same."""
+    """Partition assignor of a classic group; all members must use the same. range prefers partitions of this rack."""
     session_timeout: SomeTime = 45.0
     """Time without a heartbeat after which a classic group removes this member."""
     metadata_max_age: SomeTime = 60.0
     """Interval at which the daemon asks for new topics and partitions."""
     on_truncation: Literal["stop", "continue"] = "stop"
     """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
+
+
+class KafkaSparkBrokers(KafkaConnection, SparkBrokers):
+    """Input of a Spark job: topics of Kafka."""
+
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """read_committed leaves out records of aborted transactions."""
 
 
 def own_connection(connection: Connection) -> KafkaConnection:
@@ -94,3 +104,4 @@ def own_source(source: SourceConfig) -> KafkaSourceConfig:
 
 CONNECTION = KafkaConnection
 SOURCE = KafkaSourceConfig
+SPARK = KafkaSparkBrokers

@@ -6,10 +6,10 @@ from fastwire.kafka.grammar import GRAMMAR
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
-from ...config import Connection, SourceConfig, SparkSource, Start, TopicChoice
+from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import Described, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
-from .config import KafkaAuthConfig, own_source
+from .config import own_connection, own_source
 
 __all__ = ["SYSTEM"]
 
@@ -52,10 +52,8 @@ class _Kafka(System):
         }
         return Start("latest", positions=positions, offset=offsets.get(None))
 
-    def mechanism(self, connection: Connection | SparkSource) -> str:
-        auth = connection.auth
-        if not isinstance(auth, KafkaAuthConfig):
-            return ""
+    def mechanism(self, connection: Connection) -> str:
+        auth = own_connection(connection).auth
         return "OAUTHBEARER" if auth.user is None else auth.mechanism
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:

@@ -9,14 +9,17 @@ from ...config.access import EncryptionConfig
 from ...config.connection import Connection, Tell
 from ...config.fields import FolderPath, Natural, Switch, Text
 from ...config.source import SourceConfig
+from ...config.sparksource import SparkBrokers
 from ...config.table import Table
 from ...config.text import KeyPath
 
 __all__ = [
     "CONNECTION",
     "SOURCE",
+    "SPARK",
     "PulsarConnection",
     "PulsarSourceConfig",
+    "PulsarSparkBrokers",
     "SchemaConfig",
     "own_connection",
     "own_source",
@@ -104,6 +107,10 @@ def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
         tell((*path, "file"), f"is of no use: {schema['type']} has no definition")
 
 
+class PulsarSparkBrokers(PulsarConnection, SparkBrokers):
+    """Input of a Spark job: topics of Pulsar."""
+
+
 def own_connection(connection: Connection) -> PulsarConnection:
     """Return ``connection``, which is one of Pulsar."""
     assert isinstance(connection, PulsarConnection)
@@ -118,3 +125,4 @@ def own_source(source: SourceConfig) -> PulsarSourceConfig:
 
 CONNECTION = PulsarConnection
 SOURCE = PulsarSourceConfig
+SPARK = PulsarSparkBrokers

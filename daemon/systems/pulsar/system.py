@@ -9,7 +9,7 @@ from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.topic import parse_topic
 from fastwire.wire.pool import Pool
 
-from ...config import Connection, EncryptionConfig, SourceConfig, SparkSource, Start, TopicChoice, parse_start
+from ...config import Connection, EncryptionConfig, SourceConfig, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
@@ -83,10 +83,9 @@ class _Pulsar(System):
         if isinstance(credentials, BasicCredentials):
             credentials.pair()
 
-    def file_checks(self, connection: Connection | SparkSource) -> list[FileCheck]:
+    def file_checks(self, connection: Connection) -> list[FileCheck]:
         checks = []
-        own = connection if isinstance(connection, SparkSource) else own_connection(connection)
-        encryption = own.encryption
+        encryption = own_connection(connection).encryption
         if encryption.private_keys:
             checks.append(FileCheck("encryption", _keys_in(encryption)))
         if isinstance(connection, PulsarSourceConfig) and connection.initial_schema is not None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from fastwire.kafka.names import TopicPattern
-from fastwire_daemon.config import Config, json_schema, parse_config
+from fastwire.systems import SYSTEMS
+from fastwire_daemon.config import Config, SparkBrokers, SparkDataset, json_schema, parse_config
+from fastwire_daemon.config.sparksource import brokers_model
 from tests.support.config_file import problems
 
 LEAST = """\
@@ -25,7 +27,8 @@ def test_the_least_that_a_job_needs() -> None:
     job = config.spark["orders"]
     assert (job.decode.format, job.dedupe, job.trigger) == ("none", None, None)
     assert (job.output.format, job.output.partition_by, job.output.compression) == ("dataset", (), "zstd:1")
-    assert job.source.dataset == Path("/data/orders")
+    assert isinstance(job.source, SparkDataset)
+    assert (job.source.dataset, job.source.max_files) == (Path("/data/orders"), 100)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_c
     assert problems(text) == [
         'f.toml:1: spark."a b": a name consists of letters, digits and _ . - only',
         'f.toml:1: spark."a b".output: is required: { path = "…", quarantine = "…", checkpoint = "…" }',
-        ('f.toml:2: spark."a b".source: has neither dataset (the folder of a landed dataset) nor url (the brokers)'),
+        'f.toml:2: spark."a b".source.dataset: is required: the folder of a landed dataset; or url, the brokers',
         'f.toml:2: spark."a b".source.max_files: must be at least 1, not 0',
         'f.toml:2: spark."a b".source.dataste: unknown key, did you mean "dataset"?',
         (
@@ -123,22 +126,25 @@ checkpoint = "/lake/_chk"
 """
 
 
+def brokers(config: Config) -> SparkBrokers:
+    source = config.spark["orders"].source
+    assert isinstance(source, SparkBrokers)
+    return source
+
+
 def test_brokers_as_a_source() -> None:
     config = parsed(DIRECT)
-    source = config.spark["orders"].source
-    assert (source.dataset, source.subscription, source.max_records) == (None, "spark", 5_000_000)
+    source = brokers(config)
+    assert (source.subscription, source.max_records) == ("spark", 5_000_000)
     assert (source.topics, source.on_data_loss) == (("persistent://public/default/orders",), "stop")
     assert source.access == {
         "auth.token_file": str(Path("token").absolute()),
         "tls.verify": "false",
         "encryption.private_keys": '{"a": "/keys/a.pem"}',
     }
-    assert (
-        parsed(DIRECT.replace('start = "2026-01-02T03:00:00Z"\n', "")).spark["orders"].source.start.kind == "earliest"
-    )
+    assert brokers(parsed(DIRECT.replace('start = "2026-01-02T03:00:00Z"\n', ""))).start.kind == "earliest"
     # `check --connect` asks its brokers as it asks those of a pipeline.
-    assert config.sources.keys() == {"spark.orders"}
-    assert config.sources["spark.orders"].topics == source.topics
+    assert config.sources == {"spark.orders": source}
 
 
 def test_topics_by_a_pattern_in_the_words_of_their_system() -> None:
@@ -148,9 +154,9 @@ def test_topics_by_a_pattern_in_the_words_of_their_system() -> None:
             text = text.replace('encryption = { private_keys = { a = "/keys/a.pem" } }\n', "")
         return text.replace("tls = { verify = false }\n", "").replace("pulsar+ssl://", f"{system}://")
 
-    source = parsed(patterned("pulsar", "shop/x/orders-.*")).spark["orders"].source
+    source = brokers(parsed(patterned("pulsar", "shop/x/orders-.*")))
     assert str(source.topics_pattern) == "persistent://shop/x/orders-.*"
-    source = parsed(patterned("kafka", "orders-.*")).spark["orders"].source
+    source = brokers(parsed(patterned("kafka", "orders-.*")))
     assert isinstance(source.topics_pattern, TopicPattern) and source.topics_pattern.matches("orders-1")
     assert source.model_dump(mode="json")["topics_pattern"] == "orders-.*"
     where = "f.toml:3: spark.orders.source.topics_pattern: "
@@ -179,7 +185,7 @@ def test_topics_by_a_pattern_in_the_words_of_their_system() -> None:
 def test_secrets_are_files(auth: str, problem: str | None) -> None:
     text = DIRECT.replace('{ token_file = "token" }', auth)
     if problem is None:
-        assert parsed(text).spark["orders"].source.access["auth.token"] == "env:TOKEN"
+        assert brokers(parsed(text)).access["auth.token"] == "env:TOKEN"
     else:
         assert problems(text) == [f"f.toml:6: spark.orders.source.{problem}"]
 
@@ -197,6 +203,8 @@ decode = { format = "json", schema = "s" }
 source = { url = "kafka://h", topics = ["t"], auth = { user = "u" }, tls = {}, columns = ["ledger"] }
 [spark.e]
 source = {}
+[spark.f]
+source = { topics = ["t"], group = "g" }
 """
     text = "".join(
         line
@@ -225,7 +233,8 @@ source = {}
         "13: spark.d.source.tls: needs an encrypted connection: kafka+ssl:// in url",
         "13: spark.d.source.auth.user: needs password or password_file",
         '13: spark.d.source.columns[0]: records of kafka have no "ledger"',
-        ("16: spark.e.source: has neither dataset (the folder of a landed dataset) nor url (the brokers)"),
+        "16: spark.e.source.dataset: is required: the folder of a landed dataset; or url, the brokers",
+        '19: spark.f.source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092"',
     ]
 
 
@@ -239,3 +248,12 @@ def test_the_schema_of_a_job_is_printed() -> None:
     assert schema["anyOf"] == [{"required": ["pipelines"]}, {"required": ["spark"]}]
     assert "schema" in schema["$defs"]["SparkDecode"]["properties"]
     assert schema["$defs"]["SparkConfig"]["required"] == ["source", "output"]
+    sources = [
+        each["$ref"].rpartition("/")[2] for each in schema["$defs"]["SparkConfig"]["properties"]["source"]["anyOf"]
+    ]
+    assert sources == ["SparkDataset", *(brokers_model(system).__name__ for system in SYSTEMS)]
+    assert schema["$defs"]["SparkDataset"]["required"] == ["dataset"]
+    for model in sources[1:]:
+        properties = schema["$defs"][model]["properties"]
+        assert {"url", "topics", "group", "max_records", "auth"} <= properties.keys()
+        assert schema["$defs"][model]["required"] == ["url"]

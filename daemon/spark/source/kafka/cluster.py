@@ -17,6 +17,7 @@ from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
 from ....systems.kafka.cluster import MISSING_S, Cluster, Purpose
+from ....systems.kafka.config import own_connection
 from ....systems.kafka.link import Link
 from ....systems.kafka.settings import ClientSettings, client_fields
 from ..connections import POOL_BYTES, RangeBook
@@ -35,7 +36,7 @@ AVOIDED_S = 30.0
 def settings_of(options: Options) -> ClientSettings:
     """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
     fields = client_fields(options.connection)
-    fields["client_id"] = options.client_id or options.prefix
+    fields["client_id"] = own_connection(options.connection).client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
 
 
@@ -46,7 +47,7 @@ def fetch_limits(options: Options) -> FetchLimits:
         partition_bytes=options.fetch_bytes,
         max_wait_ms=FETCH_WAIT_MS,
         read_committed=options.read_committed,
-        rack=options.client_rack,
+        rack=own_connection(options.connection).rack or "",
     )
 
 

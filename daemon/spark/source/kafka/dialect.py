@@ -1,4 +1,4 @@
-"""The words that options have for Kafka."""
+"""The words of the options for Kafka."""
 
 from typing import Any
 
@@ -17,10 +17,7 @@ def _position(value: Any) -> Position:
 
 
 DIALECT = Dialect(
-    name="kafka",
-    title="Kafka",
-    topic=GRAMMAR.topic,
-    pattern=GRAMMAR.pattern,
+    grammar=GRAMMAR,
     position=_position,
     places_example='{"topic":{"0":1234,"1":-2}}',
     least_partition=0,
@@ -36,10 +33,12 @@ DIALECT = Dialect(
         "clientId": text,
         "clientRack": text,
     },
+    options={"isolation": "isolationLevel", "client_id": "clientId", "rack": "clientRack"},
     instead={
         "subscription": "groupId",
         "subscriptionPrefix": "groupIdPrefix",
         "receiverQueueSize": "fetchMaxBytes",
+        "listener": "",
         # As in Spark's own source.
         "kafka.bootstrap.servers": "servers",
         "kafka.group.id": "groupId",

@@ -1,23 +1,15 @@
-"""The words that options have for Pulsar."""
+"""The words of the options for Pulsar."""
 
 from typing import Any
 
 from fastwire.position import Position
 from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.position import POSITIONS
-from fastwire.pulsar.topic import parse_topic
 
 from ..dialects import EARLIEST, LATEST, Dialect
 from ..values import text, whole
 
 __all__ = ["DIALECT"]
-
-
-def _topic(given: str) -> str:
-    topic = parse_topic(given)
-    if not topic.persistent:
-        raise ValueError(f'"{given}": a non-persistent topic keeps nothing that could be read by position')
-    return str(topic)
 
 
 def _position(value: Any) -> Position:
@@ -27,10 +19,7 @@ def _position(value: Any) -> Position:
 
 
 DIALECT = Dialect(
-    name="pulsar",
-    title="Pulsar",
-    topic=_topic,
-    pattern=GRAMMAR.pattern,
+    grammar=GRAMMAR,
     position=_position,
     places_example='{"topic":{"0":"12:34","1":-2}}',
     least_partition=-1,
@@ -41,7 +30,8 @@ DIALECT = Dialect(
     ),
     group="subscription",
     prefix="subscriptionPrefix",
-    only={"subscription": text, "subscriptionPrefix": text, "receiverQueueSize": whole(1)},
+    only={"subscription": text, "subscriptionPrefix": text, "receiverQueueSize": whole(1), "listener": text},
+    options={"listener": "listener"},
     instead={
         "groupId": "subscription",
         "groupIdPrefix": "subscriptionPrefix",

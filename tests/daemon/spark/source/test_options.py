@@ -83,7 +83,7 @@ def test_beginnings() -> None:
         ({"subscribe": "a/b"}, "subscribe: topic 'a/b': a short name is TOPIC or TENANT/NAMESPACE/TOPIC"),
         (
             {"subscribe": "non-persistent://p/d/a"},
-            "a non-persistent topic keeps nothing that could be read by position",
+            "a non-persistent topic keeps no positions",
         ),
         ({"assign": '{"a":[0]}'}, "subscribe and assign: exactly one of subscribe, subscribePattern, assign"),
         ({"assign": "a"}, 'assign: must be JSON such as {"topic":[0,1]}'),
@@ -202,7 +202,9 @@ def test_kafka_has_words_of_its_own() -> None:
     assert (found.topics, found.subscription, found.commits) == (("a", "b.c"), "g", True)
     assert (found.read_committed, found.fetch_bytes) == (False, 1 << 20)
     assert kafka().read_committed
-    assert (kafka().client_rack, kafka(clientRack="eu-1a").client_rack) == ("", "eu-1a")
+    connection = kafka(clientRack="eu-1a", clientId="me").connection
+    assert (connection.rack, connection.client_id) == ("eu-1a", "me")
+    assert (kafka().connection.rack, kafka().connection.client_id) == (None, None)
     places = kafka(startingOffsets='{"a":{"0":23,"1":"45@6","2":-2,"3":-1}}').starting.positions
     assert list(places.values()) == [Position(23, -1), Position(45, 6), "earliest", "latest"]
     given = {"servers": "kafka://h", "subscribePattern": "orders-.*"}

@@ -1,0 +1,114 @@
+"""``[spark.NAME.source]``: the input of a Spark job, which is a landed dataset or topics of brokers."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
+
+from fastwire.systems import grammar_of
+
+from .connection import model_for, model_of
+from .fields import Column, Count, FolderPath, SomeTime, Start, Text, parse_start
+from .source import Reading
+from .table import Table
+
+__all__ = ["SparkBrokers", "SparkDataset", "SparkSource", "SparkSourceField", "brokers_model", "spark_source_model"]
+
+
+def _start(value: object) -> Start:
+    if isinstance(value, Mapping):
+        raise ValueError('must be "earliest", "latest" or a time such as "2025-01-31T00:00:00Z" for a job')
+    return parse_start(value)
+
+
+JobStart = Annotated[
+    Start, PlainValidator(_start), PlainSerializer(str, when_used="json"), WithJsonSchema({"type": "string"})
+]
+
+
+class SparkDataset(Table):
+    """The input of a job: a dataset that the daemon writes."""
+
+    dataset: FolderPath
+    """Folder of a Parquet dataset that the daemon writes."""
+    max_files: Count = 100
+    """Largest number of files of the dataset that one batch reads."""
+
+
+class SparkBrokers(Reading):
+    """The input of a job: topics of brokers, which the executors read in parallel."""
+
+    subscription: Text | None = None
+    """Pulsar: its cursor keeps unread records. Kafka: the group whose offsets are committed. Alias: `group`."""
+    start: JobStart = Start("earliest")
+    """First position of the first batch of a new checkpoint."""
+    max_records: Count = 5_000_000
+    """Approximate largest number of records of one batch."""
+    min_partitions: Count | None = None
+    """Approximate least number of tasks of a batch; ranges are split to reach it. Default: one for each partition."""
+    columns: tuple[Column, ...] | None = None
+    """Columns to read, besides those of the record's position. Default: all but headers and the rare ones."""
+    metadata_max_age: SomeTime = 60.0
+    """Interval at which the job asks for new topics and partitions."""
+    on_data_loss: Literal["stop", "continue"] = "stop"
+    """Reaction when the brokers have deleted records that the job has not read: stop, or log it and continue."""
+
+    @property
+    def access(self) -> dict[str, str]:
+        """The keys of the tables, such as auth and tls, as texts by dotted names; paths are absolute."""
+        tables = ((name, getattr(self, name)) for name in sorted(self.model_fields_set))
+        return dict(pair for name, table in tables if isinstance(table, Table) for pair in _texts(name, table))
+
+
+def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, BaseModel):
+        for name in sorted(value.model_fields_set):
+            yield from _texts(f"{path}.{name}", getattr(value, name))
+    elif isinstance(value, dict):
+        yield (
+            path,
+            json.dumps({name: os.path.abspath(one) if isinstance(one, Path) else one for name, one in value.items()}),
+        )
+    elif isinstance(value, Path):
+        yield path, os.path.abspath(value)
+    elif isinstance(value, SecretStr):
+        yield path, value.get_secret_value()
+    else:
+        yield path, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+SparkSource = SparkDataset | SparkBrokers
+
+
+def brokers_model(system: str) -> type[SparkBrokers]:
+    """Return the model of the input of jobs that read a system's brokers."""
+    return model_of(system, "SPARK", SparkBrokers)
+
+
+def spark_source_model(table: Mapping[str, Any]) -> type[SparkDataset | SparkBrokers]:
+    """Return the model for a table as written in a file: of brokers by ``url``, without it by the other keys."""
+    if "url" in table or ("dataset" not in table and table.keys() & SparkBrokers.model_fields.keys()):
+        return model_for(table, brokers_model)
+    return SparkDataset
+
+
+def _by_keys(value: Any, handler: ValidatorFunctionWrapHandler) -> SparkSource:
+    if not isinstance(value, dict):
+        found: SparkSource = handler(value)
+        return found
+    return spark_source_model(value).model_validate(value, context={"grammar": grammar_of(value.get("url", ""))})
+
+
+SparkSourceField = Annotated[SerializeAsAny[SparkSource], WrapValidator(_by_keys)]
