@@ -27,6 +27,7 @@ from fastwire.columns.builder cimport (
     Columns,
     Dictionary,
     Storage,
+    has,
 )
 from fastwire.wire.pool cimport fw_memory, fw_memory_ref, fw_memory_unref
 
@@ -267,7 +268,7 @@ cdef int built(const Columns* c, int* numbers) noexcept:
     if c.layout is NULL:         # a chunk without rows
         return 0
     for i in range(c.layout.count):
-        if (c.mask >> c.layout.number[i]) & 1:
+        if has(c.mask, c.layout.number[i]):
             numbers[count] = c.layout.number[i]
             count += 1
     return count

@@ -31,16 +31,6 @@ cdef enum:                       # places of variable-sized cells
     VAR_HEADER_VALUE = 3
     VAR_OWN = 4                  # a system's own ``bytes`` columns begin here, in the order of its row
 
-cdef enum:                       # bits of the mask, which says what columns are built
-    HAS_KEY = 1 << COL_KEY
-    HAS_VALUE = 1 << COL_VALUE
-    HAS_TOPIC = 1 << COL_TOPIC
-    HAS_PARTITION = 1 << COL_PARTITION
-    HAS_OFFSET = 1 << COL_OFFSET
-    HAS_TIMESTAMP = 1 << COL_TIMESTAMP
-    HAS_TIMESTAMP_TYPE = 1 << COL_TIMESTAMP_TYPE
-    HAS_HEADERS = 1 << COL_HEADERS
-
 cdef enum:                       # at most so many of a row are ...
     MOST_CELLS = 8               # variable-sized
     MOST_STRINGS = 2             # strings
@@ -143,6 +133,11 @@ cdef void columns_drop(Columns* c) noexcept nogil
 cdef void cells_hole(Cells* v) noexcept nogil
 cdef bint is_utf8(const uint8_t* text, int64_t size) noexcept nogil
 cdef int header_key_mended(Columns* c, const uint8_t* key, int64_t size) noexcept nogil
+
+
+cdef inline bint has(uint32_t mask, int column) noexcept nogil:
+    """Return True if ``mask`` says that a column is built."""
+    return (mask >> column) & 1
 
 
 cdef inline int32_t* int32s(const Columns* c, int column) noexcept nogil:
@@ -281,16 +276,12 @@ cdef inline int64_t columns_bytes(const Columns* c) noexcept nogil:
     return sum
 
 
-cdef inline void fill32(int32_t* column, int64_t first, int64_t last, int32_t value) noexcept nogil:
-    cdef int64_t i
-    if last - first == 1:
-        column[first] = value
-        return
-    for i in range(first, last):
-        column[i] = value
+ctypedef fused Number:
+    int32_t
+    int64_t
 
 
-cdef inline void fill64(int64_t* column, int64_t first, int64_t last, int64_t value) noexcept nogil:
+cdef inline void fill(Number* column, int64_t first, int64_t last, Number value) noexcept nogil:
     cdef int64_t i
     if last - first == 1:
         column[first] = value

@@ -65,10 +65,6 @@ cdef inline int64_t line(int64_t size) noexcept nogil:
     return (size + 63) & ~<int64_t>63
 
 
-cdef inline bint is_built(const Columns* c, int column) noexcept nogil:
-    return (c.mask >> column) & 1
-
-
 cdef inline bint is_header(int which) noexcept nogil:
     return which in (VAR_HEADER_KEY, VAR_HEADER_VALUE)
 
@@ -88,7 +84,7 @@ cdef int64_t arena_bitmaps(Columns* c, uint8_t* base, int64_t capacity) noexcept
     cdef int i, column
     for i in range(c.layout.count):
         column = c.layout.number[i]
-        if is_built(c, column) and has_bitmap(c.layout.storage[column]):
+        if has(c.mask, column) and has_bitmap(c.layout.storage[column]):
             if base is not NULL:
                 c.validity[column] = base + at
             at += line((capacity + 7) // 8)
@@ -103,7 +99,7 @@ cdef int64_t arena_layout(Columns* c, uint8_t* base, int64_t capacity) noexcept 
     cdef int i, column
     for i in range(c.layout.count):
         column = c.layout.number[i]
-        if not is_built(c, column):
+        if not has(c.mask, column):
             continue
         if base is not NULL:
             c.fixed[column] = base + at
@@ -171,7 +167,7 @@ cdef int columns_reserve(Columns* c, int64_t rows) noexcept nogil:
     arena_layout(c, base, capacity)
     for i in range(c.layout.count):
         column = c.layout.number[i]
-        if is_built(c, column):
+        if has(c.mask, column):
             memcpy(c.fixed[column], old.fixed[column], <size_t>(written(c, column) * width(c.layout.storage[column])))
             if has_bitmap(c.layout.storage[column]):
                 memcpy(c.validity[column], old.validity[column], <size_t>((c.rows + 7) // 8))
@@ -357,7 +353,7 @@ cdef void columns_rewind(Columns* c, const Mark* mark) noexcept nogil:
         clear_bits(c.validity[COL_HEADERS], mark.rows, c.header_filled)
         c.header_filled = mark.rows
     for k in range(c.layout.rare_count):
-        if is_built(c, c.layout.rare[k]):
+        if has(c.mask, c.layout.rare[k]):
             clear_bits(c.validity[c.layout.rare[k]], mark.rows, c.rows + 1 if c.rows < c.capacity else c.rows)
         c.rare[k] = mark.rare[k]
     c.rows = mark.rows
@@ -380,13 +376,13 @@ cdef void columns_finish(Columns* c) noexcept nogil:
             cells_fill(v, rows)
         v.offsets[v.filled] = <int32_t>v.size
         c.hint[i] = v.size if v.size < LARGEST_HINT else LARGEST_HINT
-    if c.mask & HAS_HEADERS:
+    if has(c.mask, COL_HEADERS):
         for row in range(c.header_filled, c.rows + 1):
             int32s(c, COL_HEADERS)[row] = <int32_t>c.headers
         c.header_filled = c.rows + 1
     for i in range(c.layout.count):
         column = c.layout.number[i]
-        if not is_built(c, column):
+        if not has(c.mask, column):
             continue
         if c.layout.storage[column] == STORE_TIME:
             times_finish(c, column)

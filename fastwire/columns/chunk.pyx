@@ -12,10 +12,11 @@ from libc.string cimport memcpy, memset
 from fastwire.columns.arrow cimport export_array, export_schema
 from fastwire.columns.builder cimport (
     BLOCK_TOPICS,
-    HAS_TOPIC,
+    COL_TOPIC,
     Columns,
     columns_drop,
     columns_finish,
+    has,
 )
 from fastwire.columns.layout cimport RowLayout
 from fastwire.wire.array cimport array_grown
@@ -210,7 +211,7 @@ cdef Chunk chunk_close(
     chunk.columns = columns[0]
     columns.memory = NULL
     columns.rows = 0
-    if columns.mask & HAS_TOPIC:
+    if has(columns.mask, COL_TOPIC):
         build_topics(chunk)
     chunk.nbytes = fw_memory_bytes(chunk.columns.memory)
     return chunk

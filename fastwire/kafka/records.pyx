@@ -10,19 +10,14 @@ A batch of magic 2 is a head of 61 bytes and its records, which may be compresse
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from fastwire.columns.builder cimport (
+    COL_HEADERS,
+    COL_KEY,
     COL_OFFSET,
     COL_PARTITION,
     COL_TIMESTAMP,
     COL_TIMESTAMP_TYPE,
     COL_TOPIC,
-    HAS_HEADERS,
-    HAS_KEY,
-    HAS_OFFSET,
-    HAS_PARTITION,
-    HAS_TIMESTAMP,
-    HAS_TIMESTAMP_TYPE,
-    HAS_TOPIC,
-    HAS_VALUE,
+    COL_VALUE,
     NO_TIME,
     VAR_KEY,
     VAR_VALUE,
@@ -33,7 +28,8 @@ from fastwire.columns.builder cimport (
     columns_mark,
     columns_reserve,
     columns_rewind,
-    fill32,
+    fill,
+    has,
     header_put,
     headers_close,
     int32s,
@@ -86,7 +82,7 @@ cdef const uint8_t* put_headers(
     cdef int64_t key_size, value_size
     cdef uint64_t raw = 0
     cdef const uint8_t* key
-    cdef bint wanted = c.mask & HAS_HEADERS
+    cdef bint wanted = has(c.mask, COL_HEADERS)
     status[0] = DAMAGED
     for _ in range(count):
         p = fw_varint(p, end, &raw)
@@ -150,9 +146,9 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
         return DECODED
     if row >= c.capacity and columns_reserve(c, 1):
         return NO_MEMORY
-    if value_size >= 0 and c.mask & HAS_VALUE and cells_put(c, VAR_VALUE, row, value, value_size, edge):
+    if value_size >= 0 and has(c.mask, COL_VALUE) and cells_put(c, VAR_VALUE, row, value, value_size, edge):
         return NO_MEMORY
-    if key_size >= 0 and c.mask & HAS_KEY and cells_put(c, VAR_KEY, row, key, key_size, edge):
+    if key_size >= 0 and has(c.mask, COL_KEY) and cells_put(c, VAR_KEY, row, key, key_size, edge):
         return NO_MEMORY
     if headers:
         p = put_headers(c, row, headers, p, end, &status)
@@ -160,9 +156,9 @@ cdef int put_record(Columns* c, const BatchHead* head, const RowPlace* place, co
             return status
     if p != end:
         return DAMAGED
-    if c.mask & HAS_OFFSET:
+    if has(c.mask, COL_OFFSET):
         int64s(c, COL_OFFSET)[row] = head.base_offset + delta
-    if c.mask & HAS_TIMESTAMP:
+    if has(c.mask, COL_TIMESTAMP):
         int64s(c, COL_TIMESTAMP)[row] = micros(c, head.max_timestamp if head.attributes & LOG_APPEND_TIME else milli)
     c.payload += value_size if value_size > 0 else 0
     c.rows = row + 1
@@ -182,10 +178,10 @@ cdef int32_t put_plain(
     cdef int64_t row = first
     cdef int64_t capacity = c.capacity
     cdef int32_t count = head.count
-    cdef int64_t* offsets = int64s(c, COL_OFFSET) if c.mask & HAS_OFFSET else NULL
-    cdef int64_t* timestamps = int64s(c, COL_TIMESTAMP) if c.mask & HAS_TIMESTAMP else NULL
+    cdef int64_t* offsets = int64s(c, COL_OFFSET) if has(c.mask, COL_OFFSET) else NULL
+    cdef int64_t* timestamps = int64s(c, COL_TIMESTAMP) if has(c.mask, COL_TIMESTAMP) else NULL
     cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
-    cdef bint with_keys = c.mask & HAS_KEY != 0
+    cdef bint with_keys = has(c.mask, COL_KEY)
     cdef bint appended = head.attributes & LOG_APPEND_TIME
     cdef int64_t base_offset = head.base_offset
     cdef uint64_t base_milli = <uint64_t>head.base_timestamp
@@ -202,7 +198,7 @@ cdef int32_t put_plain(
     cdef int step
     lane_open(&values, &c.cells[VAR_VALUE], first)
     lane_open(&keys, &c.cells[VAR_KEY], first)
-    if not c.mask & HAS_VALUE or values.room < 0 or base_offset + last + 1 < place.offset:
+    if not has(c.mask, COL_VALUE) or values.room < 0 or base_offset + last + 1 < place.offset:
         return i
     while i < count and row < capacity and edge - at >= PLAIN_HEAD:
         step = fw_varint_near(at, &raw)
@@ -312,12 +308,12 @@ cdef int put_records(Columns* c, const BatchHead* head, const RowPlace* place, R
             reader_fail(r, FAULT_LENGTH if p != end else FAULT_TRUNCATED, 1)
         columns_rewind(c, &mark)
         return status
-    if c.mask & HAS_TOPIC:
-        fill32(int32s(c, COL_TOPIC), first, c.rows, place.topic)
-    if c.mask & HAS_PARTITION:
-        fill32(int32s(c, COL_PARTITION), first, c.rows, place.partition)
-    if c.mask & HAS_TIMESTAMP_TYPE:
-        fill32(int32s(c, COL_TIMESTAMP_TYPE), first, c.rows, 1 if head.attributes & LOG_APPEND_TIME else 0)
+    if has(c.mask, COL_TOPIC):
+        fill(int32s(c, COL_TOPIC), first, c.rows, place.topic)
+    if has(c.mask, COL_PARTITION):
+        fill(int32s(c, COL_PARTITION), first, c.rows, place.partition)
+    if has(c.mask, COL_TIMESTAMP_TYPE):
+        fill(int32s(c, COL_TIMESTAMP_TYPE), first, c.rows, 1 if head.attributes & LOG_APPEND_TIME else 0)
     return DECODED
 
 
@@ -329,19 +325,19 @@ cdef int put_row(
     cdef int64_t row = c.rows
     if columns_reserve(c, 1):
         return NO_MEMORY
-    if value_size >= 0 and c.mask & HAS_VALUE and cells_put(c, VAR_VALUE, row, value, value_size, edge):
+    if value_size >= 0 and has(c.mask, COL_VALUE) and cells_put(c, VAR_VALUE, row, value, value_size, edge):
         return NO_MEMORY
-    if key_size >= 0 and c.mask & HAS_KEY and cells_put(c, VAR_KEY, row, key, key_size, edge):
+    if key_size >= 0 and has(c.mask, COL_KEY) and cells_put(c, VAR_KEY, row, key, key_size, edge):
         return NO_MEMORY
-    if c.mask & HAS_OFFSET:
+    if has(c.mask, COL_OFFSET):
         int64s(c, COL_OFFSET)[row] = offset
-    if c.mask & HAS_TIMESTAMP:
+    if has(c.mask, COL_TIMESTAMP):
         int64s(c, COL_TIMESTAMP)[row] = micros(c, milli)
-    if c.mask & HAS_TOPIC:
+    if has(c.mask, COL_TOPIC):
         int32s(c, COL_TOPIC)[row] = place.topic
-    if c.mask & HAS_PARTITION:
+    if has(c.mask, COL_PARTITION):
         int32s(c, COL_PARTITION)[row] = place.partition
-    if c.mask & HAS_TIMESTAMP_TYPE:
+    if has(c.mask, COL_TIMESTAMP_TYPE):
         int32s(c, COL_TIMESTAMP_TYPE)[row] = milli_type
     c.payload += value_size if value_size > 0 else 0
     c.rows = row + 1

@@ -12,19 +12,14 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from fastwire.columns.builder cimport (
+    COL_HEADERS,
+    COL_KEY,
     COL_OFFSET,
     COL_PARTITION,
     COL_TIMESTAMP,
     COL_TIMESTAMP_TYPE,
     COL_TOPIC,
-    HAS_HEADERS,
-    HAS_KEY,
-    HAS_OFFSET,
-    HAS_PARTITION,
-    HAS_TIMESTAMP,
-    HAS_TIMESTAMP_TYPE,
-    HAS_TOPIC,
-    HAS_VALUE,
+    COL_VALUE,
     VAR_KEY,
     VAR_VALUE,
     Cells,
@@ -37,8 +32,8 @@ from fastwire.columns.builder cimport (
     columns_reserve,
     columns_rewind,
     dictionary_add,
-    fill32,
-    fill64,
+    fill,
+    has,
     header_put,
     headers_close,
     int32s,
@@ -53,17 +48,11 @@ from fastwire.pulsar.columns cimport (
     COL_BATCH_INDEX,
     COL_EVENT_TIME,
     COL_LEDGER,
+    COL_ORDERING_KEY,
     COL_PRODUCER,
     COL_REDELIVERY_COUNT,
+    COL_SCHEMA_VERSION,
     COL_SEQUENCE_ID,
-    HAS_BATCH_INDEX,
-    HAS_EVENT_TIME,
-    HAS_LEDGER,
-    HAS_ORDERING_KEY,
-    HAS_PRODUCER,
-    HAS_REDELIVERY_COUNT,
-    HAS_SCHEMA_VERSION,
-    HAS_SEQUENCE_ID,
     VAR_ORDERING_KEY,
     VAR_SCHEMA_VERSION,
 )
@@ -170,12 +159,12 @@ cdef int put_properties(
 cdef int put_rare(Columns* c, int64_t row, const Single* s, const uint8_t* head, const uint8_t* end) noexcept nogil:
     """Write the cells of the current row that most messages lack."""
     cdef uint32_t mask = c.mask
-    if s.seen & ONE_EVENT_TIME and s.event_time and mask & HAS_EVENT_TIME:
+    if s.seen & ONE_EVENT_TIME and s.event_time and has(mask, COL_EVENT_TIME):
         rare_time_put(c, COL_EVENT_TIME, row, micros(s.event_time))
-    if s.seen & ONE_ORDERING_KEY and mask & HAS_ORDERING_KEY:
+    if s.seen & ONE_ORDERING_KEY and has(mask, COL_ORDERING_KEY):
         if cells_put(c, VAR_ORDERING_KEY, row, s.ordering_key, s.ordering_key_size, end):
             return NO_MEMORY
-    if s.seen & ONE_PROPERTIES and mask & HAS_HEADERS:
+    if s.seen & ONE_PROPERTIES and has(mask, COL_HEADERS):
         return put_properties(c, row, head, end, 0x0A)
     return DECODED
 
@@ -191,10 +180,10 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
     cdef int64_t first = c.rows
     cdef int64_t row = first
     cdef int64_t capacity = c.capacity
-    cdef int32_t* batch_index = int32s(c, COL_BATCH_INDEX) if c.mask & HAS_BATCH_INDEX else NULL
-    cdef int64_t* sequence_id = int64s(c, COL_SEQUENCE_ID) if c.mask & HAS_SEQUENCE_ID else NULL
+    cdef int32_t* batch_index = int32s(c, COL_BATCH_INDEX) if has(c.mask, COL_BATCH_INDEX) else NULL
+    cdef int64_t* sequence_id = int64s(c, COL_SEQUENCE_ID) if has(c.mask, COL_SEQUENCE_ID) else NULL
     cdef int64_t keyed = 0                   # rows that have a key: the first ones, or none
-    cdef bint with_keys = c.mask & HAS_KEY != 0
+    cdef bint with_keys = has(c.mask, COL_KEY)
     cdef const uint8_t* at = r.pos
     cdef const uint8_t* edge = r.end - FW_STEP   # whole steps and words may be read up to here
     cdef const uint8_t* p
@@ -206,7 +195,7 @@ cdef int32_t put_plain(Columns* c, int32_t i, int32_t count, uint64_t sequence, 
     cdef int step
     lane_open(&values, &c.cells[VAR_VALUE], first)
     lane_open(&keys, &c.cells[VAR_KEY], first)
-    if not c.mask & HAS_VALUE or values.room < 0:
+    if not has(c.mask, COL_VALUE) or values.room < 0:
         return i
     while i < count and row < capacity and edge - at >= 6:
         p = at + 4
@@ -310,18 +299,18 @@ cdef int put_batch(Columns* c, const Metadata* m, const EntryPlace* place, Reade
             continue
         if row >= c.capacity and columns_reserve(c, 1):
             return NO_MEMORY
-        if mask & HAS_VALUE and not s.seen & ONE_NULL_VALUE:
+        if has(mask, COL_VALUE) and not s.seen & ONE_NULL_VALUE:
             if cells_put(c, VAR_VALUE, row, value, s.payload_size, edge):
                 return NO_MEMORY
-        if s.seen & ONE_KEY and mask & HAS_KEY:
+        if s.seen & ONE_KEY and has(mask, COL_KEY):
             if s.seen & (ONE_KEY_IS_BASE64 | ONE_NULL_KEY):
                 if not s.seen & ONE_NULL_KEY and put_base64(c, row, s.key, s.key_size):
                     return NO_MEMORY
             elif cells_put(c, VAR_KEY, row, s.key, s.key_size, edge):
                 return NO_MEMORY
-        if mask & HAS_BATCH_INDEX:
+        if has(mask, COL_BATCH_INDEX):
             int32s(c, COL_BATCH_INDEX)[row] = i
-        if mask & HAS_SEQUENCE_ID:
+        if has(mask, COL_SEQUENCE_ID):
             int64s(c, COL_SEQUENCE_ID)[row] = <int64_t>(
                 s.sequence_id if s.seen & ONE_SEQUENCE_ID else m.sequence_id + <uint64_t>i
             )
@@ -348,25 +337,25 @@ cdef int put_single(Columns* c, const Metadata* m, const EntryPlace* place, Read
         return DECODED
     if row >= c.capacity and columns_reserve(c, 1):
         return NO_MEMORY
-    if mask & HAS_VALUE and not m.null_value:
+    if has(mask, COL_VALUE) and not m.null_value:
         if cells_put(c, VAR_VALUE, row, r.pos, size, r.end):
             return NO_MEMORY
-    if m.key is not NULL and mask & HAS_KEY and not m.null_key:
+    if m.key is not NULL and has(mask, COL_KEY) and not m.null_key:
         if m.key_is_base64:
             if put_base64(c, row, m.key, m.key_size):
                 return NO_MEMORY
         elif cells_put(c, VAR_KEY, row, m.key, m.key_size, edge):
             return NO_MEMORY
-    if mask & HAS_BATCH_INDEX:
+    if has(mask, COL_BATCH_INDEX):
         int32s(c, COL_BATCH_INDEX)[row] = -1
-    if mask & HAS_SEQUENCE_ID:
+    if has(mask, COL_SEQUENCE_ID):
         int64s(c, COL_SEQUENCE_ID)[row] = <int64_t>m.sequence_id
-    if m.event_time and mask & HAS_EVENT_TIME:
+    if m.event_time and has(mask, COL_EVENT_TIME):
         rare_time_put(c, COL_EVENT_TIME, row, micros(m.event_time))
-    if m.ordering_key is not NULL and mask & HAS_ORDERING_KEY:
+    if m.ordering_key is not NULL and has(mask, COL_ORDERING_KEY):
         if cells_put(c, VAR_ORDERING_KEY, row, m.ordering_key, m.ordering_key_size, edge):
             return NO_MEMORY
-    if m.properties and mask & HAS_HEADERS:
+    if m.properties and has(mask, COL_HEADERS):
         status = put_properties(c, row, m.start, edge, 0x22)
         if status:
             return status
@@ -393,16 +382,16 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
         if columns_reserve(c, m.messages if m.messages < most else most):
             return NO_MEMORY
     columns_mark(c, &mark)
-    if mask & HAS_PRODUCER:
+    if has(mask, COL_PRODUCER):
         producer = dictionary_add(c, COL_PRODUCER, m.producer, m.producer_size)
         if producer < 0:
             return NO_MEMORY if producer == -1 else NOT_UTF8
     status = put_batch(c, m, place, r) if m.batched else put_single(c, m, place, r)
     last = c.rows
-    if not status and m.schema_version_size * (last - first) > MOST_SCHEMA_BYTES and mask & HAS_SCHEMA_VERSION:
+    if not status and m.schema_version_size * (last - first) > MOST_SCHEMA_BYTES and has(mask, COL_SCHEMA_VERSION):
         reader_fail(r, FAULT_LENGTH, m.schema_version_size)
         status = DAMAGED
-    if not status and m.schema_version_size and mask & HAS_SCHEMA_VERSION:
+    if not status and m.schema_version_size and has(mask, COL_SCHEMA_VERSION):
         for row in range(first, last):
             if cells_put(
                 c, VAR_SCHEMA_VERSION, row, m.schema_version, m.schema_version_size, m.start + m.size
@@ -412,22 +401,22 @@ cdef int decode_entry(Columns* c, const Metadata* m, const EntryPlace* place, Re
     if status:
         columns_rewind(c, &mark)
         return status
-    if mask & HAS_TOPIC:
-        fill32(int32s(c, COL_TOPIC), first, last, place.topic)
-    if mask & HAS_PARTITION:
-        fill32(int32s(c, COL_PARTITION), first, last, place.partition)
-    if mask & HAS_OFFSET:
-        fill64(int64s(c, COL_OFFSET), first, last, place.entry)
-    if mask & HAS_TIMESTAMP:
-        fill64(int64s(c, COL_TIMESTAMP), first, last, micros(m.publish_time))
-    if mask & HAS_TIMESTAMP_TYPE:
-        fill32(int32s(c, COL_TIMESTAMP_TYPE), first, last, 0)
-    if mask & HAS_LEDGER:
-        fill64(int64s(c, COL_LEDGER), first, last, place.ledger)
-    if mask & HAS_PRODUCER:
-        fill32(int32s(c, COL_PRODUCER), first, last, producer)
-    if mask & HAS_REDELIVERY_COUNT:
-        fill32(int32s(c, COL_REDELIVERY_COUNT), first, last, place.redelivery_count)
+    if has(mask, COL_TOPIC):
+        fill(int32s(c, COL_TOPIC), first, last, place.topic)
+    if has(mask, COL_PARTITION):
+        fill(int32s(c, COL_PARTITION), first, last, place.partition)
+    if has(mask, COL_OFFSET):
+        fill(int64s(c, COL_OFFSET), first, last, place.entry)
+    if has(mask, COL_TIMESTAMP):
+        fill(int64s(c, COL_TIMESTAMP), first, last, micros(m.publish_time))
+    if has(mask, COL_TIMESTAMP_TYPE):
+        fill(int32s(c, COL_TIMESTAMP_TYPE), first, last, 0)
+    if has(mask, COL_LEDGER):
+        fill(int64s(c, COL_LEDGER), first, last, place.ledger)
+    if has(mask, COL_PRODUCER):
+        fill(int32s(c, COL_PRODUCER), first, last, producer)
+    if has(mask, COL_REDELIVERY_COUNT):
+        fill(int32s(c, COL_REDELIVERY_COUNT), first, last, place.redelivery_count)
     return DECODED
 
 

@@ -2,16 +2,13 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from fastwire.columns.builder cimport COL_OFFSET, HAS_OFFSET, Columns, int32s, int64s
+from fastwire.columns.builder cimport COL_OFFSET, Columns, has, int32s, int64s
 from fastwire.columns.chunk cimport Chunk
 
 from fastwire.columns.layout import RowLayout
 from fastwire.columns.schema import StoredColumn
 
 __all__ = ["ROW", "batch_index", "elements", "redeliveries"]
-
-cdef enum:
-    PLACE_COLUMNS = HAS_LEDGER | HAS_OFFSET | HAS_BATCH_INDEX
 
 # The offset is that of the entry, the timestamp is when it was published: both are the same for a whole batch.
 ROW = RowLayout(
@@ -46,7 +43,7 @@ def elements(Chunk chunk not None, int64_t first, int64_t end):
         return []
     if c.memory is NULL:
         raise ValueError("the chunk was released")
-    if c.mask & PLACE_COLUMNS != PLACE_COLUMNS:
+    if not (has(c.mask, COL_LEDGER) and has(c.mask, COL_OFFSET) and has(c.mask, COL_BATCH_INDEX)):
         raise ValueError("single rows are known by the columns ledger, offset and batchIndex: build them")
     found = []
     while at < end:
@@ -78,7 +75,7 @@ def redeliveries(Chunk chunk not None, int64_t row):
     Raises as :func:`elements` does.
     """
     elements(chunk, row, row + 1)
-    if not chunk.columns.mask & HAS_REDELIVERY_COUNT:
+    if not has(chunk.columns.mask, COL_REDELIVERY_COUNT):
         return 0
     return int32s(&chunk.columns, COL_REDELIVERY_COUNT)[row]
 

@@ -87,37 +87,6 @@ cdef struct Single:              # SingleMessageMetadata; what was not seen is u
     uint64_t event_time
 
 
-cdef inline void skip_field(Reader* r, uint64_t tag) noexcept nogil:
-    cdef uint64_t size
-    cdef int depth
-    if tag & 7 == 0:
-        read_uvarint(r)
-    elif tag & 7 == 1:
-        read_span(r, 8)
-    elif tag & 7 == 2:
-        size = read_uvarint(r)
-        if size > <uint64_t>(r.end - r.pos):
-            reader_fail(r, FAULT_LENGTH, <Py_ssize_t>(size & 0x7FFFFFFF))
-        else:
-            read_span(r, <Py_ssize_t>size)
-    elif tag & 7 == 5:
-        read_span(r, 4)
-    elif tag & 7 == 3:           # a group: obsolete, still legal as an unknown field
-        depth = 1
-        while depth and not r.fault:
-            tag = read_uvarint(r)
-            if r.fault:
-                return
-            if tag & 7 == 3:
-                depth += 1
-            elif tag & 7 == 4:
-                depth -= 1
-            else:
-                skip_scalar(r, tag)
-    else:
-        reader_fail(r, FAULT_WIRE_TYPE, <Py_ssize_t>(tag & 7))
-
-
 cdef inline void skip_scalar(Reader* r, uint64_t tag) noexcept nogil:
     cdef uint64_t size
     if tag & 7 == 0:
@@ -134,6 +103,22 @@ cdef inline void skip_scalar(Reader* r, uint64_t tag) noexcept nogil:
         read_span(r, 4)
     else:
         reader_fail(r, FAULT_WIRE_TYPE, <Py_ssize_t>(tag & 7))
+
+
+cdef inline void skip_field(Reader* r, uint64_t tag) noexcept nogil:
+    cdef int depth = tag & 7 == 3                # a group: obsolete, still legal as an unknown field
+    if not depth:
+        skip_scalar(r, tag)
+    while depth and not r.fault:
+        tag = read_uvarint(r)
+        if r.fault:
+            return
+        if tag & 7 == 3:
+            depth += 1
+        elif tag & 7 == 4:
+            depth -= 1
+        else:
+            skip_scalar(r, tag)
 
 
 cdef inline const uint8_t* read_bytes(Reader* r, int64_t* size) noexcept nogil:
