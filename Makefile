@@ -6,8 +6,9 @@ BIN := $(abspath $(VENV))/bin
 PY := $(BIN)/python
 
 PYX := $(shell find fastwire daemon -name '*.pyx')
-SOURCES := $(PYX) $(shell find fastwire daemon -name '*.pxd' -o -name '*.h')
-UNBUILT := $(strip $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).*.so),,$(name))))
+TOY := tests/toy/fastwire_toy/scan.pyx
+SOURCES := $(PYX) $(TOY) tests/toy/setup.py $(shell find fastwire daemon -name '*.pxd' -o -name '*.h')
+UNBUILT := $(strip $(foreach name,$(PYX:.pyx=) $(TOY:.pyx=),$(if $(wildcard $(name).*.so),,$(name))))
 STUBBED := $(foreach name,$(PYX:.pyx=),$(if $(wildcard $(name).pyi),$(name)))
 STUBBED_MODULES := $(patsubst daemon.%,fastwire_daemon.%,$(subst /,.,$(STUBBED)))
 PROTOS := $(shell cd proto && find . -name '*.proto')
@@ -72,6 +73,7 @@ $(INSTALLED): pyproject.toml setup.py | $(MADE)
 $(BUILT): $(SOURCES) $(INSTALLED) $(if $(UNBUILT),force)
 	@if [ -e $(VENV)/.debug ]; then find fastwire daemon -name '*.so' -delete; rm $(VENV)/.debug; fi
 	$(PY) setup.py -q build_ext --inplace
+	cd tests/toy && $(PY) setup.py -q build_ext --inplace egg_info
 	touch $@
 
 $(PROTOC): pyproject.toml | $(MADE)
@@ -106,7 +108,7 @@ lint: $(BUILT)
 	run() { echo "$$@"; "$$@" || failed="$$failed $$(basename $$1)"; }; \
 	run $(BIN)/ruff check --output-format concise .; \
 	run $(BIN)/ruff format --check --output-format concise .; \
-	PATH="$(BIN):$$PATH" run $(BIN)/cython-lint fastwire daemon; \
+	PATH="$(BIN):$$PATH" run $(BIN)/cython-lint fastwire daemon tests/toy; \
 	run $(BIN)/mypy; \
 	$(if $(STUBBED_MODULES),run $(BIN)/stubtest --concise --ignore-disjoint-bases --mypy-config-file pyproject.toml \
 		--allowlist tests/stubtest.allow --ignore-unused-allowlist $(STUBBED_MODULES);) \

@@ -11,7 +11,8 @@ package. The process registers it with :func:`register`.
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -133,19 +134,29 @@ class NumberPositions(Positions):
 
 
 _known: dict[str, Positions] = {}
+_finders: list[Callable[[str], Positions]] = []
 
 
-def register(*systems: Positions) -> None:
-    """Make the positions of ``systems`` known under their names, for as long as the process runs."""
+def register(*systems: Positions, find: Callable[[str], Positions] | None = None) -> None:
+    """Make the positions of ``systems`` known under their names, for as long as the process runs.
+
+    ``find`` is called with the names of others, and raises ValueError for an unknown one.
+    """
     _known.update({positions.system: positions for positions in systems})
+    if find is not None:
+        _finders.append(find)
 
 
 def positions_of(system: str) -> Positions:
     """Return the registered positions of ``system``. Raises ValueError if there are none."""
-    try:
-        return _known[system]
-    except KeyError:
-        raise ValueError(f"unknown system {system!r}: known are {', '.join(_known)}") from None
+    found = _known.get(system)
+    if found is not None:
+        return found
+    for find in _finders:
+        with suppress(ValueError):
+            register(find(system))
+            return _known[system]
+    raise ValueError(f"unknown system {system!r}: known are {', '.join(_known)}")
 
 
 def format_position(system: str, position: Position) -> str:

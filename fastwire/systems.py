@@ -1,7 +1,9 @@
 """The list of message systems.
 
 The package of a system has the modules ``position`` with ``POSITIONS``, ``grammar`` with ``GRAMMAR`` and ``columns``
-with ``ROW``.
+with ``ROW``. Systems of other projects are entry points of the group ``fastwire.systems``: a name, which is also the
+scheme of the system's URLs, and the package that has all modules of the system. They are looked up when a name or a URL
+is not one of the systems here, and not in lists of examples and columns.
 """
 
 from functools import cache
@@ -14,30 +16,68 @@ from .position import Positions
 if TYPE_CHECKING:
     from .columns.layout import RowLayout
 
-__all__ = ["SYSTEMS", "grammar_of", "grammars", "positions", "row_of"]
+__all__ = ["SYSTEMS", "grammar_of", "grammars", "package_of", "positions", "positions_named", "row_of"]
 
 SYSTEMS = ("pulsar", "kafka")
-"""The names of the systems."""
+"""The names of the systems of fastwire itself."""
+
+
+@cache
+def _registered(name: str) -> str | None:
+    """Return the package that an entry point names for a system; None without one."""
+    from importlib.metadata import entry_points  # imported here because it takes 10 ms
+
+    return next((point.value for point in entry_points(group="fastwire.systems", name=name)), None)
+
+
+def package_of(name: str, room: str, folder: str = "") -> str:
+    """Return the package with the modules of a system: in ``room`` for a system of fastwire, else the registered one.
+
+    ``folder`` is the part of the registered package that stands for ``room``. Raises ValueError for an unknown name.
+    """
+    if name in SYSTEMS:
+        return f"{room}.{name}"
+    package = _registered(name)
+    if package is None:
+        raise ValueError(f"unknown system {name!r}: known are {', '.join(SYSTEMS)}")
+    return f"{package}.{folder}".rstrip(".")
+
+
+@cache
+def _grammar(name: str) -> Grammar:
+    grammar: Grammar = import_module(f"{package_of(name, __package__)}.grammar").GRAMMAR
+    return grammar
 
 
 @cache
 def grammars() -> tuple[Grammar, ...]:
-    """Return the grammars of all systems."""
-    return tuple(import_module(f".{name}.grammar", __package__).GRAMMAR for name in SYSTEMS)
+    """Return the grammars of the systems of fastwire itself."""
+    return tuple(map(_grammar, SYSTEMS))
 
 
 def positions() -> tuple[Positions, ...]:
-    """Return the positions of all systems, which import less than the grammars."""
-    return tuple(import_module(f".{name}.position", __package__).POSITIONS for name in SYSTEMS)
+    """Return the positions of the systems of fastwire itself, which import less than the grammars."""
+    return tuple(map(positions_named, SYSTEMS))
+
+
+def positions_named(name: str) -> Positions:
+    """Return the positions of a system, also of a registered one. Raises ValueError for an unknown name."""
+    found: Positions = import_module(f"{package_of(name, __package__)}.position").POSITIONS
+    return found
 
 
 def row_of(name: str) -> "RowLayout":
     """Return the columns of the records of a system, by the name of the system."""
-    row: RowLayout = import_module(f".{name}.columns", __package__).ROW
+    row: RowLayout = import_module(f"{package_of(name, __package__)}.columns").ROW
     return row
 
 
 def grammar_of(url: object) -> Grammar | None:
     """Return the grammar of the system that a URL leads to, by its scheme; None if no system has it."""
-    scheme = str(url).strip().partition("://")[0].lower()
-    return next((grammar for grammar in grammars() if scheme in grammar.schemes), None)
+    scheme, mark, _ = str(url).strip().lower().partition("://")
+    found = next((grammar for grammar in grammars() if scheme in grammar.schemes), None)
+    if found is None and mark:
+        name = scheme.partition("+")[0]
+        if _registered(name) is not None and scheme in _grammar(name).schemes:
+            return _grammar(name)
+    return found

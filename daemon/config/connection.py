@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from fastwire.systems import grammar_of, grammars
+from fastwire.systems import grammar_of, grammars, package_of
 
 from .access import AuthConfig, TlsConfig
 from .fields import Url
@@ -41,12 +41,12 @@ C = TypeVar("C", bound=Connection)
 
 
 def model_of(system: str, name: str, base: type[C]) -> type[C]:
-    """Return the model ``name`` of the module ``systems/<system>/config.py``, which is a subclass of ``base``.
+    """Return the model ``name`` of a system's module ``config``, which is a subclass of ``base``.
 
     The first call for a system imports the module.
     """
-    package = __package__.rpartition(".")[0]
-    model: type[C] = getattr(import_module(f"{package}.systems.{system}.config"), name)
+    room = f"{__package__.rpartition('.')[0]}.systems"
+    model: type[C] = getattr(import_module(f"{package_of(system, room)}.config"), name)
     assert issubclass(model, base)
     return model
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fastwire.position import Position
+from fastwire.systems import package_of
 
 from .server import Server
 
@@ -105,6 +106,6 @@ def dev_broker(system: str, *, partitions: int = 0) -> DevBroker:
     ``partitions`` is the number of partitions of topics that clients create by using them; 0 is the system's default.
     Only the modules of that system are imported.
     """
-    made = import_module(f".{system}", __package__).make(partitions)
+    made = import_module(package_of(system, __package__, "devbroker")).make(partitions)
     assert isinstance(made, DevBroker)
     return made

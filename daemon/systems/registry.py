@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
+from fastwire.systems import package_of
 from fastwire.wire.pool import Pool
 
 from ..config import SourceConfig
@@ -14,8 +15,8 @@ __all__ = ["source_factory", "system_named"]
 
 
 def system_named(name: str) -> System:
-    """Return the system that ``fastwire.systems`` lists under ``name``."""
-    system: System = import_module(f".{name}.system", __package__).SYSTEM
+    """Return the system of a name: see ``fastwire.systems``."""
+    system: System = import_module(f"{package_of(name, __package__)}.system").SYSTEM
     return system
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastwire.grammar import Grammar
 from fastwire.position import Position
-from fastwire.systems import SYSTEMS, grammar_of
+from fastwire.systems import SYSTEMS, grammar_of, package_of
 
 __all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of"]
 
@@ -44,5 +44,5 @@ def dialect_of(url: str) -> Dialect:
     """Return the dialect for the scheme of ``url``; for an unknown scheme that of the first system."""
     grammar = grammar_of(url)
     name = SYSTEMS[0] if grammar is None else grammar.name
-    dialect: Dialect = import_module(f".{name}.dialect", __package__).DIALECT
+    dialect: Dialect = import_module(f"{package_of(name, __package__, 'spark')}.dialect").DIALECT
     return dialect

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fastwire.systems import package_of
+
 from .broker import Broker
 from .connections import Connections
 from .options import Options
@@ -27,7 +29,7 @@ _frozen = False
 
 def _system(name: str) -> System:
     """The parts of a system; those of others are not imported, which would take each new process a while."""
-    system: System = import_module(f".{name}.system", __package__).SYSTEM
+    system: System = import_module(f"{package_of(name, __package__, 'spark')}.system").SYSTEM
     return system
 
 

@@ -43,7 +43,7 @@ class SystemDelivery(SystemSuite):
         scene.produce(10, 1)
         sink = MemorySink()
         async with scene.running(sink, start="latest") as run:
-            await run.until(lambda: len(sink.log.coverage) == 2, "the first positions of both partitions")
+            await run.assigned(sink)
             later = scene.produce(10, 0) + scene.produce(10, 1)
             await run.until(lambda: len(sink.rows) >= 20, "the later records")
         assert sorted(sink.values) == sorted(later)
@@ -123,6 +123,7 @@ class SystemDelivery(SystemSuite):
         sink = MemorySink()
         sink.before_commit = lambda rows: held.append((rows, self._backlog(scene))) if rows else None
         async with scene.running(sink, policy=OPEN) as run:
+            await run.assigned(sink)
             for _ in range(3):
                 # The later records show that the broker has read what was sent on receipt of the earlier ones.
                 scene.produce(20)
@@ -254,6 +255,7 @@ async def _open_roll(scene: Scene) -> AsyncIterator[tuple[MemorySink, Run]]:
     """Run a pipeline whose open roll has 20 records of each partition."""
     sink = MemorySink()
     async with scene.running(sink, policy=OPEN) as run:
+        await run.assigned(sink)
         scene.produce(20, 0)
         scene.produce(20, 1)
         await run.until(lambda: sink.staged == 40, "an open roll")

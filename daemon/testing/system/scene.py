@@ -25,10 +25,11 @@ from ...runtime.metrics import DaemonMetrics
 from ...sinks.base import Sink, Superseded
 from ...systems.registry import source_factory
 
-__all__ = ["GROUP", "OPEN", "TOPIC", "MemoryLog", "MemorySink", "Row", "Run", "Scene", "rows_of", "until"]
+__all__ = ["GROUP", "OPEN", "PARTITIONS", "TOPIC", "MemoryLog", "MemorySink", "Row", "Run", "Scene", "rows_of", "until"]
 
 TOPIC = "conformance"
 GROUP = "landing"
+PARTITIONS = 2
 PATIENCE_S = 60.0  # only a test that waits in vain waits so long
 OPEN = RollPolicy(max_age_s=3600.0, max_idle_s=3600.0)  # the roll ends when the test says so
 QUICK = RollPolicy(max_age_s=0.2, max_idle_s=0.05)
@@ -196,6 +197,10 @@ class Run:
             self.ended.result()
             raise AssertionError(f"the pipeline ended before: {what}")
 
+    async def assigned(self, sink: MemorySink) -> None:
+        """Wait until the first positions of both partitions are committed, each of which may end a roll."""
+        await self.until(lambda: len(sink.log.coverage) >= PARTITIONS, "the first positions of both partitions")
+
     async def stop(self) -> None:
         """Drain the pipeline, as SIGTERM does, and wait for its end. Raises its error."""
         self.pipeline.drain("stop")
@@ -210,13 +215,12 @@ class Run:
 class Scene:
     """A running embedded broker with the topic ``TOPIC`` of numbered records, which pipelines and readers read."""
 
-    def __init__(self, broker: DevBroker, keys: Mapping[str, Any], partitions: int) -> None:
+    def __init__(self, broker: DevBroker, keys: Mapping[str, Any]) -> None:
         self.broker = broker
         self._keys = keys
-        self.partitions = partitions
         self.produced: list[bytes] = []
         """The values of all records that were produced."""
-        broker.create_topic(TOPIC, partitions)
+        broker.create_topic(TOPIC, PARTITIONS)
 
     def produce(self, count: int, partition: int = 0, *, size: int = 0) -> list[bytes]:
         """Store ``count`` records of at least ``size`` bytes as one batch; return their values, which are unique."""
@@ -234,7 +238,7 @@ class Scene:
     def recreate(self) -> None:
         """Delete the topic and create it again, without records."""
         self.broker.delete_topic(TOPIC)
-        self.broker.create_topic(TOPIC, self.partitions)
+        self.broker.create_topic(TOPIC, PARTITIONS)
 
     def configured(self, dataset: Path | None = None, **more: Any) -> PipelineConfig:
         """Return a configuration from the topic into ``dataset``, with ``more`` keys of the source."""

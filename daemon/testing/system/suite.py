@@ -23,8 +23,6 @@ __all__ = ["Ability", "SystemSuite", "on_a_loop"]
 
 Ability = Literal["groups", "takeover", "growth", "recreation", "start positions", "headers", "null values"]
 
-PARTITIONS = 2
-
 P = ParamSpec("P")
 
 
@@ -68,14 +66,14 @@ class SystemSuite:
     @pytest.fixture
     def scene(self) -> Iterator[Scene]:
         """A running embedded broker with a topic of two partitions; it has recorded no violation in the end."""
-        with self.serving(PARTITIONS) as scene:
+        with self.serving() as scene:
             yield scene
 
     @contextmanager
-    def serving(self, partitions: int) -> Iterator[Scene]:
+    def serving(self) -> Iterator[Scene]:
         """Run a new embedded broker with the topic. Raises AssertionError if it has recorded violations."""
         with running(self.make_broker()) as broker:
-            yield Scene(broker, self.source, partitions)
+            yield Scene(broker, self.source)
         assert broker.violations == [], "the embedded broker has recorded violations of the protocol"
 
     # --- parts of the tests

@@ -12,7 +12,7 @@ from ...systems.base import TopicReader
 from ...systems.load import Load
 from ...systems.produced import ProduceError
 from ...systems.writer import Put, WriteOptions
-from .scene import GROUP, PATIENCE_S, TOPIC, Row, Scene, rows_of
+from .scene import GROUP, PARTITIONS, PATIENCE_S, TOPIC, Row, Scene, rows_of
 from .suite import SystemSuite, on_a_loop
 
 __all__ = ["SystemTools"]
@@ -87,7 +87,7 @@ class SystemTools(SystemSuite):
         source = scene.source()
         assert GROUP in self._system.sharing(source)
         described = await self._system.describe(source, source.chosen)
-        assert described == ([(self._grammar.topic(TOPIC), scene.partitions)], [])
+        assert described == ([(self._grammar.topic(TOPIC), PARTITIONS)], [])
         with pytest.raises(KeyError):
             scene.broker.backlog(TOPIC, GROUP)
 

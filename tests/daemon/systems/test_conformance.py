@@ -12,3 +12,7 @@ class TestPulsar(SystemConformance):
 class TestKafka(SystemConformance):
     system = "kafka"
     source: ClassVar = {"metadata_max_age": "200ms"}
+
+
+class TestToy(SystemConformance):
+    system = "toy"

@@ -1,0 +1,7 @@
+"""Positions of the toy system: the number of the next record."""
+
+from fastwire.position import NumberPositions
+
+__all__ = ["POSITIONS"]
+
+POSITIONS = NumberPositions("toy", "an offset, for example 1234")
