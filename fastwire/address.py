@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["format_host", "parse_host"]
+__all__ = ["format_host", "parse_host", "parse_hosts"]
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
@@ -40,3 +40,19 @@ def parse_host(text: str, default_port: int | None, lowest_port: int = 1) -> tup
     if not (port_text.isascii() and port_text.isdigit()) or not lowest_port <= int(port_text) < 65536:
         raise ValueError(f'"{port_text}" is not a port: {lowest_port} to 65535')
     return host, int(port_text)
+
+
+def parse_hosts(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
+    """Parse a comma-separated list of hosts, as a URL has it before its path.
+
+    Raises ValueError with a message for the author of the text, which never repeats a possible password.
+    """
+    if "@" in text:
+        raise ValueError("user and password do not belong in the URL: put them into auth")
+    found: list[tuple[str, int]] = []
+    for part in text.split(","):
+        host = parse_host(part.strip(), default_port)
+        if host in found:
+            raise ValueError(f'"{format_host(*host)}" stands in the URL twice')
+        found.append(host)
+    return tuple(found)

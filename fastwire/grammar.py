@@ -3,13 +3,14 @@
 Each system defines one :class:`Grammar` in its own package; ``fastwire.systems`` lists them.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .position import Positions
 
-__all__ = ["BrokerUrl", "Grammar", "TopicPattern"]
+__all__ = ["BrokerUrl", "Grammar", "NamePattern", "TopicPattern", "parse_name_pattern"]
 
 
 class BrokerUrl(Protocol):
@@ -26,6 +27,31 @@ class BrokerUrl(Protocol):
 
 class TopicPattern(Protocol):
     """A regular expression that stands for all topics whose names it matches. Its text is the expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """Topics whose whole name a regular expression matches."""
+
+    text: str
+    _matcher: re.Pattern[str] = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def matches(self, topic: str) -> bool:
+        """Return whether ``topic`` matches as a whole."""
+        return self._matcher.fullmatch(topic) is not None
+
+
+def parse_name_pattern(text: str) -> NamePattern:
+    """Parse a regular expression for whole topic names. Raises ValueError with the reason if it is invalid."""
+    if not text:
+        raise ValueError('is empty; ".*" means all topics')
+    try:
+        return NamePattern(text, re.compile(text))
+    except re.error as exc:
+        raise ValueError(f'"{text}": not a regular expression: {exc}') from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

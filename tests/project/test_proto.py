@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.tubemq import tubemq_pb2
 from tests.support.source_tree import ROOT
 
 PROTOC = ROOT / "build" / "protoc"
@@ -59,7 +60,7 @@ def test_the_oldest_runtime_loads_the_generated_code() -> None:
 
 def test_package_name_is_ours() -> None:
     """With the original name any other client in the same process would collide with us."""
-    assert pb.DESCRIPTOR.package == "fastwire.pulsar"
+    assert [each.DESCRIPTOR.package for each in (pb, tubemq_pb2)] == ["fastwire.pulsar", "fastwire.tubemq"]
 
 
 def test_a_command_has_the_number_of_its_type() -> None:
@@ -74,7 +75,8 @@ def test_no_field_is_packed() -> None:
     """Java clients and brokers write and expect one tag per element."""
     names = [
         field.full_name
-        for message in pb.DESCRIPTOR.message_types_by_name.values()
+        for each in (pb, tubemq_pb2)
+        for message in each.DESCRIPTOR.message_types_by_name.values()
         for field in message.fields
         if field.is_packed
     ]

@@ -10,9 +10,10 @@ from tests.support.source_tree import ROOT
 
 SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".h", ".proto"}
 FOLDERS = ("fastwire", "daemon", "pyspark_fastwire", "bench", "tests", "proto")
-CITATION = re.compile(r"\bspec: (pulsar-fields|pulsar|kafka) ((?:\d+(?:\.\d+)?(?:-\d+)?)(?:, \d+(?:\.\d+)?(?:-\d+)?)*)")
+SPECS = "pulsar-fields|pulsar|kafka|tubemq"
+CITATION = re.compile(rf"\bspec: ({SPECS}) ((?:\d+(?:\.\d+)?(?:-\d+)?)(?:, \d+(?:\.\d+)?(?:-\d+)?)*)")
 # What reads like a release of the product, or cites in another way.
-OTHER_FORMS = re.compile(r"(?:\(|\bspecs: )(?:pulsar-fields|pulsar|kafka) \d+(?:\.\d+)?[),]")
+OTHER_FORMS = re.compile(rf"(?:\(|\bspecs: )(?:{SPECS}) \d+(?:\.\d+)?[),]")
 
 
 def code() -> list[Path]:

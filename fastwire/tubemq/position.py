@@ -1,0 +1,33 @@
+"""Positions of TubeMQ: the offset at which a GET began and the messages taken since, written as ``84+17``.
+
+Messages have no offset of their own (spec: tubemq 1, 12). A reader registers at the offset and leaves out so many
+messages.
+"""
+
+import re
+
+from fastwire.position import Position, Positions
+
+__all__ = ["POSITIONS"]
+
+
+class _TubeMQPositions(Positions):
+    """Positions of a partition: two of them compare only if they count from the same offset."""
+
+    system = "tubemq"
+    pattern = re.compile(r"([0-9]{1,19})(?:\+([0-9]{1,19}))?")
+    form = "offset or offset+messages, for example 84 or 84+17"
+    ordered = False
+
+    def format(self, position: Position) -> str:
+        return f"{position.a}+{position.b}" if position.b else str(position.a)
+
+    def read(self, match: re.Match[str]) -> Position:
+        return Position(int(match[1]), int(match[2] or 0))
+
+    def precedes(self, one: Position, other: Position) -> bool:
+        """Return whether both count from the same offset, and ``one`` counts fewer messages."""
+        return one.a == other.a and one.b < other.b
+
+
+POSITIONS = _TubeMQPositions()
