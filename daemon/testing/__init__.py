@@ -13,9 +13,14 @@ An encoder: :class:`EncoderConformance`, with ``encoder = MyEncoder``. A message
 contract; class attributes switch off those that a plug-in does not make.
 """
 
-from .encoder import EncoderConformance
-from .feed import Feed
-from .lock import LongLockWarning
-from .sink import SinkConformance
+import pytest
+
+# A failed assert then shows its values, as in the tests of the plug-in; it must be said before the imports.
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("encoder", "sink", "system")))
+
+from .encoder import EncoderConformance  # noqa: E402
+from .feed import Feed  # noqa: E402
+from .lock import LongLockWarning  # noqa: E402
+from .sink import SinkConformance  # noqa: E402
 
 __all__ = ["EncoderConformance", "Feed", "LongLockWarning", "SinkConformance"]

@@ -73,7 +73,12 @@ class SystemSuite:
     def serving(self) -> Iterator[Scene]:
         """Run a new embedded broker with the topic. Raises AssertionError if it has recorded violations."""
         with running(self.make_broker()) as broker:
-            yield Scene(broker, self.source)
+            try:
+                yield Scene(broker, self.source)
+            except BaseException as exc:
+                for violation in broker.violations:
+                    exc.add_note(f"the embedded broker has recorded a violation: {violation}")
+                raise
         assert broker.violations == [], "the embedded broker has recorded violations of the protocol"
 
     # --- parts of the tests

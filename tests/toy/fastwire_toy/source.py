@@ -1,7 +1,7 @@
 """The source of the toy system: acquires partitions, reads them by one fetch at a time, and commits offsets."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,7 +101,7 @@ class ToySource:
                 end = coverage.end(each.log)
                 assert end is not None
                 partition.place = Place(each.index, int(each.log.partition), end.a)
-                self._run(self._read(self._now.link, partition, partition.place))
+                self._run(self._read, self._now.link, partition, partition.place)
         self.landed(coverage)
 
     def landed(self, coverage: Coverage) -> None:
@@ -202,7 +202,7 @@ class ToySource:
                 log = Log(self.system, self._cluster, topic, str(number), found["incarnation"])
                 partition = known.get(log) or self._add(log)
                 if not partition.stopped:
-                    self._run(self._acquire(link, partition))
+                    self._run(self._acquire, link, partition)
         self._found.set()
 
     def _add(self, log: Log) -> Partition:
@@ -297,7 +297,7 @@ class ToySource:
         if self._now is not None:
             partition.sent = offset
             commits = self._now.commits
-            task = self._run(self._commit(self._now.link, partition, offset))
+            task = self._run(self._commit, self._now.link, partition, offset)
             commits.add(task)
             task.add_done_callback(commits.discard)
 
@@ -307,12 +307,12 @@ class ToySource:
         except RequestRefused:
             pass  # the topic is gone, and with it the offsets of its groups
 
-    def _run(self, work: Any) -> "asyncio.Task[None]":
+    def _run(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> "asyncio.Task[None]":
         assert self._now is not None
 
         async def until_lost() -> None:
             try:
-                await work
+                await work(*args)
             except ConnectionLost:
                 pass
 
