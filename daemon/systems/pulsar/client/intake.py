@@ -100,7 +100,7 @@ class Intake:
         self._takers = 0  # tasks that wait for a chunk
         self._full = False
         self._asking = 0  # tasks that wait for a response of the broker, which must be read
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None  # ``close`` cancels it
         self._opened = False
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -158,20 +158,34 @@ class Intake:
 
     async def open(self) -> None:
         """Find the partitions and subscribe. Raises FastwireError if the broker refuses, or does not answer in time."""
-        async with self._opening:
-            if self._opened or self._closed:
-                self._check()
-                return
-            await self._find()
-            if self._timer is None:
-                self._tick()
-            try:
-                await asyncio.gather(*(asyncio.shield(member.first) for member in tuple(self.members)))
-            except FastwireError as exc:
-                self.fail(exc)
-                raise
-            self._opened = True
-            self.run(self._follow(), "topics and partitions")
+        await self._be_open()
+        self._check()
+
+    async def _be_open(self) -> None:
+        """Open once for all concurrent callers. Returns without an error if ``close`` interrupts it."""
+        if self._opened or self._closed or self._failure is not None:
+            return
+        if self._opening is None or self._opening.done():
+            self._opening = self.run(self._open(), "open")
+        opening = self._opening
+        await asyncio.wait([opening])
+        try:
+            if not opening.cancelled():
+                opening.result()
+        finally:
+            del opening  # the task holds its exception, which holds this frame
+
+    async def _open(self) -> None:
+        await self._find()
+        if self._timer is None:
+            self._tick()
+        try:
+            await asyncio.gather(*(asyncio.shield(member.first) for member in tuple(self.members)))
+        except FastwireError as exc:
+            self.fail(exc)
+            raise
+        self._opened = True
+        self.run(self._follow(), "topics and partitions")
 
     async def _find(self) -> None:
         """Add a member for each existing partition."""
@@ -325,8 +339,7 @@ class Intake:
 
     async def take(self) -> Chunk | None:
         """Return the next chunk, waiting for it; None at the end and after ``close``. Raises the error of ``fail``."""
-        if not self._opened and not self._closed:
-            await self.open()
+        await self._be_open()
         while not self._queue or self._closed:
             if self._closed:
                 return None

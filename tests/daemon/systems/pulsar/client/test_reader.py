@@ -9,7 +9,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
-from fastwire_daemon.pulsar import LATEST, MessageId, Reader
+from fastwire_daemon.pulsar import LATEST, MessageId, Reader, connect
 from tests.support.pulsar.client_scene import playing, values
 from tests.support.source_pipe import entries, entry, until
 
@@ -138,10 +138,32 @@ async def test_places_that_are_not_clear() -> None:
         assert await collect(client.read("t-partition-0", start).up_to_now()) == names(1)
 
 
-async def test_closed_while_somebody_waits() -> None:
-    async with playing() as (_, client):
-        reader = client.read("t")
-        waiting = asyncio.ensure_future(reader.receive())
-        await asyncio.sleep(0.05)
-        await client.close()
-        assert await waiting is None
+@pytest.mark.parametrize("waits", ["open", "receive"])
+@pytest.mark.parametrize("kind", ["reader", "consumer"])
+async def test_closed_at_each_turn_of_its_opening(kind: str, waits: str) -> None:
+    """At any point of the handshake, lookup and subscribe, the caller learns that it was closed."""
+    async with playing(2) as (broker, _):
+        turns, opened = 0, False
+        while not opened:
+            client = connect(broker.url)
+            one = client.read("t") if kind == "reader" else client.subscribe("t", "s")
+            waiting = asyncio.ensure_future(one.receive() if waits == "receive" else one.open())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            opened = bool(one.members) and all(member.first.done() for member in one.members)
+            await client.close()
+            async with asyncio.timeout(10):
+                (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+            if waits == "receive":
+                assert ended is None, turns
+            elif not opened:
+                assert isinstance(ended, FastwireError), (turns, ended)
+                assert "closed" in str(ended)
+            assert not one.cluster.ready
+            turns += 1
+        assert turns > 3, "nothing was closed while it opened"
+        parts = ["t-partition-0", "t-partition-1"]
+        await until(
+            lambda: not any(broker.consumers(part, name) for part in parts for name in broker.subscriptions(part)),
+            "that no consumer is left",
+        )
