@@ -48,6 +48,7 @@ class Damage(StrEnum):
     BATCH = "BatchDeSerializeError"  # Pulsar: the messages inside
     MESSAGE = "CorruptMessage"  # Kafka: a batch, its checksum, or the messages inside
     TOO_LARGE = "TooLarge"  # its decoded size exceeds the memory limit of one entry; it may be intact
+    FRAME = "FrameTooLarge"  # it exceeds the memory limit as received: its bytes are passed over, and none are kept
     # Pulsar: the entry is intact, but the hot loop does not decode it, or it was redelivered too often.
     ENCRYPTED = "Encrypted"
     CHUNKED = "Chunked"

@@ -219,7 +219,7 @@ cdef class Scanner(ChunkScanner):
                     size = 12 + <int64_t><int32_t>fw_u32be(p + 8)
                     whole = (12 + SMALLEST_BATCH if p[MAGIC_AT] >= 2 else RECORDS_HEAD) <= size <= self.at.records_left
                 if whole and size > self.most_frame:
-                    return self.refuse(Damage.TOO_LARGE, f"a batch of {self.frame_too_large(size)}")
+                    return self.refuse(Damage.FRAME, f"a batch of {self.frame_too_large(size)}")
                 if not whole and self.at.batch_seen:
                     self.at.skip = True         # truncated or damaged: the next response begins with it
             if self.at.skip:

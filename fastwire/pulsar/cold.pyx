@@ -19,8 +19,8 @@ cdef class ColdEntry:
     """An entry that the hot loop does not decode: damaged, encrypted, or a chunk of a chunked message.
 
     ``reason`` is a Damage, one of ``UNDECODED`` for an intact entry. ``payload`` is everything after the command, from
-    the broker entry metadata on. ``permits`` were debited for it. ``too_often``: it was redelivered more often than
-    ``SlotTable.limit_redeliveries`` allows.
+    the broker entry metadata on; it is empty for ``Damage.FRAME``. ``permits`` were debited for it. ``too_often``: it
+    was redelivered more often than ``SlotTable.limit_redeliveries`` allows.
     """
 
     @property

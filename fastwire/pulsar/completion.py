@@ -89,6 +89,8 @@ class Completion:
         """
         if self.on_taken is not None:
             self.on_taken(entry.position)
+        if entry.reason is Damage.FRAME:
+            return (EntryRejected(entry, diverted=False),)  # there are no bytes to keep
         if entry.reason not in UNDECODED:
             return self._reject((entry,), to)
         try:

@@ -96,12 +96,15 @@ cdef class Scanner(ChunkScanner):
 
     ``take_command`` and ``take_entry`` return what else ``scan`` stops for. Frames for consumers that ``slots`` does
     not attach to ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead
-    letter; with ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError if the framing itself is broken.
+    letter; with ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError if the framing itself is broken. An entry
+    larger than a quarter of the budget is a COLD_ENTRY without its bytes, which are not received in one piece.
     """
     cdef SlotTable slots
     cdef uint32_t connection
     cdef int64_t announced       # the broker's limit of a message
     cdef int64_t max_frame
+    cdef int64_t beyond          # size of the current frame if only its command is received; 0: it is received whole
+    cdef int64_t passing         # bytes of it that are still to come
     cdef bytes command
     cdef ColdEntry cold
     cdef ColdEntry finishing     # the argument of the current ``finish``
@@ -128,7 +131,7 @@ cdef class Scanner(ChunkScanner):
 
     @property
     def max_message_size(self):
-        """Largest message in bytes. A larger frame, or one above a quarter of the budget, raises ProtocolError."""
+        """Largest message in bytes. A larger frame raises ProtocolError."""
         return self.announced
 
     @max_message_size.setter
@@ -144,6 +147,8 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t size, total, command, began
         cdef int stop
         self.command = None
+        if self.passing and not self.pass_by():
+            return self.need(1)
         while True:
             size = b.end - b.start
             p = b.data + b.start
@@ -151,12 +156,17 @@ cdef class Scanner(ChunkScanner):
                 return self.need(8)
             total = fw_u32be(p)
             command = fw_u32be(p + 4)
-            if total < 4 or total > self.max_frame:
-                if self.most_frame < total <= self.announced + FRAME_PADDING:
-                    raise ProtocolError("totalSize", 0, detail=self.frame_too_large(total))
+            if (total < 4 or total > self.max_frame) and not self.most_frame < total <= self.announced + FRAME_PADDING:
                 raise ProtocolError("totalSize", 0, detail=f"{total} is not within 4 and {self.max_frame}")
             if command > total - 4:
                 raise ProtocolError("commandSize", 4, command, total - 4)
+            if total > self.max_frame:
+                stop = self.large(p, size, total, command)
+                if stop != GO_ON:
+                    return stop
+                if not self.pass_by():
+                    return self.need(1)
+                continue
             if size - 4 < total:
                 return self.need(total + 4)
             if self.produced >= OUTPUT_CAP_BYTES:
@@ -170,6 +180,32 @@ cdef class Scanner(ChunkScanner):
             self.frames += 1
             if stop != GO_ON:
                 return stop
+
+    cdef int large(self, const uint8_t* p, int64_t size, int64_t total, int64_t command) except -1:
+        """Process the command of a frame that is too large to be received in one piece; the rest is passed over."""
+        cdef int stop
+        if command > self.most_frame - 8:
+            raise ProtocolError("totalSize", 0, detail=self.frame_too_large(total))
+        if size < 8 + command:
+            return self.need(8 + command)
+        self.beyond = total
+        try:
+            stop = self.frame(p, 8 + command, command)
+        finally:
+            self.beyond = 0
+        if stop != STOP_CHUNK_FULL:
+            self.buffer.start += 8 + command
+            self.passing = total - 4 - command
+            self.frames += 1
+        return stop
+
+    cdef bint pass_by(self) noexcept:
+        """Skip the rest of a frame that is too large, as far as it has come; return True if the frame ends here."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t size = min(b.end - b.start, self.passing)
+        b.start += size
+        self.passing -= size
+        return self.passing == 0
 
     cdef int frame(self, const uint8_t* p, int64_t size, int64_t command_size) except -1:
         """Process one whole frame. STOP_CHUNK_FULL leaves it for the next call."""
@@ -285,6 +321,8 @@ cdef class Scanner(ChunkScanner):
                     raise MemoryError()
             return GO_ON
         if bad is not None:
+            if self.beyond:
+                bad, detail = Damage.FRAME, self.frame_too_large(self.beyond)
             return self.reject(slot, head, &place, permits, bad, detail, p + at, size - at)
         if m.batched and m.messages > MOST_MESSAGES:
             detail = f"num_messages_in_batch is {m.messages}, the limit is {MOST_MESSAGES}"
@@ -405,7 +443,7 @@ cdef class Scanner(ChunkScanner):
         if place.ack_set is not NULL:
             cold.ack_set = PyBytes_FromStringAndSize(<const char*>place.ack_set, place.ack_words * 8)
         cold.payload = PyBytes_FromStringAndSize(<const char*>raw, size)
-        if self.divert_corrupt and reason not in UNDECODED:
+        if self.divert_corrupt and reason not in UNDECODED and not self.beyond:
             self.divert(cold)
             return GO_ON
         self.cold = cold

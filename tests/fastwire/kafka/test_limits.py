@@ -202,7 +202,7 @@ def test_a_batch_larger_than_a_quarter_of_the_budget_stops_its_partition_before_
     reading.read(fetch_response(encode_batch([Record(value=b"v")]) + batch))
     assert [row["offset"] for row in reading.rows] == [0] and reading.letters == []
     (corrupt,) = reading.corrupt
-    assert corrupt.reason is Damage.TOO_LARGE and corrupt.position.a == 1
+    assert corrupt.reason is Damage.FRAME and corrupt.position.a == 1
     assert f"{len(batch)} bytes in one piece are more than {16 * MIB}" in corrupt.detail
     assert "daemon.memory" in corrupt.detail
     assert pool.peak < 16 * MIB

@@ -222,13 +222,47 @@ def test_headers_take_a_quarter_of_the_budget_in_columns_at_most() -> None:
     assert pool.peak < idle + 15 * MIB  # what decompression gave, and a quarter of the budget
 
 
-def test_a_frame_takes_a_quarter_of_the_budget_at_most() -> None:
-    """Whatever the broker announces; nothing is allocated for it, and nothing of it is acknowledged."""
+@pytest.mark.parametrize("on_corrupt", ["divert", "stop"])
+def test_an_entry_larger_than_a_quarter_of_the_budget_is_rejected_before_it_is_received(on_corrupt: str) -> None:
+    """Its bytes are passed over: a dead letter of it could not be held. The frames behind it are read."""
+    pool = Pool(64 * MIB)
+    to, slots = scanner(pool, consumers=(7, 8), max_message_size=100 * MIB, on_corrupt=on_corrupt)
+    assert to.max_message_size == 100 * MIB
+    large = message_frame(single(bytes(17 * MIB)), consumer=7, entry=1)
+    small = [message_frame(single(b"v"), consumer=consumer, entry=entry) for consumer, entry in ((7, 0), (8, 0))]
+    seen = feed(to, small[0] + large[:5], close=False)
+    seen = feed(to, large[5:40], close=False, seen=seen)
+    seen = feed(to, large[40:] + small[1], seen=seen)
+    assert [(row["partition"], row["offset"]) for row in seen.rows] == [(0, 0), (1, 0)]
+    assert seen.diverted == []
+    (cold,) = seen.cold
+    assert (cold.consumer_id, cold.position, cold.payload) == (7, Position(12, 1), b"")
+    assert cold.reason is Damage.FRAME
+    assert (
+        f"{len(large) - 4} bytes in one piece are more than {16 * MIB}" in cold.detail
+        and "daemon.memory" in cold.detail
+    )
+    assert slots.staged_position(7) == Position(12, 0)
+    assert pool.peak < 4 * MIB
+    assert to.buffered == 0
+
+
+def test_an_entry_that_is_too_large_for_another_consumer_is_passed_over() -> None:
+    to, _ = scanner(Pool(64 * MIB), max_message_size=100 * MIB)
+    large = message_frame(single(bytes(17 * MIB)), consumer=99)
+    seen = feed(to, large + message_frame(single(b"v")))
+    assert len(seen.rows) == 1 and seen.cold == [] and to.dropped_frames == 1
+
+
+def test_a_command_larger_than_a_quarter_of_the_budget_ends_the_connection() -> None:
+    """Whatever the broker announces; nothing is allocated for it."""
     pool = Pool(64 * MIB)
     to, _ = scanner(pool, max_message_size=100 * MIB)
-    assert to.max_message_size == 100 * MIB
     with pytest.raises(ProtocolError, match=rf"{20 * MIB} bytes in one piece are more than {16 * MIB}.*daemon\.memory"):
-        feed(to, (20 * MIB).to_bytes(4, "big") + bytes(60))
+        feed(to, (20 * MIB).to_bytes(4, "big") + (20 * MIB - 4).to_bytes(4, "big") + bytes(60))
+    to, _ = scanner(Pool(64 * MIB), max_message_size=100 * MIB)
+    with pytest.raises(ProtocolError, match="commandSize"):
+        feed(to, (20 * MIB).to_bytes(4, "big") * 2 + bytes(60))
     assert pool.peak < 4 * MIB
     frame = message_frame(single(bytes(5 * MIB)))
     small, _ = scanner(Pool(8 * MIB))

@@ -158,7 +158,10 @@ class Intake:
 
     async def open(self) -> None:
         """Find the partitions and subscribe. Raises FastwireError if the broker refuses, or does not answer in time."""
-        await self._be_open()
+        if not self._opened:
+            await self._be_open()
+            if self._opened and not self._closed:
+                return  # if reading has failed since, ``take`` returns the chunks before that first
         self._check()
 
     async def _be_open(self) -> None:

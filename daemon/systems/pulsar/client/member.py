@@ -164,11 +164,13 @@ class Member(RoutedConsumer):
             return
         entry = event.entry
         if entry.reason is Damage.DECRYPTION:
-            what, cure = "decrypted", 'add its private key, or set on_undecryptable to "discard" or "consume"'
+            what, cure = "decrypted", '; add its private key, or set on_undecryptable to "discard" or "consume"'
+        elif entry.reason is Damage.FRAME:
+            what, cure = "received", ""
         else:
-            what, cure = "decoded", 'set on_corrupt = "divert" to keep it as a dead letter and continue'
+            what, cure = "decoded", '; set on_corrupt = "divert" to keep it as a dead letter and continue'
         where = POSITIONS.format(entry.position)
-        text = f"entry {where} of {self.topic} cannot be {what} ({entry.detail}); {cure}"
+        text = f"entry {where} of {self.topic} cannot be {what} ({entry.detail}){cure}"
         self._host.fail(CorruptEntryError(entry.reason, text))
 
     # --- subscribing and closing

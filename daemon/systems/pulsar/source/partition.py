@@ -136,13 +136,15 @@ class Partition(StagedPartition, RoutedConsumer):
             what, cure = (
                 "decrypted",
                 (
-                    "source.encryption.private_keys has to name a key that opens it, "
+                    "; source.encryption.private_keys has to name a key that opens it, "
                     'or on_failure = "discard" or "consume" would go on without'
                 ),
             )
+        elif entry.reason is Damage.FRAME:
+            what, cure = "received", ""
         else:
-            what, cure = "decoded", 'on_corrupt = "divert" would keep it as a dead letter and go on'
-        self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}); {cure}"))
+            what, cure = "decoded", '; on_corrupt = "divert" would keep it as a dead letter and go on'
+        self.stop(LogStopped(f"{self.log}: entry {where} cannot be {what} ({entry.reason}: {entry.detail}){cure}"))
 
     def on_late(self, entry: Position) -> None:
         """Handle an entry that arrives behind later ones: records received since must not land without it."""

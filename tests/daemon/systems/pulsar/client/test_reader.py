@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.errors import FastwireError
+from fastwire.errors import CorruptEntryError, Damage, FastwireError
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import LATEST, MessageId, Reader, connect
 from tests.support.pulsar.client_scene import playing, values
@@ -167,3 +167,14 @@ async def test_closed_at_each_turn_of_its_opening(kind: str, waits: str) -> None
             lambda: not any(broker.consumers(part, name) for part in parts for name in broker.subscriptions(part)),
             "that no consumer is left",
         )
+
+
+async def test_an_entry_above_a_quarter_of_the_memory_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastwire_daemon.systems.pulsar.client.client.MEMORY", 32 << 20)
+    async with playing(max_message_size=20 << 20) as (broker, client):
+        broker.append("t", [entry(0), entry(1, rows=1, size=9 << 20)])
+        reader = client.read("t", "earliest")
+        assert await some(reader, 10) == names(0)
+        with pytest.raises(CorruptEntryError, match=r"cannot be received .*a quarter of the memory budget") as caught:
+            await reader.receive()
+        assert caught.value.reason is Damage.FRAME and "on_corrupt" not in str(caught.value)

@@ -10,7 +10,7 @@ from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems import clustered
 from tests.support.pulsar.source_scene import reading, serving
-from tests.support.source_pipe import entries, until
+from tests.support.source_pipe import entries, entry, until
 
 
 async def test_a_full_pipeline_stops_reading_until_it_has_room() -> None:
@@ -121,3 +121,26 @@ async def test_permits_shrink_when_entries_are_large() -> None:
         async with reading(broker, pool=Pool(64 << 20)) as pipe:
             await pipe.got(30)
             await until(lambda: pipe.source.partitions[0].consumer.permits.window == 16, "a small window")
+
+
+@pytest.mark.parametrize("kind", ["failover", "shared"])
+async def test_an_entry_above_a_quarter_of_the_budget_stops_its_log_alone(kind: str) -> None:
+    """It has arrived on the connection of all partitions, which stays; its bytes are never in memory."""
+    async with serving(partitions=2, max_message_size=40 << 20) as broker:
+        broker.append("t-partition-0", [*entries(0, 2), entry(2, rows=1, size=17 << 20), *entries(3, 2)])
+        broker.append("t-partition-1", entries(0, 5))
+        async with reading(broker, pool=Pool(64 << 20), subscription_type=kind) as pipe:
+            await pipe.got(70)
+            await until(lambda: pipe.count("stopped") == 1, "a stop", lambda: pipe.told)
+            (text,) = [one[2] for one in pipe.told if one[0] == "stopped"]
+            ledger, place, _ = broker.positions("t-partition-0")[2]
+            assert f"{pipe.log(0)}: entry {ledger}:{place} cannot be received" in text
+            assert "more than 16777216, a quarter of the memory budget" in text and "daemon.memory" in text
+            assert "on_corrupt" not in text
+            broker.append("t-partition-1", entries(5, 5))
+            await pipe.got(120)
+            assert len(pipe.source.cluster.links) == 1 and pipe.letters == []
+            pipe.commit()
+            await until(lambda: broker.backlog("t-partition-1", "s") == 0, "acknowledgements of the other log")
+            assert broker.backlog("t-partition-0", "s") >= 3
+            assert pipe.pool.peak < 32 << 20
