@@ -118,6 +118,15 @@ def test_the_files_of_the_design_exist() -> None:
     assert modules("fastwire/wire/", "reader, nobody") == ["fastwire/wire/nobody"]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=of)
+def test_excerpts_stand_in_the_files_they_name(page: Path) -> None:
+    """A block whose first line names a file of the tree is an excerpt of it."""
+    for _, head, body in FENCE.findall(text_of(page)):
+        path = head.partition(" ")[2]
+        if path.startswith("tests/"):
+            assert body in (ROOT / path).read_text(encoding="utf-8"), f"not in {path}:\n{body}"
+
+
 # -- links ------------------------------------------------------------------------------------------------------------
 
 
