@@ -1,4 +1,4 @@
-"""The options for credentials and TLS, which all commands that connect to a broker share."""
+"""The arguments and options that commands share, above all those for credentials and TLS."""
 
 import functools
 import inspect
@@ -6,15 +6,31 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
+from fastwire.systems import SYSTEMS
+
 if TYPE_CHECKING:
     from ..config import ConfigError
 
-__all__ = ["BrokerOptions", "argument", "refuse", "with_broker_options"]
+__all__ = [
+    "URL_HELP",
+    "BrokerOptions",
+    "ConfigPath",
+    "System",
+    "argument",
+    "files_by_name",
+    "refuse",
+    "with_broker_options",
+]
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (TOML).", show_default=False)]
+URL_HELP = "URL of the brokers: " + " or ".join(f"{name}://host:port" for name in SYSTEMS)
+System = StrEnum("System", {name.upper(): name for name in SYSTEMS})  # type: ignore[misc]
 
 TOKEN, PASSWORD = "FASTWIRE_TOKEN", "FASTWIRE_PASSWORD"
 
@@ -97,6 +113,17 @@ def with_broker_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature.replace(parameters=own + ours)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own + ours}
     return run
+
+
+def files_by_name(option: str, given: list[str] | None) -> dict[str, str]:
+    """Return the files of options of the form NAME=FILE, by name. Raises BadParameter."""
+    found = {}
+    for each in given or ():
+        name, mark, path = each.partition("=")
+        if not (name and mark and path):
+            raise typer.BadParameter(f'"{each}" is not NAME=FILE', param_hint=option)
+        found[name] = path
+    return found
 
 
 def refuse(exc: "ConfigError", names: Mapping[str, str]) -> NoReturn:

@@ -1,0 +1,40 @@
+"""The command ``dev-broker``: serves an embedded broker."""
+
+import errno
+from typing import Annotated
+
+import typer
+
+from ..exits import EXIT_FAILED
+from ..options import System
+
+__all__ = ["dev_broker"]
+
+
+def dev_broker(
+    system: Annotated[System, typer.Argument(help="Protocol to serve.", show_default=False)],
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="P", min=0, max=65535, help="Port; default: that of the system; 0: a free one."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", metavar="N", min=0, help="Number of partitions of an automatically created topic."
+        ),
+    ] = 0,
+) -> None:
+    """Serve an embedded in-memory broker, for tests and first tries, until Ctrl-C."""
+    from ...devbroker.base import dev_broker as make
+    from ...devbroker.server import serve
+
+    broker = make(system.value, partitions=partitions)
+    if port is None:
+        port = broker.default_port
+    try:
+        serve(broker, port, host=host, ready=lambda url: typer.echo(f"listening at {url}"))
+    except OSError as exc:
+        reason = "the address is already in use" if exc.errno == errno.EADDRINUSE else exc.strerror
+        typer.echo(f"cannot listen at {host}:{port}: {reason}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None

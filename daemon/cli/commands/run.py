@@ -1,0 +1,53 @@
+"""The command ``run``: runs pipelines until a signal."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..options import ConfigPath
+
+if TYPE_CHECKING:
+    from ...config import Config
+
+__all__ = ["run"]
+
+
+def run(
+    config: ConfigPath,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", "-p", metavar="NAME", help="Run only this pipeline; may be repeated."),
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Read up to the current end of the topics, commit, and exit.")
+    ] = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop each pipeline after about N records.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at level debug.")] = False,
+) -> None:
+    """Run pipelines until a signal: the first SIGTERM or Ctrl-C commits and exits, a second aborts."""
+    from ...config import load_config
+    from ...runtime.logs import configure
+
+    loaded = load_config(config)
+    _require_pipelines(loaded, pipeline)
+    configure(level="debug" if verbose else "info")
+    from ...service.service import run_service
+
+    code = run_service(loaded, pipelines=pipeline, until_end=until_end, max_records=max_records)
+    raise typer.Exit(code)
+
+
+def _require_pipelines(config: "Config", names: Sequence[str] | None) -> None:
+    from ...config import ConfigError, Problem
+    from ...config.text import nearest
+
+    if not config.pipelines:
+        missing = "is required: at least one; use `fastwire-consume spark` to run jobs on Spark"
+        raise ConfigError([Problem(str(config.path), "pipelines", missing)])
+    for name in names or ():
+        if name not in config.pipelines:
+            hint = nearest(name, config.pipelines) or f": the pipelines are {', '.join(config.pipelines)}"
+            raise typer.BadParameter(f'no pipeline is called "{name}"{hint}', param_hint="--pipeline")

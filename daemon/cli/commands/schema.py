@@ -1,0 +1,14 @@
+"""The command ``schema``: prints the JSON Schema of configuration files."""
+
+import typer
+
+__all__ = ["schema"]
+
+
+def schema() -> None:
+    """Print the JSON Schema of configuration files, for editors and generators."""
+    import json
+
+    from ...config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))

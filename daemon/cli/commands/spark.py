@@ -1,0 +1,66 @@
+"""The command ``spark``: runs the Spark jobs of a configuration, or tries them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..options import ConfigPath
+
+if TYPE_CHECKING:
+    from ...config import SparkConfig
+
+__all__ = ["spark"]
+
+
+def spark(
+    config: ConfigPath,
+    job: Annotated[
+        list[str] | None, typer.Option("--job", "-j", metavar="NAME", help="Run only this job; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        int | None,
+        typer.Option("--dry-run", metavar="ROWS", min=1, help="Process this many rows without writing anything."),
+    ] = None,
+    master: Annotated[str | None, typer.Option("--master", help="URL of the Spark master; default: local[*].")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's log at level INFO.")] = False,
+) -> None:
+    """Run the Spark jobs: decode records, quarantine dead letters, drop duplicates, write a table."""
+    from ...config import load_config
+    from ...runtime.logs import configure
+    from ...spark.job.run import chosen_jobs, open_session, run_jobs
+
+    loaded = load_config(config)
+    jobs = chosen_jobs(loaded, job or ())
+    settings = {}
+    for text in conf or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f'"{text}" is not KEY=VALUE', param_hint="--conf")
+        settings[key] = value
+    configure(level="debug" if verbose else "info")
+    session = open_session(settings, master)
+    session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
+    try:
+        if dry_run is None:
+            raise typer.Exit(run_jobs(session, loaded, list(jobs)))
+        _try_jobs(session, jobs, dry_run)
+    finally:
+        session.stop()
+
+
+def _try_jobs(session: object, jobs: Mapping[str, "SparkConfig"], rows: int) -> None:
+    from ...spark.job.trial import try_job
+    from ..printed import origin
+
+    for name, job in jobs.items():
+        trial = try_job(session, name, job, rows)
+        typer.echo(f"{name}")
+        typer.echo(f"  tried    {trial.rows:,} rows of {origin(job.source)}: {trial.bad:,} are bad")
+        for reason, count in trial.reasons:
+            typer.echo(f"           {count:,} times: {reason}")
+        typer.echo(f"  table    {', '.join(f'{column} {kind}' for column, kind in trial.columns)}")
+    typer.echo("nothing was written")

@@ -1,0 +1,118 @@
+"""The command ``tail``: prints the records of a topic."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
+
+__all__ = ["tail"]
+
+
+class Format(StrEnum):
+    """The output formats of ``tail``."""
+
+    PRETTY = "pretty"
+    JSONL = "jsonl"
+    RAW = "raw"
+
+
+class Undecryptable(StrEnum):
+    """The reactions of ``tail`` to encrypted records that no key decrypts."""
+
+    FAIL = "fail"
+    DISCARD = "discard"
+    CONSUME = "consume"
+
+
+@with_broker_options
+def tail(
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help=URL_HELP, show_default=False),
+    ],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Name of the topic, or of one partition.", show_default=False)
+    ],
+    count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="Stop after N records.")] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="First position: earliest, latest, -5m (a time ago), an RFC 3339 time, or a position. Pulsar: "
+            "LEDGER:ENTRY, for one partition (TOPIC-partition-0). Kafka: OFFSET for every partition (the nearest one "
+            "that its log holds), or 0=OFFSET,2=OFFSET for these partitions; the others start at latest.",
+        ),
+    ] = "latest",
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the current end of the topic.")] = False,
+    pattern: Annotated[
+        bool,
+        typer.Option("--pattern", help="Read all topics that match TOPIC, a REGEX (Pulsar: TENANT/NAMESPACE/REGEX)."),
+    ] = False,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="raw prints one value per line. Default: pretty on a terminal, else jsonl."),
+    ] = None,
+    schemas: Annotated[
+        bool, typer.Option("--schemas", help="Also print the schemas of the records, to standard error.")
+    ] = False,
+    private_keys: Annotated[
+        list[str] | None,
+        typer.Option("--private-key", metavar="NAME=FILE", help="A private key (PEM) for encrypted Pulsar records."),
+    ] = None,
+    undecryptable: Annotated[
+        Undecryptable,
+        typer.Option(
+            "--on-undecryptable",
+            help="Reaction to a record that no key decrypts: stop, skip it, or show its ciphertext.",
+        ),
+    ] = Undecryptable.FAIL,
+    rack: Annotated[
+        str | None,
+        typer.Option(help="Read from Kafka replicas in this rack, if the brokers have a replica selector."),
+    ] = None,
+    *,
+    broker: BrokerOptions,
+) -> None:
+    """Print the records of a topic as they arrive. Moves no cursor and acknowledges nothing.
+
+    The environment variable FASTWIRE_TOKEN may hold a token, FASTWIRE_PASSWORD a password.
+    """
+    import asyncio
+
+    from ...config import ConfigError, TopicChoice, parse_connection
+    from ...systems.registry import system_named
+    from ..tail import tail as tail_topic
+
+    keys: dict[str, Any] = {"url": url}
+    if rack is not None:
+        keys["rack"] = rack
+    if private_keys:
+        keys["encryption"] = {"private_keys": files_by_name("--private-key", private_keys)}
+    if undecryptable is not Undecryptable.FAIL:
+        keys.setdefault("encryption", {})["on_failure"] = undecryptable.value
+    try:
+        connection = parse_connection(keys | broker.keys())
+    except ConfigError as exc:
+        arguments = {"url": "URL", "tls": "URL", "rack": "--rack"}
+        refuse(exc, {**arguments, "encryption": "--private-key" if private_keys else "--on-undecryptable"})
+    system = system_named(connection.system)
+    with argument("TOPIC"):
+        grammar = system.grammar
+        topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
+    with argument("--from"):
+        begin = system.start_of(start, topics)
+    chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
+    asyncio.run(
+        tail_topic(
+            connection,
+            topics,
+            begin,
+            count=count,
+            until_end=until_end,
+            form=chosen.value,
+            schemas=schemas,
+        )
+    )
