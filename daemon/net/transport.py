@@ -61,7 +61,6 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
     ) -> None:
         self.machine = machine
         self.paused = 0  # Pause flags, as a number
-        self.reads = 0
         self.bytes_read = 0
         self.rests = 0
         self._loop = asyncio.get_running_loop()
@@ -95,7 +94,6 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process ``nbytes`` that the loop has read into the machine's buffer."""
-        self.reads += 1
         self.bytes_read += nbytes
         now = self._time()
         self._take(nbytes, now)

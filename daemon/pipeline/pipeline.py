@@ -29,7 +29,7 @@ from ..runtime.errors import (
 from ..runtime.logs import get_logger, of_pipeline
 from ..runtime.metrics import PipelineMetrics, PipelineState
 from ..runtime.tasks import wait_for_set
-from ..sinks.base import LoggedSink, Sink
+from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .beginning import refuse_lost_dataset, tell_first_positions
@@ -93,8 +93,6 @@ class Pipeline:
         self._made_source: Source | None = None
         self._cluster: str | None = None
         self._sink = SinkThread(sink, name)
-        # Tested once: a check against a protocol costs more than the decoding of a chunk.
-        self._logged: LoggedSink | None = sink if isinstance(sink, LoggedSink) else None
         self._budget = budget
         self._metrics = metrics
         self._roll = Roll(policy)
@@ -204,8 +202,7 @@ class Pipeline:
     @property
     def waiting(self) -> str | None:
         """The reason why the sink waits, as text; None while it does not wait."""
-        sink = self._logged
-        return self._setbacks.waiting or (sink.waiting if sink is not None else None)
+        return self._setbacks.waiting or self._sink.waiting
 
     def hung_s(self, now: float) -> float:
         """Return the seconds that the sink's running call has taken without a known reason; 0 without one.
@@ -221,10 +218,8 @@ class Pipeline:
             return self._stages
         if self.first_row_at is None or self._made_source is None:
             return {}
-        sink = self._logged
-        done = sink.stage_ns if sink is not None else {"sink": self._sink.busy_ns}
         seconds = self._clock() - self.first_row_at[0]
-        return stage_figures({**self._source.stage_ns, **done}, self.rows_received, seconds)
+        return stage_figures({**self._source.stage_ns, **self._sink.stage_ns}, self.rows_received, seconds)
 
     def status(self) -> dict[str, Any]:
         """Return this pipeline's part of ``/status``, as plain values."""
@@ -234,7 +229,7 @@ class Pipeline:
             "rows_received": self.rows_received,
             "rows_committed": self.rows_committed,
             "commits": self.commits,
-            "roll": {"rows": self._roll.rows, "bytes": self._staged_bytes()},
+            "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},
             "queued_chunks": len(self._chunks),
             "waiting": self.waiting,
             "stages": self.stages(),
@@ -253,7 +248,7 @@ class Pipeline:
             await self._open()
             self._made_source = self._make_source(self, self._cluster)
             self._budget.watch(self._source.on_budget)
-            self._budget.count(self._unpooled)
+            self._budget.count(self._sink.unpooled_bytes)
             starting = asyncio.ensure_future(self._source.start(self.coverage))
             starting.add_done_callback(self._background_ended)
             try:
@@ -285,10 +280,6 @@ class Pipeline:
     def _source(self) -> Source:
         assert self._made_source is not None, "the source is made after the sink has been opened"
         return self._made_source
-
-    def abandon(self) -> None:
-        """Release the sink's thread without waiting for it; the process is about to end."""
-        self._sink.shutdown()
 
     # --- for ``watch_end``
 
@@ -343,7 +334,7 @@ class Pipeline:
         if self._settled:
             await self._settle()
         # A requested commit covers all records received before the request, so the queue is written first.
-        reason = self._roll.due(self._staged_bytes(), self._clock()) or self._out_of_files()
+        reason = self._roll.due(self._sink.staged_bytes, self._clock()) or self._sink.must_end
         if not self._chunks:
             reason = self._commit_reason or reason
             self._commit_reason = None
@@ -357,7 +348,7 @@ class Pipeline:
     async def _drop_diverged(self) -> None:
         """Drop received records that the broker has lost: they must not be committed. Raises Diverged."""
         reason, self._diverged = self._diverged, ""
-        if self._logged is not None:
+        if self._sink.logged is not None:
             raise Diverged(reason)
         # A sink without a log cannot take back the records that it has written.
         if not self._roll.empty:
@@ -390,7 +381,7 @@ class Pipeline:
         self.rows_committed += rows
         self.commits += 1
         self.last_commit_at = (self._clock(), process_time())
-        published = self._published()
+        published = self._sink.published
         self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
         self.published = published
         self.count()
@@ -400,7 +391,7 @@ class Pipeline:
 
     async def _settle(self) -> None:
         settled, self._settled = self._settled, {}
-        sink = self._logged
+        sink = self._sink.logged
         if sink is not None:
             floors = {self._source.logs[index]: floor for index, floor in settled.items()}
             await self._sink.run(sink.settle, floors)
@@ -417,7 +408,7 @@ class Pipeline:
             raise
 
     async def _take_on(self, assignments: list[Assignment]) -> None:
-        sink = self._logged
+        sink = self._sink.logged
         if sink is not None:
             self.coverage = await self._sink.run(sink.refresh)
             if not self._existed:
@@ -453,7 +444,7 @@ class Pipeline:
                 await self._setbacks.wait(self._setbacks.unopened(exc), exc)
                 continue
             self._sink_open = True
-            sink = self._logged
+            sink = self._sink.logged
             if sink is not None:
                 self._existed = sink.exists
                 if self._cluster not in (None, sink.cluster):
@@ -538,7 +529,7 @@ class Pipeline:
                 await self._source.close(self._drain_timeout_s)
         finally:
             self._drop_chunks()
-            self._budget.uncount(self._unpooled)
+            self._budget.uncount(self._sink.unpooled_bytes)
             if self._sink_open:
                 await self._sink.run(self._sink.sink.close)
             self._sink.shutdown()
@@ -553,7 +544,7 @@ class Pipeline:
         self._counted = now
         if chunks:
             self._metrics.received(rows, payload, chunks)
-        self._metrics.roll(self._roll.rows, self._staged_bytes())
+        self._metrics.roll(self._roll.rows, self._sink.staged_bytes)
 
     def _background_ended(self, task: "asyncio.Future[None]") -> None:
         if not task.cancelled() and (exc := task.exception()) is not None:
@@ -561,9 +552,7 @@ class Pipeline:
 
     def interrupt(self) -> None:
         """End a wait of the sink, such as one for disk space; records that are not committed stay with the broker."""
-        sink = self._logged
-        if sink is not None:
-            sink.interrupt()
+        self._sink.interrupt()
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
@@ -582,22 +571,6 @@ class Pipeline:
     def _drop_chunks(self) -> None:
         while self._chunks:
             self._chunks.popleft().release()
-
-    def _staged_bytes(self) -> int:
-        sink = self._logged
-        return sink.staged_bytes if sink is not None else 0
-
-    def _unpooled(self) -> int:
-        sink = self._logged
-        return sink.unpooled_bytes if sink is not None else 0
-
-    def _published(self) -> tuple[int, int]:
-        sink = self._logged
-        return (sink.committed_files, sink.committed_bytes) if sink is not None else (0, 0)
-
-    def _out_of_files(self) -> str | None:
-        sink = self._logged
-        return "many folders" if sink is not None and sink.too_many_files else None
 
     def _state(self, state: PipelineState) -> None:
         self.state = state

@@ -26,11 +26,6 @@ class Notifier:
         self.watchdog_s = _watchdog_s(environ) if self._address else None
         """Seconds after which systemd expects :meth:`watchdog`; call it at half of that. None: no watchdog."""
 
-    @property
-    def enabled(self) -> bool:
-        """True if systemd expects notifications."""
-        return self._address is not None
-
     def ready(self, status: str = "") -> None:
         """Report that the daemon has started."""
         self._send("READY=1", status)
@@ -46,10 +41,6 @@ class Notifier:
     def stopping(self, status: str = "") -> None:
         """Report that the daemon has begun to drain."""
         self._send("STOPPING=1", status)
-
-    def extend_timeout(self, seconds: float) -> None:
-        """Ask for ``seconds`` more for the start or the stop."""
-        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}", "")
 
     def close(self) -> None:
         """Close the socket; later calls do nothing."""

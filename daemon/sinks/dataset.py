@@ -115,7 +115,6 @@ class DatasetSink:
         self._gatherer.clear()
         self._spans = SpanAccumulator()
         self._floors: dict[Log, Position] = {}
-        self._rows = 0
         self._raw_bytes = 0
 
     # --- state, for any thread
@@ -135,11 +134,6 @@ class DatasetSink:
         """The columns that chunks must have: those of the files, and those that determine the folder."""
         by_time = self._options.partition_by != "none"
         return frozenset(self._options.columns) | (frozenset({"timestamp"}) if by_time else frozenset())
-
-    @property
-    def staged_rows(self) -> int:
-        """Rows of the open roll."""
-        return self._rows
 
     @property
     def staged_bytes(self) -> int:
@@ -274,7 +268,6 @@ class DatasetSink:
         batch = pa.record_batch(chunk)
         # From here on Arrow alone holds the memory: it is released as soon as the encoder is done with it.
         chunk.release()
-        self._rows += batch.num_rows
         self._raw_bytes += batch.get_total_buffer_size()
         self._deal(self._gatherer.add(batch, held_bytes, runs))
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk
 
-from .base import Sink
+from .base import LoggedSink, Sink
 
 __all__ = ["SinkThread"]
 
@@ -22,6 +22,9 @@ class SinkThread:
 
     def __init__(self, sink: Sink, name: str) -> None:
         self.sink = sink
+        # Tested once: a check against a protocol costs more than the decoding of a chunk.
+        self.logged: LoggedSink | None = sink if isinstance(sink, LoggedSink) else None
+        """The sink, if it has a log; the properties below have neutral values for one that has none."""
         self.busy_since: float | None = None
         """The loop's time at which the running call began; None while no call runs."""
         self.busy_ns = 0
@@ -55,6 +58,40 @@ class SinkThread:
         finally:
             self.busy_since = None
             del done  # an exception in it holds this frame, and with it the arguments
+
+    @property
+    def staged_bytes(self) -> int:
+        """See ``LoggedSink.staged_bytes``."""
+        return 0 if self.logged is None else self.logged.staged_bytes
+
+    def unpooled_bytes(self) -> int:
+        """Return ``LoggedSink.unpooled_bytes``, for the budget."""
+        return 0 if self.logged is None else self.logged.unpooled_bytes
+
+    @property
+    def published(self) -> tuple[int, int]:
+        """Files that the sink has published so far, and their size in bytes."""
+        return (0, 0) if self.logged is None else (self.logged.committed_files, self.logged.committed_bytes)
+
+    @property
+    def must_end(self) -> str | None:
+        """The reason why the sink needs a commit soon; None if it does not."""
+        return "many folders" if self.logged is not None and self.logged.too_many_files else None
+
+    @property
+    def waiting(self) -> str | None:
+        """See ``LoggedSink.waiting``."""
+        return None if self.logged is None else self.logged.waiting
+
+    @property
+    def stage_ns(self) -> Mapping[str, int]:
+        """See ``LoggedSink.stage_ns``; a sink without a log has one stage, its calls."""
+        return {"sink": self.busy_ns} if self.logged is None else self.logged.stage_ns
+
+    def interrupt(self) -> None:
+        """See ``LoggedSink.interrupt``."""
+        if self.logged is not None:
+            self.logged.interrupt()
 
     def shutdown(self) -> None:
         """End the thread after the calls already made; no call may follow."""

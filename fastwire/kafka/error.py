@@ -129,9 +129,8 @@ def name_of(code: int) -> str:
 
 
 class BrokerError(FastwireError):
-    """A broker has refused a request; ``code`` is the error code, ``retriable`` tells whether a retry may succeed."""
+    """A broker has refused a request; ``code`` is the error code."""
 
     def __init__(self, code: int, what: str, said: str | None = None) -> None:
         self.code = code
-        self.retriable = code in RETRY
         super().__init__(f"{what}: {name_of(code)}" + (f" ({said})" if said else ""))

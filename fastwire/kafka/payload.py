@@ -88,11 +88,6 @@ class BatchHead:
     count: int
 
     @property
-    def next_offset(self) -> int:
-        """The offset after the batch."""
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
     def compression(self) -> int:
         """The codec's number, possibly an unknown one."""
         return self.attributes & _CODEC

@@ -99,7 +99,6 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         self.state = State.NEW
         self.protocol_version = 0
         self.features = pb.FeatureFlags()
-        self.unknown_commands = 0
         self.unmatched_replies = 0
         self.permits_granted = 0
         self.acks_sent = 0  # commands, not ids
@@ -236,8 +235,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         try:
             command = decode_command(body)
         except UnsupportedError:
-            self.unknown_commands += 1  # of a newer protocol; official clients drop the connection, ignoring is safer
-            return
+            return  # a command of a newer protocol; official clients drop the connection, ignoring is safer
         kind = command.type
         if kind not in LEGAL[self.state]:
             raise ProtocolError("BaseCommand", 8, detail=f"{_C.Type.Name(kind)} in state {self.state.name}")

@@ -202,11 +202,6 @@ class Acks:
         """Ids of the requests without a receipt yet."""
         return tuple(self._receipts)
 
-    @property
-    def unconfirmed(self) -> bool:
-        """True if receipts are outstanding."""
-        return bool(self._receipts)
-
     def take(self) -> tuple[Position | None, list[Run]]:
         """Return the cumulative position and the whole entries to be sent; send the cumulative one first."""
         out = self._cumulative, self._runs
@@ -349,11 +344,6 @@ class Consumer:
         """Start to grant permits."""
         self.permits.start()
         self.pump()
-
-    @property
-    def flowing(self) -> bool:
-        """True once permits may be granted."""
-        return self.permits.started
 
     def pump(self) -> None:
         """Grant the permits that received records used up, once they are half of the window.

@@ -150,7 +150,7 @@ class Client:
             consumer.acknowledge_again(self._now)
             if consumer.acks.due(self._now):
                 consumer.send_acks(self._now)
-            if consumer.flowing:
+            if consumer.permits.started:
                 consumer.settle()
         self._on(connection, connection.tick(self._now))
         self._lose_if_closed(connection)
@@ -240,7 +240,7 @@ class Client:
                 while connection.more:
                     self._on(connection, connection.receive(0, self._now))
             for consumer in self.consumers.values():
-                if consumer.flowing:
+                if consumer.permits.started:
                     consumer.pump()
         except FastwireError:
             self.reached["broken"] += 1

@@ -38,7 +38,6 @@ class Cluster(DevBroker):
     def __init__(self, options: PulsarOptions | None = None, *, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls=tls)
         self.options = options or PulsarOptions()
-        self.validation_errors = 0  # entries that clients acknowledged as damaged
         self._advertised_url = ""
         self.topics: dict[str, StoredTopic] = {}  # by full name; of partitioned topics the partitions
         self.partitioned: dict[str, int] = {}  # number of partitions by full name

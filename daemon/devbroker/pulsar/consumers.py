@@ -105,8 +105,6 @@ def ack(connection: PulsarConnection, request: pb.CommandAck, body: bytes) -> No
             )
         if cumulative and len(request.message_id) != 1:
             return connection.violation(f"cumulative ACK of {len(request.message_id)} ids")
-        if request.HasField("validation_error"):
-            connection.broker.validation_errors += len(request.message_id)
         for message in request.message_id:
             broken = subscription.ack(message, cumulative=cumulative)
             if broken:

@@ -144,7 +144,6 @@ async def test_bytes_go_both_ways() -> None:
     assert pair.peer.data == b"hello"
     pair.peer.transport.write(b"x" * 100_000)
     await pair.until(lambda: len(pair.machine.data) == 100_000)
-    assert pair.reads == pair.transport.reads > 0
     assert pair.transport.bytes_read == 100_000
     pair.transport.tick()
     assert pair.events[-1] == "tick"

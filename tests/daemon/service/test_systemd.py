@@ -27,18 +27,15 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[s
 def test_what_is_said(listener: tuple[socket.socket, str]) -> None:
     sock, name = listener
     notifier = Notifier({"NOTIFY_SOCKET": name})
-    assert notifier.enabled
     notifier.ready("reading 2 pipelines")
     notifier.status("1,000 rows\nso far")
     notifier.watchdog()
-    notifier.extend_timeout(1.5)
     notifier.stopping()
-    heard = [sock.recv(4096).decode() for _ in range(5)]
+    heard = [sock.recv(4096).decode() for _ in range(4)]
     assert heard == [
         "READY=1\nSTATUS=reading 2 pipelines",
         "STATUS=1,000 rows so far",
         "WATCHDOG=1",
-        "EXTEND_TIMEOUT_USEC=1500000",
         "STOPPING=1",
     ]
     notifier.close()
@@ -51,7 +48,6 @@ def test_what_is_said(listener: tuple[socket.socket, str]) -> None:
 
 def test_without_systemd_nothing_happens() -> None:
     notifier = Notifier({"WATCHDOG_USEC": "1000"})
-    assert not notifier.enabled
     assert notifier.watchdog_s is None
     notifier.ready("x")
     notifier.stopping()

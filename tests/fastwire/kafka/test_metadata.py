@@ -33,7 +33,7 @@ def test_an_answer() -> None:
     metadata = Metadata()
     metadata.update(answer((0, 1, 4), (1, -1, 5)))
     assert metadata.nodes == {1: Node(1, "h1", 9092), 2: Node(2, "h2", 9092)}
-    assert (metadata.cluster_id, metadata.controller_id) == ("c", 1)
+    assert metadata.cluster_id == "c"
     assert metadata.topics["t"].leaders == {0: Leader(1, 4), 1: Leader(-1, 5)}
     metadata.update(answer((0, 1, 4), cluster_id=None))
     assert metadata.cluster_id == "c"

@@ -106,7 +106,7 @@ def test_holes_and_append_time() -> None:
     assert [row["offset"] for row in found] == [3, 9]
     assert {int(row["timestamp"].timestamp() * 1000) for row in found} == {TIME + 77}
     (head,) = split_batches(batch)
-    assert (head.count, head.next_offset) == (2, 10)
+    assert (head.count, head.base_offset + head.last_offset_delta) == (2, 9)
 
 
 def test_heads_of_several_batches() -> None:
@@ -122,7 +122,7 @@ def test_heads_of_several_batches() -> None:
     placed = place_batch(one, 500, 6)
     first, second = split_batches(placed + ABORT)
     assert (first.start, first.end, second.start) == (0, len(one), len(one))
-    assert (first.base_offset, first.next_offset, first.leader_epoch) == (500, 502, 6)
+    assert (first.base_offset, first.last_offset_delta, first.leader_epoch) == (500, 1, 6)
     assert (first.producer_id, first.producer_epoch, first.base_sequence) == (11, 2, 40)
     assert first.compression == Compression.ZSTD
     assert not first.control

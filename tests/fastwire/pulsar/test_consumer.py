@@ -157,7 +157,7 @@ def test_a_refused_ack_is_sent_with_the_next_one() -> None:
     acks.receipt(1, False)
     acks.cumulative(Position(1, 5), 1.0)
     assert acks.take() == (Position(1, 5), [])
-    assert not acks.unconfirmed
+    assert not acks.outstanding
 
 
 def test_landed_entries_that_come_again_are_acknowledged_again() -> None:
