@@ -31,10 +31,10 @@ class Backoff:
         self._next_s = min(delay * 2, self._most_s)
         return delay * (1 - JITTER * self._rng.random())
 
-    def failed(self, log: Logger, event: str, error: Exception | str, *, told: bool = False, **fields: object) -> float:
-        """Log ``event``, as a warning if ``telling`` or ``told`` and else as debug; return the seconds to wait."""
+    def failed(self, log: Logger, event: str, error: Exception | str, *, warn: bool = False, **fields: object) -> float:
+        """Log ``event``, as a warning if ``telling`` or ``warn`` and else as debug; return the seconds to wait."""
         delay = self.next()
-        write = log.warning if told or self.telling else log.debug
+        write = log.warning if warn or self.telling else log.debug
         write(event, **fields, error=str(error), retry_s=round(delay, 3))
         return delay
 

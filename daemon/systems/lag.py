@@ -72,7 +72,7 @@ class Lag(ABC):
         self._source = source
         self._metrics = metrics
         self._poll_s = poll_s
-        self._told: dict[int, LogLag] = {}  # by index of the log
+        self._lags: dict[int, LogLag] = {}  # by index of the log
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -93,15 +93,15 @@ class Lag(ABC):
 
     def status(self, now: float) -> dict[str, Any] | None:
         """Return the lag and the logs with the largest backlog; None if no log is known."""
-        if not self._told:
+        if not self._lags:
             return None
-        largest = sorted(self._told.items(), key=lambda item: -item[1].backlog)[:MOST_SHOWN]
+        largest = sorted(self._lags.items(), key=lambda item: -item[1].backlog)[:MOST_SHOWN]
         return {
             "asked_s_ago": round(now - self._asked_at, 1),
             "backlog_entries": self._backlog(),
             "behind_logs": self._behind(),
-            "known_logs": len(self._told),
-            "logs": {str(self._source.logs[index]): self._shown(index, told) for index, told in largest},
+            "known_logs": len(self._lags),
+            "logs": {str(self._source.logs[index]): self._shown(index, lag) for index, lag in largest},
         }
 
     def close(self) -> None:
@@ -111,30 +111,30 @@ class Lag(ABC):
     async def _ask_and_take(self) -> None:
         self._take(await self._ask())
 
-    def _take(self, told: dict[int, LogLag]) -> None:
-        before, self._told = self._told, told
+    def _take(self, lags: dict[int, LogLag]) -> None:
+        before, self._lags = self._lags, lags
         if self._metrics is None:
             return
-        if told:
+        if lags:
             self._metrics.lag(self._backlog(), self._behind())
         elif before:
             self._metrics.lag_unknown()
 
     def _backlog(self) -> int:
-        return sum(told.backlog for told in self._told.values())
+        return sum(lag.backlog for lag in self._lags.values())
 
     def _behind(self) -> int:
-        return sum(self._is_behind(index, told) for index, told in self._told.items())
+        return sum(self._is_behind(index, lag) for index, lag in self._lags.items())
 
-    def _is_behind(self, index: int, told: LogLag) -> bool:
+    def _is_behind(self, index: int, lag: LogLag) -> bool:
         """Return True if the broker holds a record that is neither received here nor confirmed by another consumer."""
-        head = told.head
-        if head is None or (told.done is not None and told.done >= head):
+        head = lag.head
+        if head is None or (lag.done is not None and lag.done >= head):
             return False
         received = self._source.position(index)
         return received is None or received < head
 
-    def _shown(self, index: int, told: LogLag) -> dict[str, Any]:
-        places = {"head": told.head, "received": self._source.position(index), "cursor": told.done}
+    def _shown(self, index: int, lag: LogLag) -> dict[str, Any]:
+        places = {"head": lag.head, "received": self._source.position(index), "cursor": lag.done}
         texts = {name: None if at is None else format_position(self._source.system, at) for name, at in places.items()}
-        return {"backlog_entries": told.backlog, **told.more, **texts}
+        return {"backlog_entries": lag.backlog, **lag.more, **texts}

@@ -123,13 +123,17 @@ class Fetcher:
         for index in about:
             if index not in self._targets:
                 continue
-            told = self._slots.told(index)
-            end = told.stable_offset if self.limits.read_committed and told.stable_offset >= 0 else told.high_watermark
+            result = self._slots.result(index)
+            end = (
+                result.stable_offset
+                if self.limits.read_committed and result.stable_offset >= 0
+                else result.high_watermark
+            )
             if self._slots.position(index).a < end:
                 self._behind.add(index)
             else:
                 self._behind.discard(index)
-            if told.received:
+            if result.received:
                 self._targets.move_to_end(index)  # partitions without records come first (spec: kafka 9)
         return about
 

@@ -5,10 +5,10 @@ from typing import Self, final
 from fastwire.columns.logs import LogTable
 from fastwire.position import Log, Position
 
-__all__ = ["SlotTable", "Told"]
+__all__ = ["PartitionResult", "SlotTable"]
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PartitionResult:
     error: int
     high_watermark: int
     stable_offset: int
@@ -31,5 +31,5 @@ class SlotTable(LogTable):
     def probing(self) -> int: ...
     def fetch_offset(self, index: int) -> int: ...
     def fetch_bytes(self, index: int, most: int) -> int: ...
-    def told(self, index: int) -> Told: ...
+    def result(self, index: int) -> PartitionResult: ...
     def largest_batch(self, index: int) -> int: ...

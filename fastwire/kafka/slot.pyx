@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fastwire.position import Position
 
-__all__ = ["SlotTable", "Told"]
+__all__ = ["PartitionResult", "SlotTable"]
 
 
 cdef enum:
@@ -22,7 +22,7 @@ cdef enum:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PartitionResult:
     """State of a partition in the last response (spec: kafka 9); ``error`` is an error code, 0 without.
 
     ``leader`` and ``leader_epoch`` are hints, -1 without. ``diverging`` is the offset at which the leader's log differs
@@ -118,10 +118,10 @@ cdef class SlotTable(LogTable):
         doubt = self.doubts.get(index)
         return most if doubt is None else max(most, 2 * len(doubt.payload) + DOUBT_BYTES)
 
-    def told(self, int64_t index):
+    def result(self, int64_t index):
         """Return the state of this partition in the last response."""
         cdef Slot* s = self.get(index)
-        return Told(
+        return PartitionResult(
             s.error, s.high_watermark, s.stable_offset, s.log_start, s.leader, s.leader_epoch, s.preferred_replica,
             s.diverging_offset, s.received,
         )

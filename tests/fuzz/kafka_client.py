@@ -307,7 +307,7 @@ class Client:
         self.reached["session"] += fetched.session_id > 0
         self._take(connection)
         for index in self._fetcher.done(fetched):
-            if self.slots.told(index).error:
+            if self.slots.result(index).error:
                 self.reached["partition error"] += 1
                 self._detach(index)
 

@@ -28,7 +28,7 @@ class Throttling:
         self._began: float | None = None
         self._until = 0.0
 
-    def told(self, broker: str, seconds: float, left_s: float, now: float) -> None:
+    def throttled(self, broker: str, seconds: float, left_s: float, now: float) -> None:
         """Note that ``broker`` throttles a connection for ``seconds`` longer, so for ``left_s`` from ``now`` on."""
         if self._began is None:
             self._began, self._before = now, self.seconds

@@ -290,7 +290,7 @@ class _Part(Part[Producer]):
                     self._fail(exc)
                     return
                 delay = backoff.failed(log, "cannot open a producer, trying again", exc, topic=self.topic)
-            if not self._route.told and not self.broken:
+            if not self._route.redirected and not self.broken:
                 await asyncio.sleep(delay)
 
     def _is_final(self, exc: FastwireError) -> bool:

@@ -29,14 +29,14 @@ class TopicRoute:
         self._next: tuple[Address, Address | None] | None = None  # the new owner, and the proxy that leads there
 
     @property
-    def told(self) -> bool:
+    def redirected(self) -> bool:
         """True if the next owner is known already."""
         return self._next is not None
 
     async def link(self, cluster: Cluster) -> Link:
         """Return the connection to the owner. Raises the errors of a lookup, and LinkLost if the connection is lost."""
-        told, self._next = self._next, None
-        link = await (cluster.owner(self.topic, self.service) if told is None else cluster.link(*told))
+        owner, self._next = self._next, None
+        link = await (cluster.owner(self.topic, self.service) if owner is None else cluster.link(*owner))
         if not link.ready:
             raise LinkLost(f"connection to {link} was lost meanwhile")
         return link

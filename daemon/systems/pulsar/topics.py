@@ -57,7 +57,7 @@ class Topics:
         self._service = service
         self._pattern = pattern
         self._names = {name: frozenset((name,)) for name in names}
-        self._told: dict[Topic, int] = {}  # partitions of each topic that was reported
+        self._reported: dict[Topic, int] = {}  # partitions of each topic that was reported
         self._seen: dict[Topic, frozenset[Topic]] = {}  # the listed names behind each base topic at its last request
         self._listed: set[str] = set()
         self._hash = ""
@@ -67,7 +67,7 @@ class Topics:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._reported)
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a possible change; returns False if there is none within ``timeout_s`` seconds."""
@@ -97,7 +97,7 @@ class Topics:
         asked = [
             (base, names)
             for base, names in groups.items()
-            if self._seen.get(base) != names or (everything and self._told.get(base))
+            if self._seen.get(base) != names or (everything and self._reported.get(base))
         ]
         answers = await asyncio.gather(*(self._ask(base, names) for base, names in asked))
         for (base, names), answer in zip(asked, answers, strict=True):
@@ -108,19 +108,19 @@ class Topics:
             self._compare(before, answer, news)
             self._seen[base] = names
         for topic in news.gone:
-            self._told.pop(topic, None)
+            self._reported.pop(topic, None)
         for found in news.found:
-            self._told[found.topic] = found.partitions
+            self._reported[found.topic] = found.partitions
         return news
 
     def _keys_of(self, names: Iterable[Topic]) -> list[Topic]:
         """Return the reported topics of these names: a partitioned topic by its base, another by its name."""
-        return sorted({key for name in names for key in (name, name.base) if key in self._told}, key=str)
+        return sorted({key for name in names for key in (name, name.base) if key in self._reported}, key=str)
 
     def _compare(self, before: Iterable[Topic], now: Mapping[Topic, int], news: News) -> None:
         news.gone += [topic for topic in before if topic not in now]
         for topic, partitions in now.items():
-            known = self._told.get(topic)
+            known = self._reported.get(topic)
             if known is None:
                 news.found.append(Found(topic, 0, partitions))
             elif known == 0 and partitions:

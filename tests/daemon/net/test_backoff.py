@@ -26,7 +26,7 @@ def test_a_failure_that_lasts_is_told_now_and_then(caplog: pytest.LogCaptureFixt
             levels[number] = caplog.records[-1].levelno
         assert [number for number, level in levels.items() if level == logging.WARNING] == [1, 2, 4, 8, 10, 20, 30]
         assert set(levels.values()) == {logging.WARNING, logging.DEBUG}
-        backoff.failed(log, "it failed", ValueError("why"), told=True)
+        backoff.failed(log, "it failed", ValueError("why"), warn=True)
         assert caplog.records[-1].levelno == logging.WARNING
         backoff.reset()
         wait = backoff.failed(log, "it failed", ValueError("why"), topic="t")

@@ -103,12 +103,12 @@ def test_fetch_responses(name: str) -> None:
     assert fetched.correlation_id == said["correlation_id"]
     assert fetched.unknown == 0
     for index, one in partitions.items():
-        told = reading.slots.told(index)
-        assert told.error == one["error_code"]
-        assert told.high_watermark == one["high_watermark"]
-        assert told.log_start == one.get("log_start_offset", -1)
+        result = reading.slots.result(index)
+        assert result.error == one["error_code"]
+        assert result.high_watermark == one["high_watermark"]
+        assert result.log_start == one.get("log_start_offset", -1)
         records = one["records"] or {"size": 0}
-        assert told.received == records["size"]
+        assert result.received == records["size"]
         mine = [row for row in rows if row["partition"] == index]
         if "transactions" not in name and records["size"]:
             assert len(mine) == records["total_records"]
@@ -153,7 +153,7 @@ def test_tags_say_where_logs_part_and_who_leads() -> None:
     )
     reading = Reading(topic="gv-ep-21-94d4")
     assert reading.read(diverging) == []
-    assert reading.slots.told(0).diverging == 4
+    assert reading.slots.result(0).diverging == 4
     hints = bytes.fromhex(
         "0000006a 0000000c 00 00000000 0000 00000000 02 8618d147f3d54255ae69631bb76f8edd 02 00000000 004a"
         "ffffffffffffffff ffffffffffffffff ffffffffffffffff 00 ffffffff 01 01 01 09 00000001 00000002 00 00"
@@ -161,8 +161,8 @@ def test_tags_say_where_logs_part_and_who_leads() -> None:
     )
     reading = Reading(version=16, topic_id=bytes.fromhex("8618d147f3d54255ae69631bb76f8edd"))
     reading.read(hints)
-    told = reading.slots.told(0)
-    assert (told.error, told.leader, told.leader_epoch) == (74, 1, 2)
+    result = reading.slots.result(0)
+    assert (result.error, result.leader, result.leader_epoch) == (74, 1, 2)
     assert reading.fetched[0].nodes == ((1, "127.0.0.1", 19492),)
 
 

@@ -27,7 +27,7 @@ from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.fetch import Target
 from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.question import EARLIEST, LATEST
-from fastwire.kafka.slot import Told
+from fastwire.kafka.slot import PartitionResult
 from fastwire.position import Position
 
 from ....net.endpoint import LinkLost
@@ -92,16 +92,16 @@ class Records:
         return self._cluster.slots.position(self._index)
 
     @property
-    def told(self) -> Told:
+    def result(self) -> PartitionResult:
         """What the last answer said of the partition."""
-        return self._cluster.slots.told(self._index)
+        return self._cluster.slots.result(self._index)
 
     @property
     def readable_end(self) -> int:
         """The offset up to which the leader lets this reader read, by its last answer; -1 where that is not known."""
-        told = self.told
-        committed = self._cluster.limits.read_committed and told.stable_offset >= 0
-        return told.stable_offset if committed else told.high_watermark
+        result = self.result
+        committed = self._cluster.limits.read_committed and result.stable_offset >= 0
+        return result.stable_offset if committed else result.high_watermark
 
     async def news(self) -> bool:
         """Ask for records and wait a moment; whether an answer about the partition is complete.
@@ -117,18 +117,18 @@ class Records:
         if cluster.answers == self._answers:
             return False
         self._answers, self._answered = cluster.answers, True
-        if self.told.error:
-            raise BrokerError(self.told.error, str(self.link))
-        if self.replica is None and self.told.preferred_replica >= 0:
-            raise ElsewhereError(self.told.preferred_replica)
+        if self.result.error:
+            raise BrokerError(self.result.error, str(self.link))
+        if self.replica is None and self.result.preferred_replica >= 0:
+            raise ElsewhereError(self.result.preferred_replica)
         return True
 
     def silence(self) -> str:
         """Describe a leader that sends no records."""
-        told, at = self.told, self.position.a
+        result, at = self.result, self.position.a
         if not self._answered:
             return "the broker does not answer"
-        return f"the broker answers without records from offset {at} on (high watermark {told.high_watermark})"
+        return f"the broker answers without records from offset {at} on (high watermark {result.high_watermark})"
 
     def close(self) -> None:
         """End reading; what is in flight for this partition is refused when it comes."""

@@ -80,7 +80,7 @@ class AtLeaders:
         self._waiting: dict[Partition, _Waiting] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
 
     def __contains__(self, partition: Partition) -> bool:
         return partition in self._waiting
@@ -170,11 +170,11 @@ class AtLeaders:
     def _tell(self) -> None:
         now = self._loop.time()
         stuck = [(where, one) for where, one in self._waiting.items() if one.error and now - one.since >= TELL_S]
-        if not stuck and self._told_at is not None:
-            self._told_at = None
+        if not stuck and self._logged_at is not None:
+            self._logged_at = None
             log.info("no partition waits any more", work=self._name)
-        elif stuck and (self._told_at is None or now - self._told_at >= TELL_AGAIN_S):
-            self._told_at = now
+        elif stuck and (self._logged_at is None or now - self._logged_at >= TELL_AGAIN_S):
+            self._logged_at = now
             (first, one), *_ = stuck
             log.warning(
                 "partitions cannot be read at the moment, all others are; trying again",

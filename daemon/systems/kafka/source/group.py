@@ -73,9 +73,9 @@ class Group:
         self._settings = settings
         self._cluster = cluster
         self._durable: dict[tuple[str, int], Position] = {}
-        self._told: dict[tuple[str, int], Position] = {}  # committed at the broker
+        self._confirmed: dict[tuple[str, int], Position] = {}  # committed at the broker
         # First positions of this run; the group's committed offset may be higher or lower.
-        self._unasked: dict[tuple[str, int], Position] = {}
+        self._unchecked: dict[tuple[str, int], Position] = {}
         self._unanswered_since: float | None = None  # the time of the first failed request for the group's offsets
         self._warned = False  # that these offsets are unavailable
         self._behind: set[tuple[str, int]] = set()  # partitions whose committed offset was behind; each is logged once
@@ -94,8 +94,8 @@ class Group:
             except FastwireError as exc:
                 self._error = str(exc)
                 self._wake.set()
-                told = is_for_good(exc)
-                await asyncio.sleep(backoff.failed(log, "cannot commit offsets, trying again", exc, told=told))
+                warn = is_for_good(exc)
+                await asyncio.sleep(backoff.failed(log, "cannot commit offsets, trying again", exc, warn=warn))
             else:
                 self._error = ""
                 backoff.reset()
@@ -117,12 +117,12 @@ class Group:
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
         """Note that ``partitions`` are read from now on; commit durable offsets that the group lacks."""
         for partition in partitions:
-            self._told.pop(partition.place, None)
+            self._confirmed.pop(partition.place, None)
             at, known = coverage.end(partition.log), partition.committed
             if at is not None and (known is None or known.a < at.a):
                 self._durable[partition.place] = at
                 if known is None:
-                    self._unasked[partition.place] = at
+                    self._unchecked[partition.place] = at
                 self._wake.set()
 
     def void(self) -> None:
@@ -135,7 +135,7 @@ class Group:
             if not partition.was_granted or deleted or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
-            if at is not None and self._told.get(partition.place, partition.committed) != at:
+            if at is not None and self._confirmed.get(partition.place, partition.committed) != at:
                 self._durable[partition.place] = at
         if self._durable:
             self._wake.set()
@@ -200,7 +200,7 @@ class Group:
         except BaseException:
             self._durable = durable | self._durable
             raise
-        self._told |= {place: at for place, at in durable.items() if place not in failed}
+        self._confirmed |= {place: at for place, at in durable.items() if place not in failed}
         again = {place: at for place, at in durable.items() if failed.get(place) in _LATER}
         self._durable = again | self._durable
         for place, code in failed.items():
@@ -208,16 +208,16 @@ class Group:
 
     async def _lower(self, link: Link, durable: dict[tuple[str, int], Position]) -> dict[tuple[str, int], Position]:
         """Return ``durable`` without offsets that the group already has, where this is not checked yet."""
-        unasked = self._unasked.keys() & durable.keys()
-        if not unasked:
+        unchecked = self._unchecked.keys() & durable.keys()
+        if not unchecked:
             return durable
-        known = await self._cluster.committed(link, self._settings.group, unasked)
-        began = {place: self._unasked.pop(place) for place in unasked}
+        known = await self._cluster.committed(link, self._settings.group, unchecked)
+        began = {place: self._unchecked.pop(place) for place in unchecked}
         self._tell_behind(
             {place: at for place, at in began.items() if place in known and known[place][0] < at.a}, known
         )
-        enough = {place for place in unasked if place in known and known[place][0] >= durable[place].a}
-        self._told |= {place: durable[place] for place in enough}
+        enough = {place for place in unchecked if place in known and known[place][0] >= durable[place].a}
+        self._confirmed |= {place: durable[place] for place in enough}
         return {place: at for place, at in durable.items() if place not in enough}
 
     def _tell_behind(

@@ -10,7 +10,7 @@ from fastwire.kafka.error import REFRESH, RETRY
 from fastwire.kafka.fetch import Target
 from fastwire.kafka.metadata import Leader, Node
 from fastwire.kafka.response import Fetched
-from fastwire.kafka.slot import SlotTable, Told
+from fastwire.kafka.slot import PartitionResult, SlotTable
 
 from ....net.endpoint import LinkLost
 from ....runtime.logs import get_logger
@@ -102,15 +102,15 @@ class Leaders:
         partition.replica, partition.near = node, near
         partition.choice_ends = self._loop.time() + for_s
 
-    def refused(self, partition: Partition, told: Told, fetched: Fetched) -> None:
+    def refused(self, partition: Partition, result: PartitionResult, fetched: Fetched) -> None:
         """Look for the leader again after an error; the response may name the new leader."""
-        if told.error in REFRESH:
-            leader = Leader(told.leader, told.leader_epoch)
+        if result.error in REFRESH:
+            leader = Leader(result.leader, result.leader_epoch)
             nodes = [Node(*node) for node in fetched.nodes]
-            news = told.leader >= 0 and self._cluster.metadata.lead(*partition.place, leader, nodes)
+            news = result.leader >= 0 and self._cluster.metadata.lead(*partition.place, leader, nodes)
             self._freshness.old |= not news
         self.forget(partition)
-        if told.error in RETRY:
+        if result.error in RETRY:
             at_once = partition.refusals.failures == 0  # the leader may just have moved
             delay_s = min(partition.refusals.next(), MOST_S)
             delay_s = 0.0 if at_once else delay_s

@@ -67,9 +67,9 @@ class Offering:
         self._patient = patient
         self._loop = asyncio.get_running_loop()
         self._owner: Owner | None = None
-        self._headless: set[Partition] = set()
+        self._without_head: set[Partition] = set()
         self._reached = False  # some leader has answered
-        self._unreached: set[Partition] = set()  # of the headless, until then
+        self._unreached: set[Partition] = set()  # of those without a head, until then
         self._ours: set[Partition] = set()  # to be offered
         self._together_until = float("inf")
         self._unknown = AtLeaders("offsets", freshness, tasks, self._look, self._failed)
@@ -83,8 +83,8 @@ class Offering:
         """Begin with ``partitions``, which exist at the start; their log ends are requested for any owner."""
         self._owner = owner
         self._together_until = self._loop.time() + TOGETHER_S
-        self._headless.update(partitions)
-        self._unknown.add(self._headless)
+        self._without_head.update(partitions)
+        self._unknown.add(self._without_head)
         self._note_found()
 
     def offer(self, partitions: Collection[Partition]) -> None:
@@ -103,11 +103,11 @@ class Offering:
         """Forget a partition that is no longer assigned, or is over."""
         self._ours.discard(partition)
         if partition.over:
-            self._headless.discard(partition)
+            self._without_head.discard(partition)
             self._note_found()
             if not self._ours:
                 self.assigned.set()
-        if partition not in self._headless:
+        if partition not in self._without_head:
             self._unknown.drop(partition)
 
     def tell(self) -> None:
@@ -125,11 +125,11 @@ class Offering:
 
     async def _look(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:
         failed = await self._ask_offsets(partitions)
-        told = [one for one in partitions if one not in failed]
-        self._note_heads(told)
+        answered = [one for one in partitions if one not in failed]
+        self._note_heads(answered)
         # The dataset has the last word on what it knows, so nothing has to wait for the group's offsets.
-        new = [one for one in told if one in self._ours and self.coverage.start(one.log) is None]
-        self._offer(set(told) - set(new), {})
+        new = [one for one in answered if one in self._ours and self.coverage.start(one.log) is None]
+        self._offer(set(answered) - set(new), {})
         if new and self._owner is not None:
             try:
                 committed = await self._owner.committed([one.place for one in new])
@@ -168,23 +168,23 @@ class Offering:
             self.assigned.set()
 
     def _note_heads(self, partitions: Iterable[Partition]) -> None:
-        for one in self._headless.intersection(partitions):
+        for one in self._without_head.intersection(partitions):
             self._reached = True
-            self._headless.discard(one)
+            self._without_head.discard(one)
             if one.head is not None:
                 self.heads[one.index] = one.head
         self._note_found()
 
     def _note_found(self) -> None:
-        if not self._headless:
+        if not self._without_head:
             self.found.set()
 
     def _failed(self, partition: Partition, error: FastwireError) -> None:
-        if partition not in self._headless:
+        if partition not in self._without_head:
             return
         if is_for_good(error):
             self._refuse(error)
         elif not self._patient and not self._reached and not isinstance(error, BrokerError):
             self._unreached.add(partition)
-            if self._unreached >= self._headless:
+            if self._unreached >= self._without_head:
                 self._refuse(error)

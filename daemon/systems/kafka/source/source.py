@@ -13,7 +13,7 @@ from fastwire.kafka.question import LATEST
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.session import ENDED
-from fastwire.kafka.slot import SlotTable, Told
+from fastwire.kafka.slot import PartitionResult, SlotTable
 from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 
@@ -116,7 +116,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             except FastwireError as exc:
                 if is_for_good(exc) or not (self._patient or isinstance(exc, BrokerError)):
                     raise self._failure(exc) from exc
-                delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, told=True)
+                delay = backoff.failed(log, "cannot ask for the partitions, trying again", exc, warn=True)
             await asyncio.sleep(delay)
         self._freshness.asked_at = self._loop.time()
         self._started = True
@@ -249,7 +249,7 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
 
     def on_throttled(self, link: Link, seconds: float) -> None:
         """Count a throttle of a connection."""
-        self._throttling.told(str(link), seconds, link.throttled_s, self._loop.time())
+        self._throttling.throttled(str(link), seconds, link.throttled_s, self._loop.time())
 
     def on_corrupt(self, batch: CorruptBatch) -> None:
         """Stop the log of a batch that cannot be decoded and may not be diverted."""
@@ -266,36 +266,36 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
         for index in about if failed else fetched.answered:
             partition = self.partitions[index]
             if partition.granted and partition.link is link:
-                told = self.slots.told(index)
-                self._told(partition, replace(told, error=failed, leader=-1) if failed else told, fetched)
+                result = self.slots.result(index)
+                self._answered(partition, replace(result, error=failed, leader=-1) if failed else result, fetched)
         if not self.holding:
             link.pump()
         self._on_progress()
 
-    def _told(self, partition: Partition, told: Told, fetched: Fetched) -> None:
+    def _answered(self, partition: Partition, result: PartitionResult, fetched: Fetched) -> None:
         """Handle the result of one partition in a Fetch response (spec: kafka 9.5)."""
-        partition.log_start = max(partition.log_start, told.log_start)
-        if told.error == Code.NONE:
-            if partition.replica < 0 and partition.near and told.preferred_replica >= 0:
-                self._leaders.prefer(partition, told.preferred_replica)
+        partition.log_start = max(partition.log_start, result.log_start)
+        if result.error == Code.NONE:
+            if partition.replica < 0 and partition.near and result.preferred_replica >= 0:
+                self._leaders.prefer(partition, result.preferred_replica)
                 return
             partition.refusals.reset()
-            if told.diverging >= 0:
-                self.part(partition, told.diverging)
+            if result.diverging >= 0:
+                self.part(partition, result.diverging)
             else:
                 self._leaders.reconsider_replica(partition)
             return
         if partition.replica >= 0:
             self._leaders.avoid_replica(partition)  # the leader knows better, whatever it is
             return
-        partition.error = str(BrokerError(told.error, str(partition.log))) + advice(told.error)
-        if told.error == Code.OFFSET_OUT_OF_RANGE:
+        partition.error = str(BrokerError(result.error, str(partition.log))) + advice(result.error)
+        if result.error == Code.OFFSET_OUT_OF_RANGE:
             self._leaders.forget(partition)
             self._tasks.run(self._look_outside(partition, partition.session), "position")
-        elif ends_reading(told.error):
+        elif ends_reading(result.error):
             self._stop(partition, partition.error.removeprefix(f"{partition.log}: "))
         else:
-            self._leaders.refused(partition, told, fetched)
+            self._leaders.refused(partition, result, fetched)
 
     # --- leaders
 

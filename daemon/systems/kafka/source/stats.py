@@ -40,10 +40,10 @@ class Stats(Lag):
         ends = await source.cluster.list_offsets(dict.fromkeys(read, LATEST), read_committed=committed)
         for error in ends.failed.values():
             log.debug("cannot ask where a log ends", error=str(error))
-        told = {}
+        lags = {}
         for place, (end, _) in ends.found.items():
             one = read.get(place)
             if one is not None and one.granted:
                 done = source.landed_up_to(one)
-                told[one.index] = LogLag(max(end - done.a, 0), Position(end, -1), done)
-        return told
+                lags[one.index] = LogLag(max(end - done.a, 0), Position(end, -1), done)
+        return lags

@@ -209,14 +209,14 @@ class Intake:
         backoff = Backoff()
         wait_s = self._poll_s
         while True:
-            told = False
+            notified = False
             if self._matching is None:
                 await asyncio.sleep(wait_s)
             else:
-                told = await self._matching.wait(wait_s)
+                notified = await self._matching.wait(wait_s)
             wait_s = self._poll_s
             try:
-                await self._look(late=True, everything=not told)
+                await self._look(late=True, everything=not notified)
             except FastwireError as exc:
                 wait_s = min(wait_s, backoff.failed(log, "cannot look for new topics and partitions", exc))
             else:

@@ -198,7 +198,7 @@ class Member(RoutedConsumer):
             if not self.first.done():
                 self.first.set_result(None)
             await self._lost.wait()
-            if not self._route.told and not self._soon:
+            if not self._route.redirected and not self._soon:
                 await asyncio.sleep(self._backoff.next())
 
     def _refused(self, exc: FastwireError, overdue: bool) -> bool:

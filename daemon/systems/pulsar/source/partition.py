@@ -96,7 +96,7 @@ class Partition(StagedPartition, RoutedConsumer):
             self._host.moved(self, service)
         elif self.stage is not Stage.SEEKING and not self._host.closing:
             self._host.reconnecting(self, "closed_by_broker")
-            self._reconnect(at_once=self._route.told)
+            self._reconnect(at_once=self._route.redirected)
 
     def on_link_lost(self, reason: str) -> None:
         """See ``ConsumerEvents.on_link_lost``."""

@@ -89,7 +89,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             if news.failure is None:
                 break
             self._give_up_if_refused(news.failure)
-            await asyncio.sleep(backoff.failed(log, "cannot find the topics, trying again", news.failure, told=True))
+            await asyncio.sleep(backoff.failed(log, "cannot find the topics, trying again", news.failure, warn=True))
         if not self.partitions:
             log.info("no topic matches yet", pattern=str(self.settings.pattern))
         self._beginnings.start(self._loop.time())
@@ -403,8 +403,8 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         backoff = Backoff()
         wait_s = self.settings.partition_poll_s
         while True:
-            told = await self.topics.wait(wait_s)
-            news = await self.topics.look(everything=not told)
+            notified = await self.topics.wait(wait_s)
+            news = await self.topics.look(everything=not notified)
             for partition in self._take_in(news, first=False):
                 partition.start()
             wait_s = self.settings.partition_poll_s

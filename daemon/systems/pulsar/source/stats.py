@@ -62,17 +62,17 @@ class Stats(Lag):
     # --- what brokers say
 
     async def _ask(self) -> dict[int, LogLag]:
-        told: dict[int, LogLag] = {}
+        lags: dict[int, LogLag] = {}
         left = iter([partition for partition in self._source.partitions if partition.granted])
 
         async def ask_in_turn() -> None:
             for partition in left:
                 if (answer := await self._ask_about(partition)) is not None:
-                    told[partition.index] = answer
+                    lags[partition.index] = answer
 
         # One task per partition would be thousands of tasks.
         await asyncio.gather(*(ask_in_turn() for _ in range(AT_ONCE)))
-        return told
+        return lags
 
     async def _ask_about(self, partition: Partition) -> LogLag | None:
         consumer_id = partition.consumer.consumer_id

@@ -91,7 +91,7 @@ class Watch:
         self._granted: set[int] = set()  # consumers without records since their grant
         self._uncounted: set[int] = set()  # damaged metadata were received: the number of their permits is unknown
         self._again: dict[int, _Again] = {}
-        self._told_again: set[int] = set()
+        self._logged_again: set[int] = set()
         self._kept: dict[int, int] = {}  # by log index, holes that the broker's cursor has passed
 
     def touched(self, consumers: Iterable[int]) -> None:
@@ -111,7 +111,7 @@ class Watch:
         self._granted.discard(index)
         if partition.began is not None and [run[::2] for run in landed] == [partition.began]:
             return  # a seek redelivers the entry at which a log begins
-        if not landed or index in self._told_again:
+        if not landed or index in self._logged_again:
             return
         if begins:
             self._again[index] = _Again(Position(*landed[0][:2]), PULSAR_EARLIEST)
@@ -128,7 +128,7 @@ class Watch:
                 again.grew = False
                 continue
             del self._again[index]
-            self._told_again.add(index)
+            self._logged_again.add(index)
             log.warning(
                 "entries that have landed came again, and were acknowledged without landing twice: after a crash or a "
                 "lost connection, or because the cursor was set back; if the dataset is of another cluster, they are "

@@ -46,7 +46,7 @@ def test_a_period_of_throttles_is_one_line_at_its_beginning_and_one_at_its_end(
     throttling = Throttling(None)
     with caplog.at_level(logging.INFO, "fastwire.source"):
         for now in range(100, 200, 10):
-            throttling.told("b:1", 5.0, 5.0, now)
+            throttling.throttled("b:1", 5.0, 5.0, now)
             throttling.look(now + 5)
         assert len(caplog.records) == 1
         throttling.look(195 + PERIOD_S - 1)
@@ -56,7 +56,7 @@ def test_a_period_of_throttles_is_one_line_at_its_beginning_and_one_at_its_end(
             {"broker": "b:1", "throttle_s": 5.0},
             {"lasted_s": 95, "throttled_s": 50.0},
         ]
-        throttling.told("b:2", 1.0, 1.0, 300)
+        throttling.throttled("b:2", 1.0, 1.0, 300)
         assert len(caplog.records) == 3
     assert throttling.status(300.5) == {"seconds_total": 51.0, "now": True}
     assert throttling.status(301) == {"seconds_total": 51.0, "now": False}
