@@ -4,8 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Coverage, Log
@@ -20,6 +19,7 @@ from .link import BrokerLink
 from .linkbook import LinkBook
 from .offers import Offers
 from .source import Assignment, First, SourceEvents, SourceFailed
+from .stage import StagedPartition
 
 __all__ = ["ClusteredSource"]
 
@@ -35,25 +35,9 @@ _MEMORY = int(Pause.MEMORY)
 log = get_logger("source")
 
 
-class PartitionLike(Protocol):
-    """The attributes of a partition that are common to all systems."""
-
-    @property
-    def log(self) -> Log:
-        """The log that the partition is read as."""
-
-    @property
-    def stage(self) -> Enum:
-        """The state of the partition."""
-
-    @property
-    def error(self) -> str:
-        """The reason why the partition cannot be read; "" if it can."""
-
-
 C = TypeVar("C", bound=LinkBook[Any, Any])
 L = TypeVar("L", bound=BrokerLink[Any, Any, Any])
-P = TypeVar("P", bound=PartitionLike)
+P = TypeVar("P", bound=StagedPartition)
 
 
 class ClusteredSource(ABC, Generic[C, L, P]):

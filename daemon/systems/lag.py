@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fastwire.position import Log, Position, format_position
 
 from ..runtime.metrics import PipelineMetrics
+from .stage import StagedPartition
 
 __all__ = ["Lag", "LogLag", "SourceLike"]
 
@@ -30,16 +31,6 @@ class LogLag:
     """More fields for the status page."""
 
 
-class PartitionLike(Protocol):
-    """The attributes of a partition that the lag needs."""
-
-    index: int
-
-    @property
-    def granted(self) -> bool:
-        """True while this source reads the partition."""
-
-
 class SourceLike(Protocol):
     """The attributes of a source that the lag needs."""
 
@@ -50,7 +41,7 @@ class SourceLike(Protocol):
         """See ``Source.logs``."""
 
     @property
-    def partitions(self) -> Sequence[PartitionLike]:
+    def partitions(self) -> Sequence[StagedPartition]:
         """The partitions, by log index."""
 
     def position(self, index: int) -> Position | None:
