@@ -232,6 +232,12 @@ class Bed:
         await self.until(lambda: any(note.startswith("grant") for note in self.notes) or bool(self.done))
 
     @property
+    def waiting(self) -> bool:
+        """Whether the pipeline has nothing to do until something happens."""
+        wake = self.pipeline._wake
+        return bool(wake._waiters) and not wake.is_set()
+
+    @property
     def done(self) -> bool:
         return self.task is not None and self.task.done()
 
@@ -246,8 +252,7 @@ class Bed:
 
         before = written()
         room = self.pipeline.on_chunk(self.chunks.next(entries))
-        await self.until(lambda: written() > before)
-        await asyncio.sleep(0.01)
+        await self.until(lambda: written() > before and (self.done or self.waiting))
         return room
 
     async def end(self) -> None:

@@ -16,6 +16,7 @@ from fastwire_daemon.systems.kafka.producer import TopicProducer
 from fastwire_daemon.systems.kafka.settings import ClientSettings
 from fastwire_daemon.systems.produced import ProduceError
 from tests.support.hostile.kafka import MEANING, Lie, lying
+from tests.support.source_pipe import until
 
 PATIENCE_S = 30.0
 SMALL = ProducerSettings(batching=BatchLimits(records=10))
@@ -117,7 +118,8 @@ async def test_a_topic_that_nobody_makes(monkeypatch: pytest.MonkeyPatch) -> Non
         async with ClientCluster(ClientSettings(url=parse_bootstrap_url(broker.url))) as cluster:
             late = TopicProducer(cluster, "late", SMALL)
             opening = asyncio.create_task(late.open())
-            await asyncio.sleep(0.3)
+            asked = broker.requests["Metadata"]
+            await until(lambda: broker.requests["Metadata"] > asked + 2, "more than one question")
             assert not opening.done()
             broker.create_topic("late")
             await opening

@@ -68,7 +68,7 @@ async def test_what_came_too_often_is_published_and_then_acknowledged() -> None:
         }
 
 
-async def test_nothing_is_acknowledged_before_it_is_stored() -> None:
+async def test_nothing_is_acknowledged_before_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
     async with playing(auto_create=False) as (broker, client):
         broker.append("t", entries(0, 1))
         policy = DeadLetterPolicy(most_redeliveries=0, topic="dead")
@@ -78,7 +78,7 @@ async def test_nothing_is_acknowledged_before_it_is_stored() -> None:
             (chunk,) = await take(consumer, 10)
             await chunk.nack()
             waiting = asyncio.ensure_future(consumer.receive())
-            await asyncio.sleep(0.3)
+            await until(lambda: "a dead letter could not be stored, trying again" in caplog.text, "a first try")
             assert broker.backlog("t", "s") == 10
             broker.create_topic("dead")
             await until(lambda: broker.backlog("t", "s") == 0, "a second try")

@@ -1,11 +1,10 @@
 """Several sources on one subscription: who reads, who stands by, and what peers know of each other."""
 
-import asyncio
-
 import pytest
 
 from fastwire.position import Coverage
 from fastwire_daemon.systems.pulsar.source import watch
+from tests.support.pulsar.round_trip import round_trips
 from tests.support.pulsar.source_scene import reading, serving, two
 from tests.support.source_pipe import entries, until
 
@@ -48,7 +47,7 @@ async def test_who_loses_the_role_is_told_and_holds_no_permits() -> None:
         other.commit()
         await one.start()
         await until(lambda: one.source.partitions[0].granted or bool(other.count("revoked")), "a change of roles")
-        await asyncio.sleep(0.2)
+        await round_trips(broker)
         states = {state.name: state for state in broker.consumers("t", "s")}
         active = next(name for name, state in states.items() if state.active)
         passive = "a" if active == "b" else "b"

@@ -9,23 +9,23 @@ from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems import clustered
+from tests.support.pulsar.round_trip import round_trips
 from tests.support.pulsar.source_scene import reading, serving
 from tests.support.source_pipe import entries, entry, until
 
 
 async def test_a_full_pipeline_stops_reading_until_it_has_room() -> None:
     async with serving() as broker:
-        async with reading(broker) as pipe:
+        async with reading(broker, most_permits=100_000) as pipe:
             await pipe.granted()
             pipe.room = False
             broker.append("t", entries(0, 400, rows=100, size=500))  # 20 MB
             await until(lambda: pipe.rows > 0, "a first chunk")
-            await asyncio.sleep(0.3)
             stuck = pipe.rows
-            assert stuck < 40_000
+            async with reading(broker, subscription="other", most_permits=100_000) as other:
+                await other.got(40_000)  # as long as that takes
+            assert pipe.rows == stuck < 40_000
             assert pipe.source.status()["connections"][0]["paused"] == ["QUEUE"]
-            await asyncio.sleep(0.2)
-            assert pipe.rows == stuck
             pipe.room = True
             pipe.source.resume()
             await pipe.got(40_000)
@@ -62,7 +62,7 @@ async def test_scarce_memory_stops_asking_and_then_reading() -> None:
             pipe.source.on_budget(Level.HOLD)
             broker.append("t", entries(10, 30))
             await pipe.got(200)
-            await asyncio.sleep(0.2)
+            await round_trips(broker)
             assert pipe.rows == 200  # what was granted, and no more
             assert broker.consumers("t", "s")[0].permits == 0
             pipe.source.on_budget(Level.STOP)

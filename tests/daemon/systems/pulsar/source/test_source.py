@@ -11,6 +11,7 @@ from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.hostile.pulsar import NeverAnswers
 from tests.support.loops import BOTH
+from tests.support.pulsar.round_trip import round_trips
 from tests.support.pulsar.source_scene import TYPES, reading, serving
 from tests.support.source_pipe import Pipe, entries, entry, until
 
@@ -72,7 +73,7 @@ async def test_nothing_is_asked_for_before_the_grant() -> None:
             pipe.auto = False
             await pipe.start()
             await until(lambda: len(pipe.assigned) == 2, "assignments")
-            await asyncio.sleep(0.15)
+            await round_trips(broker)
             assert [one.granted for one in broker.consumers("t", "s")] == [0, 0]
             one = next(one for one in pipe.assigned if one.log.partition == "0")
             assert (one.head, one.progress) == (Position(*broker.positions("t-partition-0")[-1][:2]), False)
@@ -152,7 +153,7 @@ async def test_closing_before_anything_was_there() -> None:
     await broker.stop()
     pipe = Pipe(broker, url=url)
     starting = asyncio.ensure_future(pipe.source.start(pipe.coverage))
-    await asyncio.sleep(0.05)
+    await until(lambda: bool(pipe.source.unreachable_because), "a try that fails")
     assert pipe.source.unreachable_since is not None
     starting.cancel()
     await pipe.close()
