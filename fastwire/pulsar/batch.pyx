@@ -68,12 +68,11 @@ from fastwire.pulsar.metadata cimport (
     ONE_SEQUENCE_ID,
     Metadata,
     Single,
-    read_bytes,
     read_single,
     read_single_plain,
-    skip_field,
 )
 from fastwire.wire.frame cimport Frame
+from fastwire.wire.protobuf cimport read_bytes, skip_field
 from fastwire.wire.reader cimport (
     FAULT_LENGTH,
     FAULT_TRUNCATED,

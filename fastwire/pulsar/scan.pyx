@@ -33,12 +33,10 @@ from fastwire.pulsar.metadata cimport (
     Metadata,
     bits_below,
     read_ack_set,
-    read_bytes,
     read_command_message,
     read_message_plain,
     read_metadata,
     read_metadata_plain,
-    skip_field,
 )
 from fastwire.pulsar.slot cimport (
     LANDED,
@@ -55,6 +53,7 @@ from fastwire.pulsar.slot cimport (
 from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW, Codec
 from fastwire.wire.frame cimport Frame
 from fastwire.wire.pool cimport Pool
+from fastwire.wire.protobuf cimport read_bytes, skip_field
 from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error, reader_init
 from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_u32be

@@ -1,0 +1,50 @@
+"""The scalars of a GET response, and damaged messages."""
+
+from dataclasses import dataclass
+
+from fastwire.errors import Damage
+from fastwire.position import Position
+
+__all__ = ["CorruptMessage", "Fetched", "Planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A GET request that was sent: the slot of its partition, and the session that it belongs to."""
+
+    index: int
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The end of a GET response; its rows came before (spec: tubemq 11.2).
+
+    ``offset`` is where the read began, -1 on errors. ``lag_bytes`` is what the data file holds after it.
+    ``moved`` means that the read began where the position cannot be: nothing was taken, and the slot is detached.
+    """
+
+    serial: int
+    index: int
+    session: int
+    code: int
+    text: str
+    messages: int
+    offset: int
+    max_offset: int
+    lag_bytes: int
+    min_limit_ms: int
+    escaped: bool
+    require_slow: bool
+    nbytes: int
+    moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptMessage:
+    """A damaged message for a caller with ``on_corrupt="stop"``. Its partition is not read any further."""
+
+    index: int
+    position: Position
+    reason: Damage
+    detail: str

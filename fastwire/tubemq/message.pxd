@@ -1,0 +1,31 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from fastwire.columns.builder cimport Columns
+from fastwire.tubemq.slot cimport Slot
+from fastwire.wire.reader cimport Reader
+
+cdef enum:                       # results of put_message
+    DECODED = 0
+    NO_MEMORY = 1
+    FILTERED = 2
+    DAMAGED = 3                  # malformed
+    BAD_CHECKSUM = 4
+
+cdef struct Get:                 # GetMessageResponseB2C without its messages
+    int32_t code
+    const uint8_t* text
+    int64_t text_size
+    int64_t first                # where the first field of a message is; 0 without any
+    int64_t messages
+    int64_t offset
+    int32_t min_limit_ms
+    bint escaped
+    int64_t lag_bytes
+    bint require_slow
+    int64_t max_offset
+
+cdef void read_get(Reader* r, Get* g) noexcept nogil
+cdef int put_message(
+    Columns* c, const Slot* slot, int64_t offset, int64_t index, int64_t zone_us, const uint8_t* p, const uint8_t* end,
+    const uint8_t* edge
+) noexcept nogil

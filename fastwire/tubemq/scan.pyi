@@ -1,0 +1,47 @@
+from collections.abc import Set as AbstractSet
+from enum import IntEnum
+from typing import Self, final
+
+from fastwire.columns.scan import ChunkScanner
+from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
+from fastwire.tubemq.slot import SlotTable
+from fastwire.wire.pool import Pool
+
+__all__ = ["ZONE_MINUTES", "Scanner", "Stop"]
+
+ZONE_MINUTES: int
+
+class Stop(IntEnum):
+    NEED_BYTES = 0
+    CHUNK_FULL = 1
+    OUTPUT_CAP = 2
+    RESPONSE = 3
+    FETCHED = 4
+    CORRUPT = 5
+
+@final
+class Scanner(ChunkScanner):
+    def __new__(
+        cls,
+        slots: SlotTable,
+        pool: Pool,
+        *,
+        columns: AbstractSet[str] | None = None,
+        on_corrupt: str = "divert",
+        zone_minutes: int = ...,
+        buffer_bytes: int = ...,
+        clock: object = None,
+    ) -> Self: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def cut_rows(self) -> int: ...
+    @property
+    def filtered_rows(self) -> int: ...
+    @property
+    def damaged(self) -> int: ...
+    def plan(self, serial: int, planned: Planned) -> None: ...
+    def give_up(self, serial: int) -> None: ...
+    def take_response(self) -> tuple[int, bytes] | None: ...
+    def take_fetched(self) -> Fetched | None: ...
+    def take_corrupt(self) -> CorruptMessage | None: ...

@@ -1,0 +1,443 @@
+"""GET responses to rows: borders of blocks, positions, attributes, damage."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.errors import Damage, ProtocolError
+from fastwire.position import Log, Position, Span, register
+from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
+from fastwire.tubemq.frame import Method, Refused, decode_response, encode_frame, encode_refusal, encode_response
+from fastwire.tubemq.position import POSITIONS
+from fastwire.tubemq.scan import Scanner, Stop
+from fastwire.tubemq.slot import SlotTable
+from fastwire.wire.pool import Pool
+from tests.fastwire.tubemq.golden import EXAMPLES, content_of
+
+register(POSITIONS)
+
+LOG = Log("tubemq", "c", "gold", "1:0")
+GOLDEN = {one.name: one for one in EXAMPLES}
+ATTRIBUTES = b"$msgType$=aaa,$msgTime$=202601011200,k=v=w,flag,,=e"
+
+
+class Bed:
+    """A scanner of one partition, and everything that came out of it."""
+
+    def __init__(self, start: Position = Position(0, 0), *, types: Iterable[str] = (), **options: Any) -> None:
+        self.pool = Pool(64 << 20)
+        self.slots = SlotTable()
+        self.index = self.slots.add(LOG, types)
+        self.slots.attach(self.index, start, 1)
+        self.scanner = Scanner(self.slots, self.pool, buffer_bytes=1 << 16, **options)
+        self.rows: list[dict[str, Any]] = []
+        self.spans: list[Span] = []
+        self.dead: list[DeadLetter] = []
+        self.fetched: list[Fetched] = []
+        self.responses: list[tuple[int, bytes]] = []
+        self.corrupt: list[CorruptMessage] = []
+
+    def get(self, frame: bytes, sizes: Iterable[int] = ()) -> Fetched | None:
+        """Plan a GET, feed its response in pieces, and return the end of it."""
+        self.scanner.plan(int.from_bytes(frame[4:8]), Planned(self.index, 1))
+        before = len(self.fetched)
+        self.feed(frame, sizes)
+        return self.fetched[-1] if len(self.fetched) > before else None
+
+    def feed(self, data: bytes, sizes: Iterable[int] = ()) -> None:
+        at = 0
+        pieces = iter(sizes)
+        while at < len(data):
+            view = self.scanner.get_buffer()
+            size = min(len(view), len(data) - at, next(pieces, len(data)))
+            view[:size] = data[at : at + size]
+            view.release()
+            self.scanner.received(size)
+            at += size
+            self._scan()
+
+    def _scan(self) -> None:
+        while (stop := self.scanner.scan()) != Stop.NEED_BYTES:
+            if stop == Stop.CHUNK_FULL:
+                self.take()
+            elif stop == Stop.OUTPUT_CAP:
+                self.scanner.resume()
+            elif stop == Stop.FETCHED:
+                found = self.scanner.take_fetched()
+                assert found is not None
+                self.fetched.append(found)
+            elif stop == Stop.CORRUPT:
+                corrupt = self.scanner.take_corrupt()
+                assert corrupt is not None
+                self.corrupt.append(corrupt)
+            else:
+                response = self.scanner.take_response()
+                assert response is not None
+                self.responses.append(response)
+
+    def take(self) -> Chunk | None:
+        chunk = self.scanner.take_chunk()
+        if chunk is not None:
+            self.spans += chunk.spans()
+            self.dead += chunk.diverted
+            if chunk.rows:
+                self.rows += pa.record_batch(chunk).to_pylist()
+            chunk.release()
+        return chunk
+
+    @property
+    def position(self) -> Position:
+        return self.slots.position(self.index)
+
+    def values(self) -> list[bytes]:
+        self.take()
+        return [row["value"] for row in self.rows]
+
+
+def message(value: bytes, attributes: bytes | None = None, **fields: Any) -> pb.TransferedMessage:
+    payload = value if attributes is None else len(attributes).to_bytes(4) + attributes + value
+    found = pb.TransferedMessage(
+        messageId=7, checkSum=zlib.crc32(payload) & 0x7FFFFFFF, payLoadData=payload, flag=int(attributes is not None)
+    )
+    for name, field in fields.items():
+        setattr(found, name, field)
+    return found
+
+
+def response(
+    messages: Sequence[pb.TransferedMessage], offset: int = 0, *, serial: int = 1, code: int = 200, block: int = 8192
+) -> bytes:
+    body = pb.GetMessageResponseB2C(
+        success=code == 200, errCode=code, errMsg="OK!", messages=messages, currOffset=offset, minLimitTime=0,
+        escFlowCtrl=False, currDataDlt=9, requireSlow=False, maxOffset=10**6,
+    )  # fmt: skip
+    return encode_frame(serial, content_of(encode_response(serial, Method.GET, body)), block_bytes=block)
+
+
+def numbered(first: int, count: int) -> list[pb.TransferedMessage]:
+    return [message(b"%d" % number) for number in range(first, first + count)]
+
+
+def texts(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+# --- what real servers sent
+
+
+def test_a_real_response_becomes_rows() -> None:
+    bed = Bed()
+    fetched = bed.get(GOLDEN["e05_response"].frame)
+    assert fetched is not None
+    assert (fetched.serial, fetched.code, fetched.text, fetched.messages) == (6, 200, "OK!", 2)
+    assert (fetched.offset, fetched.max_offset, fetched.lag_bytes, fetched.moved) == (0, 84, 20052, False)
+    assert bed.values() == [b"hello", b"world"]
+    first, second = bed.rows
+    assert (first["topic"], first["broker"], first["partition"], first["offset"], first["row"]) == ("gold", 1, 0, 0, 0)
+    assert (first["messageId"], first["msgType"], first["headers"]) == (2159096963520266240, "", None)
+    assert (first["key"], first["timestamp"], first["eventTime"]) == (None, None, None)
+    assert (second["messageId"], second["msgType"], second["row"]) == (2159092028103720960, "aaa", 1)
+    assert [(each["key"], each["value"]) for each in second["headers"]] == [
+        ("$msgType$", b"aaa"), ("$msgTime$", b"202601011200"),
+    ]  # fmt: skip
+    assert second["eventTime"].isoformat() == "2026-01-01T04:00:00+00:00"
+    assert bed.spans == [Span(LOG, Position(0, 0), Position(0, 2), 2)]
+    assert bed.position == Position(0, 2)
+
+
+def test_real_responses_without_messages() -> None:
+    bed = Bed()
+    empty = bed.get(GOLDEN["e07_response"].frame)
+    at_end = bed.get(GOLDEN["e08_response"].frame)
+    assert empty is not None
+    assert at_end is not None
+    assert (empty.code, empty.messages, empty.offset) == (200, 0, 0)
+    assert (at_end.code, at_end.offset, at_end.min_limit_ms, at_end.max_offset) == (404, -1, -1, -1)
+    assert not bed.scanner.has_open
+    assert bed.position == Position(0, 0)
+
+
+@pytest.mark.parametrize("name", [one.name for one in EXAMPLES if one.entry["kind"] == "response"])
+def test_a_response_that_is_not_planned_comes_as_its_content(name: str) -> None:
+    bed = Bed()
+    example = GOLDEN[name]
+    bed.feed(example.frame)
+    assert bed.responses == [(example.entry["serial"], example.content)]
+
+
+def test_a_refused_get_comes_as_its_content() -> None:
+    bed = Bed()
+    refused = Refused("java.lang.Exception", "no", False)
+    assert bed.get(encode_refusal(5, refused)) is None
+    ((serial, content),) = bed.responses
+    assert (serial, decode_response(content, Method.GET)) == (5, refused)
+
+
+# --- bytes
+
+
+@pytest.mark.parametrize("cut", range(1, len(GOLDEN["e05_response"].frame)))
+def test_each_cut_of_a_real_response(cut: int) -> None:
+    bed = Bed()
+    bed.get(GOLDEN["e05_response"].frame, [cut])
+    assert bed.values() == [b"hello", b"world"]
+
+
+@pytest.mark.parametrize("block", range(1, 131))
+def test_each_block_border_of_a_real_response(block: int) -> None:
+    bed = Bed()
+    example = GOLDEN["e05_response"]
+    bed.get(encode_frame(6, example.content, block_bytes=block), [7] * 400)
+    assert bed.values() == [b"hello", b"world"]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1), st.integers(1, 300), st.lists(st.integers(1, 500), max_size=20))
+def test_messages_of_any_size_over_any_borders(sizes: list[int], block: int, pieces: list[int]) -> None:
+    sent = [bytes([size]) * size * 7 for size in sizes]
+    bed = Bed()
+    frame = response([message(value) for value in sent], block=block)
+    bed.get(frame, pieces)
+    bed.get(response([message(b"end")], 28, serial=2, block=block), pieces)
+    assert bed.values() == [*sent, b"end"]
+    assert bed.scanner.buffered == 0
+
+
+def test_a_large_response_fills_chunks() -> None:
+    bed = Bed()
+    sent = [b"%06d" % number * 20 for number in range(20_000)]
+    bed.get(response([message(value) for value in sent]), [10_000] * 1000)
+    assert len(bed.spans) == 1  # the first chunk is full
+    assert bed.values() == sent
+    assert [(span.start.b, span.end.b, span.rows) for span in bed.spans] == [(0, 16384, 16384), (16384, 20000, 3616)]
+
+
+@pytest.mark.parametrize(
+    ("head", "field"),
+    [
+        (bytes(12), "token"),
+        (bytes.fromhex("ff7ff4fe0000000100000000"), "blocks"),
+        (bytes.fromhex("ff7ff4fe0000000100000e01"), "blocks"),
+        (bytes.fromhex("ff7ff4fe000000010000000100000000"), "block length"),
+        (bytes.fromhex("ff7ff4fe000000010000000101c00001"), "block length"),
+        (bytes.fromhex("ff7ff4fe0000000100000001ffffffff"), "block length"),
+    ],
+)
+def test_broken_framing_is_a_protocol_error(head: bytes, field: str) -> None:
+    with pytest.raises(ProtocolError) as broken:
+        Bed().feed(head)
+    assert broken.value.field == field
+    assert broken.value.offset >= 0
+
+
+def test_a_response_larger_than_the_memory_allows_is_refused_by_its_head() -> None:
+    with pytest.raises(ProtocolError, match="a quarter of the memory budget"):
+        Bed().feed(bytes.fromhex("ff7ff4fe000000010000000101bfffff"))
+
+
+@pytest.mark.parametrize("size", range(len(GOLDEN["e05_response"].content)))
+def test_each_truncation_of_the_content_is_a_protocol_error(size: int) -> None:
+    content = GOLDEN["e05_response"].content[:size]
+    with pytest.raises(ProtocolError):
+        Bed().get(encode_frame(6, content or b"\x80"))
+
+
+@given(st.data())
+def test_a_mutation_is_read_or_diverted_or_a_protocol_error(data: st.DataObject) -> None:
+    content = bytearray(GOLDEN["e05_response"].content)
+    for at in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[at] = data.draw(st.integers(0, 255))
+    bed = Bed()
+    try:
+        bed.get(encode_frame(6, bytes(content), block_bytes=data.draw(st.integers(1, 200))))
+    except ProtocolError:
+        return
+    taken = len(bed.values()) + len(bed.dead)
+    assert taken <= 127
+    assert bed.position.b == taken
+
+
+def test_a_get_answered_by_another_method_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="18 answers a GET"):
+        Bed().get(GOLDEN["e06_response"].frame)
+
+
+# --- positions
+
+
+def test_positions_go_on_over_gets_and_chunks() -> None:
+    bed = Bed()
+    bed.get(response(numbered(0, 3), 0))
+    bed.take()
+    bed.get(response(numbered(3, 2), 140, serial=2))
+    bed.get(response([], 280, serial=3))
+    assert bed.values() == texts(0, 5)
+    assert [(span.start, span.end) for span in bed.spans] == [
+        (Position(0, 0), Position(0, 3)), (Position(0, 3), Position(140, 2)),
+    ]  # fmt: skip
+    assert [(row["offset"], row["row"]) for row in bed.rows] == [(0, 0), (0, 1), (0, 2), (140, 0), (140, 1)]
+
+
+@pytest.mark.parametrize("taken", range(9))
+@pytest.mark.parametrize("first", range(1, 9))
+def test_a_position_is_found_again_however_the_gets_are_cut(taken: int, first: int) -> None:
+    """The first GET after a registration is smaller than later ones."""
+    bed = Bed(Position(28, taken))
+    bed.get(response(numbered(0, first), 28))
+    bed.get(response(numbered(first, 8 - first), 28 + first * 28, serial=2))
+    bed.get(response(numbered(8, 1), 1000, serial=3))
+    assert bed.values() == texts(taken, 9 - taken)
+    assert bed.scanner.cut_rows == taken
+    assert bed.spans[0].start == Position(28, taken)
+
+
+@pytest.mark.parametrize("taken", range(5))
+def test_a_repeated_get_gives_no_row_twice(taken: int) -> None:
+    bed = Bed(Position(28, taken))
+    for _ in range(2):
+        bed.get(response(numbered(0, 2), 28))
+    for _ in range(2):
+        bed.get(response(numbered(2, 2), 84))
+    bed.get(response(numbered(4, 1), 140))
+    assert bed.values() == texts(taken, 5 - taken)
+
+
+@pytest.mark.parametrize(("offset", "fresh"), [(56, True), (0, True), (28, False)])
+def test_a_read_at_another_place_takes_nothing(offset: int, fresh: bool) -> None:
+    bed = Bed(Position(28, 1))
+    if not fresh:
+        bed.get(response(numbered(0, 2), 28))
+        bed.get(response(numbered(2, 2), 84))
+        offset = 56
+    before = bed.values()
+    fetched = bed.get(response(numbered(9, 2), offset))
+    assert fetched is not None
+    assert fetched.moved
+    assert bed.values() == before
+    assert bed.slots.session(bed.index) == 0
+
+
+def test_responses_of_an_older_session_are_dropped() -> None:
+    bed = Bed()
+    bed.slots.attach(bed.index, Position(0, 0), 2)
+    fetched = bed.get(response(numbered(0, 2)))
+    assert fetched is not None
+    assert (fetched.session, bed.values()) == (1, [])
+    assert bed.position == Position(0, 0)
+
+
+def test_rows_are_limited_to_the_end_of_a_message() -> None:
+    bed = Bed()
+    bed.slots.limit_rows(3)
+    bed.get(response(numbered(0, 5)))
+    bed.get(response(numbered(5, 5), 140))
+    assert bed.values() == texts(0, 3)
+    assert bed.position == Position(0, 3)
+
+
+# --- attributes and filters
+
+
+def test_attributes_become_headers() -> None:
+    bed = Bed(zone_minutes=0)
+    bed.get(response([message(b"x", ATTRIBUTES), message(b"y", b""), message(b"", b"$msgTime$=1,\xff=\xff")]))
+    assert bed.values() == [b"x", b"y", b""]
+    assert [(each["key"], each["value"]) for each in bed.rows[0]["headers"]] == [
+        ("$msgType$", b"aaa"), ("$msgTime$", b"202601011200"), ("k", b"v=w"), ("flag", None), ("", b"e"),
+    ]  # fmt: skip
+    assert bed.rows[0]["eventTime"].isoformat() == "2026-01-01T12:00:00+00:00"
+    assert bed.rows[1]["headers"] is None
+    assert bed.rows[2]["eventTime"] is None
+    assert [each["key"] for each in bed.rows[2]["headers"]] == ["$msgTime$", "\N{REPLACEMENT CHARACTER}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("197001010000", "1970-01-01T00:00:00+00:00"), ("200002292359", "2000-02-29T23:59:00+00:00"),
+        ("196912312359", "1969-12-31T23:59:00+00:00"), ("210002280000", "2100-02-28T00:00:00+00:00"),
+        ("210002290000", None), ("202613010000", None), ("202600010000", None), ("202604310000", None),
+        ("202601012400", None), ("202601010060", None), ("20260101000x", None), ("2026010100000", None), ("", None),
+    ],
+)  # fmt: skip
+def test_times_of_messages(text: str, found: str | None) -> None:
+    bed = Bed(zone_minutes=0)
+    bed.get(response([message(b"x", f"$msgTime$={text}".encode())]))
+    bed.take()
+    time = bed.rows[0]["eventTime"]
+    assert (time and time.isoformat()) == found
+
+
+def test_a_foreign_type_that_the_broker_lets_through_is_left_out() -> None:
+    bed = Bed(types=["aaa", "b"])
+    kinds = [b"$msgType$=aaa", b"$msgType$=aab", None, b"k=v", b"$msgType$=b", b"$msgType$=", b"x=1,$msgType$=b"]
+    bed.get(response([message(b"%d" % place, kind) for place, kind in enumerate(kinds)]))
+    assert bed.values() == [b"0", b"4", b"6"]
+    assert bed.scanner.filtered_rows == 4
+    assert bed.spans == [Span(LOG, Position(0, 0), Position(0, 7), 3)]
+    assert [row["row"] for row in bed.rows] == [0, 4, 6]
+
+
+def test_only_the_chosen_columns_are_built() -> None:
+    bed = Bed(columns={"value", "msgType"})
+    bed.get(response([message(b"x", ATTRIBUTES)]))
+    bed.take()
+    assert bed.rows == [{"value": b"x", "msgType": "aaa"}]
+
+
+# --- damage
+
+DAMAGED = [
+    (message(b"x", checkSum=1), Damage.CHECKSUM),
+    (message(b"x", checkSum=-1), Damage.CHECKSUM),
+    (message(b"x", flag=1), Damage.MESSAGE),
+    (message(b"\0\0\0\2x", flag=1), Damage.MESSAGE),
+    (message(b"\xff\xff\xff\xffx", flag=1), Damage.MESSAGE),
+]
+
+
+@pytest.mark.parametrize(("broken", "damage"), DAMAGED)
+def test_a_damaged_message_is_a_dead_letter(broken: pb.TransferedMessage, damage: Damage) -> None:
+    bed = Bed()
+    bed.get(response([message(b"a"), broken, message(b"b")]))
+    assert bed.values() == [b"a", b"b"]
+    (letter,) = bed.dead
+    assert (letter.damage, letter.start, letter.position) == (damage, Position(0, 1), Position(0, 2))
+    assert letter.payload == broken.SerializeToString()
+    assert bed.scanner.damaged == 1
+    assert bed.spans == [Span(LOG, Position(0, 0), Position(0, 3), 2)]
+
+
+def test_a_message_without_a_required_field_is_a_dead_letter() -> None:
+    body = content_of(response([message(b"a"), message(b"b")]))
+    flag = message(b"b").SerializeToString()
+    assert flag.endswith(b"\x20\x00")
+    bed = Bed()
+    bed.get(encode_frame(1, body.replace(flag, flag[:-2] + b"\x28\x00")))
+    assert bed.values() == [b"a"]
+    assert [letter.damage for letter in bed.dead] == [Damage.MESSAGE]
+
+
+@pytest.mark.parametrize(("broken", "damage"), DAMAGED[:3:2])
+def test_a_damaged_message_stops_a_partition(broken: pb.TransferedMessage, damage: Damage) -> None:
+    bed = Bed(on_corrupt="stop")
+    bed.get(response([message(b"a"), broken, message(b"b")]))
+    assert bed.values() == [b"a"]
+    (corrupt,) = bed.corrupt
+    assert (corrupt.index, corrupt.position, corrupt.reason) == (bed.index, Position(0, 1), damage)
+    assert bed.slots.session(bed.index) == 0
+    bed.get(response([message(b"c")], 28))
+    assert bed.values() == [b"a"]
+
+
+@given(st.binary(max_size=300))
+def test_checksums_are_those_of_zlib(value: bytes) -> None:
+    bed = Bed()
+    bed.get(response([message(value)]))
+    assert bed.values() == [value]
