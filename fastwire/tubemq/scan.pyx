@@ -1,4 +1,4 @@
-"""The hot loop of a TubeMQ connection: closes the gaps between the blocks of a frame, and decodes GET responses in place.
+"""The hot loop of a TubeMQ connection: closes the gaps between blocks of a frame and decodes GET responses in place.
 
 Every other response is returned as the bytes of its content.
 """
@@ -195,7 +195,7 @@ cdef class Scanner(ChunkScanner):
         """Read the envelope of a complete frame: that of a GET response is decoded, any other is returned."""
         cdef const uint8_t* p = self.buffer.data + self.buffer.start
         cdef Reader r
-        cdef uint64_t tag, raw, status = 0
+        cdef uint64_t tag, status = 0
         cdef int64_t size = 0, at
         cdef bint found = False
         planned = self.plans.pop(self.serial, None)
@@ -265,7 +265,7 @@ cdef class Scanner(ChunkScanner):
             )
         self.reply.text = NULL
         if self.reply.code == SUCCESS and self.reply.messages and self.reply.offset < 0:
-            raise ProtocolError("currOffset", at, detail=f"is {self.reply.offset} beside {self.reply.messages} messages")
+            raise ProtocolError("currOffset", at, detail=f"{self.reply.offset} beside {self.reply.messages} messages")
         self.planned = planned
         self.message_at = self.reply.first if self.reply.messages else body + body_size - p
         self.reply_end = body + body_size - p

@@ -13,8 +13,9 @@ from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Log, Position, Span, register
 from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.error import Refused
 from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
-from fastwire.tubemq.frame import Method, Refused, decode_response, encode_frame, encode_refusal, encode_response
+from fastwire.tubemq.frame import Method, decode_response, encode_frame, encode_refusal, encode_response
 from fastwire.tubemq.position import POSITIONS
 from fastwire.tubemq.scan import Scanner, Stop
 from fastwire.tubemq.slot import SlotTable
@@ -24,6 +25,7 @@ from tests.fastwire.tubemq.golden import EXAMPLES, content_of
 register(POSITIONS)
 
 LOG = Log("tubemq", "c", "gold", "1:0")
+BEGIN = Position(0, 0)
 GOLDEN = {one.name: one for one in EXAMPLES}
 ATTRIBUTES = b"$msgType$=aaa,$msgTime$=202601011200,k=v=w,flag,,=e"
 
@@ -31,7 +33,7 @@ ATTRIBUTES = b"$msgType$=aaa,$msgTime$=202601011200,k=v=w,flag,,=e"
 class Bed:
     """A scanner of one partition, and everything that came out of it."""
 
-    def __init__(self, start: Position = Position(0, 0), *, types: Iterable[str] = (), **options: Any) -> None:
+    def __init__(self, start: Position = BEGIN, *, types: Iterable[str] = (), **options: Any) -> None:
         self.pool = Pool(64 << 20)
         self.slots = SlotTable()
         self.index = self.slots.add(LOG, types)
