@@ -54,7 +54,7 @@ class AuthConfig(Table):
 
 
 class TlsConfig(Table):
-    """How the broker's certificate is checked, and the client's own certificate."""
+    """Verification of the broker's certificate, and the client's own certificate."""
 
     ca: FolderPath | None = None
     """CA certificates to trust (PEM); default: those of the system."""

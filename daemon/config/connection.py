@@ -18,7 +18,7 @@ Tell = Callable[[KeyPath, str], None]
 
 
 class Connection(Table):
-    """The brokers and how a client connects to them. Each system has a model of its own with more keys."""
+    """The brokers, and the keys for connections to them. Each system has a model of its own with more keys."""
 
     url: Url
     """The broker: pulsar://host:port or kafka://host:port, with +ssl for TLS; several hosts are separated by commas."""
@@ -41,12 +41,12 @@ C = TypeVar("C", bound=Connection)
 
 
 def model_of(system: str, name: str, base: type[C]) -> type[C]:
-    """Return the model ``name`` of a system's module ``config``, which is a subclass of ``base``.
+    """Return the model ``name`` of a system's module ``config``, a subclass of ``base``; without one ``base`` itself.
 
     The first call for a system imports the module.
     """
     room = f"{__package__.rpartition('.')[0]}.systems"
-    model: type[C] = getattr(import_module(f"{package_of(system, room)}.config"), name)
+    model: type[C] = getattr(import_module(f"{package_of(system, room)}.config"), name, base)
     assert issubclass(model, base)
     return model
 

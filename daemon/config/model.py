@@ -76,11 +76,11 @@ class SinkConfig(Table):
     create: Switch = False
     """Create the dataset although the subscription already has progress."""
     options: SkipJsonSchema[dict[str, Any]] = Field(default_factory=dict, repr=False, exclude=True)
-    """What the file gives to a plug-in besides our own keys. It may hold secrets."""
+    """The keys of the file for a plug-in, besides the keys here. Their values may be secrets."""
 
     @property
     def is_dataset(self) -> bool:
-        """Whether rows and positions are one commit, which is what makes it exactly once."""
+        """True if rows and positions are one commit, so that delivery is exactly once."""
         return sink_kind(self.type) == "dataset"
 
 
@@ -92,7 +92,7 @@ class PipelineConfig(Table):
 
 
 class Landing(Table):
-    """What of a configuration file is the daemon's."""
+    """The tables of a configuration file that are for the daemon."""
 
     daemon: DaemonConfig = Field(default_factory=DaemonConfig)
     pipelines: dict[str, PipelineConfig] = Field(default_factory=dict)

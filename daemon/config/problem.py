@@ -1,4 +1,4 @@
-"""How mistakes in a configuration are told."""
+"""Mistakes in a configuration, and the error that carries them."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ __all__ = ["ConfigError", "Problem"]
 
 
 class Problem(NamedTuple):
-    """One mistake: where it stands (``file:line``), under which key, and what is wrong."""
+    """One mistake: its place (``file:line``), its key, and the message."""
 
     place: str
     key: str
@@ -19,7 +19,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(FastwireError):
-    """The configuration cannot be used; ``problems`` holds all that is wrong with it, in the order of the file."""
+    """The configuration cannot be used. ``problems`` holds all mistakes, in the order of the file."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
+from fastwire.systems import grammar_of
+
 from .connection import Tell
 from .fields import FolderPath, Natural, Switch, Text, check_compression
-from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, spark_source_model
+from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -188,6 +190,9 @@ def _check_source(path: KeyPath, source: Mapping[str, Any], decode: Mapping[str,
         for key in sorted(_OF_BROKERS & source.keys()):
             tell((*path, key), "is for reading from brokers: url is missing")
         return
+    grammar = grammar_of(source.get("url", ""))
+    if grammar is not None and brokers_model(grammar.name) is SparkBrokers:
+        tell((*path, "url"), f"jobs do not read {grammar.title}: land its records as a dataset, and read that")
     for key in sorted(_OF_DATASET & source.keys()):
         tell((*path, key), "is for reading a landed dataset, but url is given: use one of them")
     for names, instead in _BY_FILE.items():

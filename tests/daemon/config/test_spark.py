@@ -238,6 +238,13 @@ source = { topics = ["t"], group = "g" }
     ]
 
 
+def test_a_system_that_jobs_do_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("fastwire_daemon.systems.kafka.config.SPARK")
+    text = LEAST.replace('dataset = "/data/orders"', 'url = "kafka://h", topics = ["t"]')
+    why = "jobs do not read Kafka: land its records as a dataset, and read that"
+    assert problems(text) == [f"f.toml:2: spark.orders.source.url: {why}"]
+
+
 @pytest.mark.parametrize("form", ["json", "avro", "protobuf"])
 def test_values_that_are_decoded_need_a_schema(form: str) -> None:
     assert any("decode.schema: is required" in each for each in problems(LEAST + f'decode = {{ format = "{form}" }}\n'))
