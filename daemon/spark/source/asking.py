@@ -48,13 +48,13 @@ class AskingBroker(ABC, Generic[B]):
 
     @abstractmethod
     async def _find_topics(self) -> dict[str, list[Partition]]:
-        """The partitions of each topic that the options want, by the name that they have for it."""
+        """Return the partitions of each topic of the query, by the name of the topic in the options."""
 
     @abstractmethod
     async def _ask_heads(
         self, partitions: list[Partition]
     ) -> tuple[dict[Partition, Position], dict[Partition, FastwireError]]:
-        """Where partitions end, without those that do not exist; and those of which that cannot be had, and why."""
+        """Return the ends of the partitions that exist, and the errors of those whose end is not available."""
 
     @abstractmethod
     def _hopeless(self, error: FastwireError) -> bool:
@@ -65,7 +65,7 @@ class AskingBroker(ABC, Generic[B]):
         """Look at the last records of a partition that has some, for the running averages."""
 
     def partitions(self) -> list[Partition]:
-        """What the query reads now; looked for anew every ``topicRefreshIntervalMs``."""
+        """Return the partitions that the query reads now; they are requested every ``topicRefreshIntervalMs``."""
         options = self._options
         if options.assigned is not None:
             return sorted(options.assigned)
@@ -94,7 +94,7 @@ class AskingBroker(ABC, Generic[B]):
     async def _reachable(
         self, wanted: list[Partition], known: Mapping[Partition, Position]
     ) -> dict[Partition, Position]:
-        """Heads of those that can be asked; a partition without a leader holds up none that has one."""
+        """Return the heads that are available: a partition without a leader does not delay the others."""
         found, failed = await self._ask_heads(wanted)
         for partition, error in failed.items():
             if not known or not found or self._hopeless(error):
@@ -107,7 +107,7 @@ class AskingBroker(ABC, Generic[B]):
         return found | {partition: known[partition] for partition in failed if partition in known}
 
     def bytes_per_row(self) -> float:
-        """Of the records that were looked at."""
+        """Return the average size of the sampled records, in bytes."""
         if not self._sampled:
             for partition, head in self._heads.items():
                 if partition not in self._away:
@@ -126,11 +126,9 @@ class AskingBroker(ABC, Generic[B]):
         self._connections.close()
 
     def patiently(self, what: str, work: Callable[[], Awaitable[T]], most_s: float = math.inf) -> T:
-        """Do ``work``; what may be otherwise in a moment is tried again, for as long as the query has patience.
+        """Return the result of ``work``, tried again after passing errors within the query's patience.
 
-        At most ``most_s`` of it.
-
-        A stream that raises is ended by Spark, and brokers restart.
+        Waits at most ``most_s`` seconds. Brokers restart, and Spark ends a stream that raises.
         """
         return self._connections.run(self._try(what, work, most_s))
 

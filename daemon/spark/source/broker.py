@@ -20,28 +20,29 @@ class Broker(Protocol):
     """
 
     def partitions(self) -> list[Partition]:
-        """What the query reads now; topics that do not exist have none."""
+        """Return the partitions that the query reads now; topics that do not exist have none."""
 
     def topics(self) -> set[str]:
-        """Those of the topics that were named which ``partitions`` has found."""
+        """Return the named topics that ``partitions`` has found."""
 
     def heads(
         self, partitions: Iterable[Partition], known: Mapping[Partition, Position] = ...
     ) -> dict[Partition, Position]:
-        """Where each ends now, never younger than the query's poll interval; those that do not exist are left out.
+        """Return the end of each partition that exists, at most as old as the query's poll interval.
 
-        ``known`` is up to where a query has read: there ends what cannot be asked for a while, as long as others can.
-        What of that is not known is left out, and where nothing is known everything is waited for.
+        ``known`` holds the positions up to which a query has read. A partition that is not available for a while ends
+        there as long as others are available, or is left out if it is not in ``known``. With an empty ``known`` the
+        call waits for all partitions.
         """
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
         """Return the first position of each partition that exists."""
 
     def incarnation(self, topic: str) -> str:
-        """Another text when a topic was deleted and made again, as of the last ``heads``; "" if there is no telling."""
+        """Return a text that changes when a topic is created again, as of the last ``heads``; "" if unknown."""
 
     def at_time(self, partition: Partition, time_ms: int) -> Position | None:
-        """The position whose next record is the first one of that time or later; None if there is no such record."""
+        """Return the position before the first record of that time or later; None if there is no such record."""
 
     def rows(self, partition: Partition, start: Position, end: Position) -> int:
         """Return the approximate number of records between two positions."""
@@ -50,10 +51,10 @@ class Broker(Protocol):
         """Return the approximate size of a record, in bytes."""
 
     def limited(self, partition: Partition, start: Position, end: Position, rows: int) -> Position:
-        """An end after about ``rows`` records, before ``end`` or at it, and behind ``start`` in any case."""
+        """Return an end after about ``rows`` records: behind ``start``, and at most ``end``."""
 
     def ranges(self, partition: Partition, start: Position, end: Position, pieces: int) -> list[Range]:
-        """One range, or up to ``pieces`` that tile it exactly."""
+        """Return one range, or up to ``pieces`` ranges that cover it exactly."""
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """Tell the brokers that records up to these positions are durable elsewhere and not needed by this query."""

@@ -61,18 +61,18 @@ class RangeBook(TimedLinkBook[K, L]):
         self.chunks.clear()
 
     def take_full(self) -> Iterator[Chunk]:
-        """The chunks that are full, as they come."""
+        """Yield the chunks that are full, in the order of arrival."""
         while self.chunks:
             yield self.chunks.popleft()
 
     def take_all(self) -> Iterator[Chunk]:
-        """All chunks; the last one may not be full."""
+        """Yield all chunks; the last one may not be full."""
         if self._reading is not None:
             self._reading.hand_on()
         return self.take_full()
 
     def tell(self, failure: Exception | None = None) -> None:
-        """Wake the reader, with what has ended the reading if anything has; the first failure counts."""
+        """Wake the reader. ``failure`` is the error that has ended the reading, if any; the first one is kept."""
         self.ended_by = self.ended_by or failure
         self._news.set()
 

@@ -1,4 +1,4 @@
-"""``format("fastwire")``: what Spark asks of a data source, for batch and streaming queries.
+"""``format("fastwire")``: the data source for batch and streaming queries.
 
 What runs where: ``schema`` and the making of readers in short-lived workers, offsets and commits in one process of the
 driver, ``read`` in the executors on a copy of the reader that was pickled before any offset was known. So a reader
@@ -43,7 +43,7 @@ except ImportError:  # 4.0 and 4.1 know no limits
     ReadAllAvailable = ReadMaxBytes = ReadMaxRows = None
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """What 4.0 and 4.1 do not ask for."""
+        """Stands in for the base class that PySpark 4.0 and 4.1 lack."""
 
 
 __all__ = ["KNOWS_LIMITS", "BatchReader", "FilteringBatchReader", "RangePartition", "StreamReader", "batch_reader"]
@@ -56,7 +56,7 @@ logger = logging.getLogger("fastwire.spark")
 
 
 class RangePartition(InputPartition):
-    """What a task is given."""
+    """The input of a task."""
 
     def __init__(self, part: Range) -> None:
         super().__init__(str(part))
@@ -64,7 +64,7 @@ class RangePartition(InputPartition):
 
 
 class _Reader:
-    """What both readers share."""
+    """The common base of batch and stream readers."""
 
     def __init__(self, given: Mapping[str, str], streaming: bool) -> None:
         self._given = dict(given)
@@ -92,7 +92,7 @@ class _Reader:
 
     @property
     def pushes_filters(self) -> bool:
-        """Whether the options want filters to narrow what is read."""
+        """True if filters of the query exclude partitions from reading."""
         return self._options.pushes_filters
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -102,7 +102,7 @@ class _Reader:
         return read_range(self._options, partition.part, repr(sorted(self._given.items())))
 
     def _existing(self) -> list[Partition]:
-        """What the query reads, all of it there. Raises FastwireError."""
+        """Return the partitions of the query. Raises FastwireError if a topic or a partition does not exist."""
         broker, options = self._broker, self._options
         partitions = broker.partitions()
         missing = set(options.topics) - broker.topics()
@@ -112,7 +112,7 @@ class _Reader:
         return partitions
 
     def _resolve(self, where: Where, partitions: Sequence[Partition]) -> dict[Partition, Position]:
-        """The positions that ``where`` means now, for partitions that exist."""
+        """Return the present positions for ``where``, of partitions that exist."""
         broker = self._broker
         heads = broker.heads(partitions)
         found: dict[Partition, Position] = {}
@@ -148,7 +148,7 @@ class _Reader:
         return "latest"
 
     def _ranges(self, starts: Mapping[Partition, Position], ends: Mapping[Partition, Position]) -> list[RangePartition]:
-        """Ranges for everything between, split as the options want; nothing for what is empty."""
+        """Return the ranges between two positions of each partition, split as the options say; none for empty ones."""
         options, broker = self._options, self._broker
         found: list[RangePartition] = []
         wanted = {}
@@ -176,7 +176,7 @@ class _Reader:
         return format_position(self._options.system, position)
 
     def _incarnations(self, partitions: Iterable[Partition]) -> dict[str, str]:
-        """Of their topics, as far as the system can tell."""
+        """Return the incarnations of the partitions' topics, as far as the system knows them."""
         found = {topic: self._broker.incarnation(topic) for topic in {partition.topic for partition in partitions}}
         return {topic: text for topic, text in found.items() if text}
 
@@ -199,7 +199,7 @@ class BatchReader(_Reader, DataSourceReader):
         super().__init__(given, streaming=False)
 
     def partitions(self) -> list[RangePartition]:
-        """The ranges of the query, resolved now."""
+        """Return the ranges of the query, resolved now."""
         try:
             partitions = self._wanted(self._existing())
             starts = self._resolve(self._options.starting, partitions)
@@ -241,7 +241,7 @@ class FilteringBatchReader(BatchReader):
 
 
 def batch_reader(given: Mapping[str, str]) -> BatchReader:
-    """The reader that the options ask for."""
+    """Return the reader for the options."""
     reader = BatchReader(given)
     return FilteringBatchReader(given) if reader.pushes_filters else reader
 
@@ -265,7 +265,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins. Asked twice, and it must be the same answer."""
+        """Return the first offset of a new query. Spark calls it twice and needs the same answer."""
         if self._initial is None:
             positions = self._resolve(self._options.starting, self._existing())
             unheld = dialect_of(str(self._options.connection.url)).unheld
@@ -277,7 +277,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._initial
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """What one batch may hold."""
+        """Return the limits of one batch."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -289,7 +289,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until = self._broker.heads(self._broker.partitions())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Where the topics ended when last asked: with the end of a batch it gives the lag."""
+        """Return the last known end of the topics; Spark derives the lag from it."""
         return Offsets(self._options.system, self._heads).document() if self._heads else None
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> Any:  # noqa: N802 - Spark's name
@@ -322,7 +322,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Offsets(system, positions, new=new, incarnations=made).document()
 
     def _now(self, begun: Mapping[Partition, Position]) -> dict[Partition, Position]:
-        """Where partitions end, as far as the query is to go."""
+        """Return the ends of the partitions, or the last positions of the query if they come first."""
         heads = self._broker.heads(sorted({*self._broker.partitions(), *begun}), begun)
         self._heads = {**begun, **heads}
         self._gone([partition for partition in begun if partition not in heads])
@@ -336,7 +336,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
 
     def _remade(self, begun: Mapping[str, str]) -> set[str]:
-        """Topics that were deleted and made again since."""
+        """Return the topics that were deleted and created again since then."""
         now = {topic: self._broker.incarnation(topic) for topic in begun}
         remade = {topic for topic, text in now.items() if text and text != begun[topic]}
         if remade:
@@ -346,7 +346,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _news(
         self, starts: Mapping[Partition, Position], heads: Mapping[Partition, Position]
     ) -> dict[Partition, Position]:
-        """Where the partitions end that have something new."""
+        """Return the ends of the partitions that have new records."""
         found = {}
         for partition, head in heads.items():
             start = starts.get(partition)
@@ -362,7 +362,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _limited(
         self, starts: Mapping[Partition, Position], heads: Mapping[Partition, Position], limit: Any
     ) -> dict[Partition, Position]:
-        """How far the next batch goes."""
+        """Return the end of the next batch."""
         options, broker = self._options, self._broker
         backlog = {partition: broker.rows(partition, starts[partition], head) for partition, head in heads.items()}
         if self._too_few(sum(backlog.values())):
@@ -381,7 +381,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
 
     def _too_few(self, rows: int) -> bool:
-        """Whether to wait for more; never where the query is to end."""
+        """Return True to wait for more records; never in a query that has an end."""
         options = self._options
         now = time.monotonic()
         if options.min_rows is None or self._until is not None or rows >= options.min_rows:
@@ -397,7 +397,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # --- batches
 
     def partitions(self, start: Any, end: Any) -> list[RangePartition]:
-        """The ranges of one batch, the same ones whenever it is planned again."""
+        """Return the ranges of one batch; they are the same whenever it is planned again."""
         self._at = end
         system = self._options.system
         ended = read_offsets(end, system)
@@ -422,7 +422,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._ranges(starts, left)
 
     def commit(self, end: Any) -> None:
-        """Spark has committed everything up to ``end``."""
+        """Note that Spark has committed everything up to ``end``."""
         self._commit(read_offsets(end, self._options.system).positions)
 
     def _commit(self, positions: Mapping[Partition, Position]) -> None:

@@ -1,11 +1,10 @@
 """Offsets as they stand in Spark's checkpoint: version 1.
 
-Spark compares them as text, so the same content is always written in the same order of keys, and who has nothing new
-hands back the very object that it was given. ``p`` are the positions. ``init`` stands in the end of the first batch,
-also of an empty one, and says where that batch began: the checkpoint itself holds only ends, and whoever asks for the
-beginning again after a crash gets another answer. ``new`` says the same of partitions that appeared later. ``inc``
-tells which topic of a name the positions belong to, where a system can tell: one that was deleted and made again is
-another one.
+Spark compares them as text, so the same content is always written in the same order of keys, and a source without new
+records returns the object that it was given. ``p`` are the positions. ``init`` stands in the end of the first batch,
+also of an empty one, and holds the beginning of that batch: the checkpoint itself holds only ends, and another request
+for the beginning after a crash would return another one. ``new`` is the same for partitions that appeared later.
+``inc`` identifies the topic of a name where a system can: a topic that was deleted and created again is another one.
 """
 
 import json
@@ -40,7 +39,7 @@ class Offsets:
     incarnations: Mapping[str, str] = field(default_factory=dict)  # by topic
 
     def document(self) -> dict[str, Any]:
-        """What Spark writes down."""
+        """Return the JSON object that Spark stores."""
         found: dict[str, Any] = {
             "p": _table(self.system, self.positions),
             "sys": self.system,
@@ -55,14 +54,14 @@ class Offsets:
         return dict(sorted(found.items()))
 
     def begun(self, start: "Offsets | None") -> dict[Partition, Position]:
-        """Where the batch that ends here began, by partition; a batch knows better than the ``start`` it is given."""
+        """Return the beginning of the batch that ends here, by partition. It takes precedence over ``start``."""
         if self.init is not None:
             return dict(self.init)
         return {**(start.positions if start is not None else {}), **self.new}
 
 
 def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
-    """Understand what ``document`` has written. Raises OffsetError."""
+    """Parse an object that ``document`` has returned. Raises OffsetError."""
     if "v" not in document:
         raise OffsetError("the checkpoint was written over another source: a checkpoint belongs to one query")
     version = document["v"]
@@ -87,7 +86,7 @@ def read_offsets(document: Mapping[str, Any], system: str) -> Offsets:
 
 
 def behind(end: str | None, latest: str | None) -> int | None:
-    """How many partitions go on after ``end``, where ``latest`` says; None for texts that are not of ours."""
+    """Return the number of partitions that continue after ``end`` in ``latest``; None for texts of another source."""
     try:
         parsed: list[dict[str, Any] | None] = [json.loads(text) for text in (end, latest) if text]
     except ValueError:

@@ -83,7 +83,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that options ask for; other options are not looked at. Raises ConfigError."""
+    """Return the columns for the options; other options are not checked. Raises ConfigError."""
     return _Reading(given, streaming=True).columns()
 
 
@@ -143,7 +143,7 @@ def _times(given: str, dialect: Dialect) -> Where:
 
 
 def _known(dialect: Dialect) -> dict[str, Callable[[str], Any]]:
-    """How each option of a system is read."""
+    """Return the parser of each option of a system."""
 
     def spoken(parse: Callable[[str, Dialect], Any]) -> Callable[[str], Any]:
         return lambda given: parse(given, dialect)

@@ -1,4 +1,4 @@
-"""Sharing out: what each partition may give to a batch, and into how many tasks it is cut."""
+"""The plan of a batch: the rows of each partition, and the number of its tasks."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,13 @@ __all__ = ["pieces", "share"]
 
 
 def share(budget: int, backlog: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Rows for each partition in proportion to its backlog; at least one each, so that nobody starves."""
+    """Return the rows of each partition in proportion to its backlog, at least one, so that no partition starves."""
     total = sum(backlog.values())
     return {partition: max(1, budget * rows // total) for partition, rows in backlog.items()}
 
 
 def pieces(rows: Mapping[Partition, int], least: int | None, most_rows: int | None) -> dict[Partition, int]:
-    """How many tasks each partition is cut into: none above ``most_rows`` rows, about ``least`` in all."""
+    """Return the number of tasks of each partition: of at most ``most_rows`` rows each, about ``least`` in all."""
     found = {partition: -(-count // most_rows) if most_rows else 1 for partition, count in rows.items()}
     total = sum(rows.values())
     if least is not None and sum(found.values()) < least and total:

@@ -21,7 +21,7 @@ Give = Callable[[pa.RecordBatch], Awaitable[None]]
 def prefetched(
     connections: Connections[Any], read: Callable[[Give], Coroutine[Any, Any, None]], depth: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The batches that ``read`` gives, at most ``depth`` of them read ahead. Closing it cancels ``read``."""
+    """Yield the batches of ``read``, of which at most ``depth`` are read ahead. Closing it cancels ``read``."""
     loop, cluster = connections.loop, connections.cluster
     queue: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
     room = asyncio.Semaphore(depth)

@@ -1,4 +1,4 @@
-"""What a task reads: a range of one partition, small and picklable, without a secret in it."""
+"""The input of a task: a range of one partition, small and picklable, without a secret in it."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["DataLossError", "Partition", "Range"]
 
 
 class DataLossError(FastwireError):
-    """Records that were asked for are not there any more, or cannot be read."""
+    """Requested records no longer exist, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

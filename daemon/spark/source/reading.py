@@ -1,4 +1,4 @@
-"""Reading a range the same way each time, whatever happens to connections: what all systems share."""
+"""The common base of the readers of a range, which yield the same rows at each attempt."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ class TryAgainError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRules:
-    """How a range is read: how much is asked for ahead, patience, and whether a loss is an error."""
+    """The rules of reading a range: records requested ahead, patience, and the reaction to a loss."""
 
     window: int
     patience_s: float

@@ -1,6 +1,7 @@
-"""The name that Spark knows: imports nothing compiled, because Spark's look-up of formats imports this first.
+"""The class by which Spark finds the format.
 
-If it failed to import, every other format that Spark finds in this way would be gone with it.
+It imports nothing compiled, because Spark's look-up of formats imports this module first. If it failed to import, every
+other format that Spark finds in this way would be gone with it.
 """
 
 from collections.abc import Mapping
@@ -22,24 +23,24 @@ class FastwireSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format``."""
+        """Return the name for ``format``."""
         return "fastwire"
 
     def schema(self) -> str:
-        """The columns that the options ask for."""
+        """Return the columns for the options."""
         from .options import columns_of
         from .rows import ddl
 
         return ddl(columns_of(self.options))
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """For ``spark.read``. Raises ConfigError with all that is wrong with the options."""
+        """Return the reader for ``spark.read``. Raises ConfigError with all that is wrong with the options."""
         from .datasource import batch_reader
 
         return batch_reader(self.options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``. Raises ConfigError with all that is wrong with the options."""
+        """Return the reader for ``spark.readStream``. Raises ConfigError with all that is wrong with the options."""
         from .datasource import StreamReader
 
         return StreamReader(self.options)

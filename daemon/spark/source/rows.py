@@ -1,4 +1,4 @@
-"""The row as Spark is told of it, landed or from brokers, and as it is handed over: one frozen schema, Arrow batches.
+"""The schema of rows in Spark, landed or from brokers, and the Arrow batches with it.
 
 From 4.2 on Spark compares the schema of the first batch with the declared one: plain strings, UTC microseconds, nothing
 marked as non-null, columns in order.
@@ -44,22 +44,22 @@ PLACE = ("topic", "partition", "ledger", "offset", "batchIndex", "timestamp")
 
 
 def default_columns(system: str) -> frozenset[str]:
-    """What is there unless options say otherwise."""
+    """Return the columns of a query whose options choose none."""
     return _DEFAULT & frozenset(row_of(system).names)
 
 
 def ddl(columns: Iterable[str]) -> str:
-    """The schema in Spark's words."""
+    """Return the schema as Spark DDL."""
     return ", ".join(f"{name} {_TYPES[name][0]}" for name in columns)
 
 
 def is_row(columns: Iterable[str]) -> bool:
-    """Whether all of ``columns`` are those of records."""
+    """Return True if all ``columns`` are columns of records."""
     return _TYPES.keys() >= set(columns)
 
 
 class Rows:
-    """Makes what a connection has built into what Spark expects, for the rows of one topic."""
+    """Converts the batches of a connection to those that Spark expects, for the rows of one topic."""
 
     def __init__(self, columns: tuple[str, ...], topic: str, most_rows: int, most_bytes: int) -> None:
         self.schema = pa.schema([pa.field(name, _TYPES[name][1]) for name in columns])
@@ -70,11 +70,11 @@ class Rows:
 
     @staticmethod
     def built(dialect: Dialect, columns: Iterable[str]) -> frozenset[str]:
-        """The columns that a connection has to build so that ``columns`` can be made of them."""
+        """Return the columns that a connection has to build for ``columns``."""
         return (frozenset(columns) & frozenset(row_of(dialect.grammar.name).names) | dialect.in_range) - {"topic"}
 
     def batches(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """The rows of ``batch`` in pieces of at most so many rows and about so many bytes; the memory is shared."""
+        """Yield ``batch`` in pieces within the limits of rows and bytes; the memory is shared."""
         arrays = [self._array(batch, field) for field in self.schema]
         made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         rows: int = made.num_rows

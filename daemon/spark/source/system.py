@@ -1,4 +1,4 @@
-"""The contract of a system for Spark: what its folder here brings as ``system.SYSTEM``, beside ``dialect.DIALECT``.
+"""The contract of a system for Spark: ``system.SYSTEM`` of its folder here, beside ``dialect.DIALECT``.
 
 Whatever concerns brokers is done by the connections that the daemon has for that system, on a cluster that is a
 ``RangeBook``: a reader only says which positions to read, and passes Arrow batches on.

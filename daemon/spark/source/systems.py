@@ -1,4 +1,4 @@
-"""The parts that each system brings for Spark, and the connections that a process keeps from task to task."""
+"""The parts of each system for Spark, and the connections that a process keeps from task to task."""
 
 import gc
 from collections.abc import Iterator
@@ -28,19 +28,19 @@ _frozen = False
 
 
 def _system(name: str) -> System:
-    """The parts of a system; those of others are not imported, which would take each new process a while."""
+    """Return the parts of a system; the modules of other systems are not imported, which would delay each process."""
     system: System = import_module(f"{package_of(name, __package__, 'spark')}.system").SYSTEM
     return system
 
 
 def open_broker(options: Options) -> Broker:
-    """The driver's conversation with the brokers; connects when it is first asked something."""
+    """Return the driver's access to the brokers; it connects at the first request."""
     system = _system(options.system)
     return system.broker(Connections(system.cluster(options)), options)
 
 
 def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBatch]:
-    """The rows of ``part`` as Spark expects them. ``key`` names the options among all that this process may meet."""
+    """Yield the rows of ``part`` as Spark expects them. ``key`` identifies the options within this process."""
     _settle()
     system = _system(options.system)
     rows = Rows(options.columns, part.partition.topic, options.batch_rows, options.batch_bytes)
@@ -66,7 +66,7 @@ def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBat
 
 
 def _settle() -> None:
-    """What was imported stays: Spark collects after every task, and would look through all of it each time."""
+    """Exempt the imported modules from garbage collection, which Spark runs after every task."""
     global _frozen
     if not _frozen:
         gc.collect()

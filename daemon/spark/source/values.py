@@ -19,7 +19,7 @@ _MOST_SHOWN = 40  # characters of a value in a message
 
 
 def whole(lowest: int, highest: int = INT32) -> Callable[[str], int]:
-    """A number from ``lowest`` to ``highest``."""
+    """Return a parser for whole numbers from ``lowest`` to ``highest``."""
 
     def parse(given: str) -> int:
         if not _NUMBER.fullmatch(given) or not lowest <= int(given) <= highest:
@@ -41,12 +41,12 @@ def switch(given: str) -> bool:
 
 
 def milliseconds(given: str) -> float:
-    """A time, in seconds."""
+    """Parse a number of milliseconds; return seconds."""
     return whole(0, INT64)(given) / 1000
 
 
 def size(highest: int) -> Callable[[str], int]:
-    """Bytes, as a number or with a unit, ``highest`` at most."""
+    """Return a parser for sizes up to ``highest`` bytes, as a number or with a unit."""
 
     def parse(given: str) -> int:
         found = int(given) if _NUMBER.fullmatch(given) else parse_size(given)
@@ -84,7 +84,7 @@ def names(given: str) -> tuple[str, ...]:
 
 
 def json_table(given: str, example: str) -> dict[str, Any]:
-    """A JSON object that holds something."""
+    """Parse a JSON object that is not empty."""
     try:
         found = json.loads(given)
     except ValueError:

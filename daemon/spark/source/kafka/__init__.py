@@ -1,1 +1,1 @@
-"""Kafka for Spark: offsets asked for by the driver, ranges fetched by the executors, all of it blocking."""
+"""Kafka for Spark: the driver requests offsets, the executors fetch ranges."""

@@ -34,14 +34,14 @@ AVOIDED_S = 30.0
 
 
 def settings_of(options: Options) -> ClientSettings:
-    """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
+    """Return the settings of connections for the options. Raises ConfigError for unusable files."""
     fields = client_fields(options.connection)
     fields["client_id"] = own_connection(options.connection).client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
 
 
 def fetch_limits(options: Options) -> FetchLimits:
-    """The size of a Fetch: a task asks for one partition."""
+    """Return the limits of a Fetch, which is for one partition in a task."""
     return FetchLimits(
         response_bytes=options.fetch_bytes,
         partition_bytes=options.fetch_bytes,
@@ -52,7 +52,7 @@ def fetch_limits(options: Options) -> FetchLimits:
 
 
 def incarnation_of(topic: Topic) -> str:
-    """The topic's id as text, "" where the cluster is too old to have one."""
+    """Return the topic's id as text; "" if the cluster is too old to have one."""
     return "" if topic.topic_id == NO_ID else topic_id_text(topic.topic_id)
 
 
@@ -74,7 +74,7 @@ class RangeCluster(Cluster, RangeBook[tuple[Purpose, str, int], Link]):
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self, limits)
 
     def log_index(self, partition: Partition, incarnation: str) -> int:
-        """The index of ``partition`` in the slot table, entered there if it is new."""
+        """Return the index of ``partition`` in the slot table, which it is added to if it is new."""
         known = (partition, incarnation)
         if known not in self._indexes:
             hosts = self._settings.url.hosts
@@ -83,7 +83,7 @@ class RangeCluster(Cluster, RangeBook[tuple[Purpose, str, int], Link]):
         return self._indexes[known]
 
     async def link(self, purpose: Purpose, host: str, port: int) -> Link:
-        """The connection to a broker: a task waits for one thing at a time, so no purpose has its own."""
+        """Return the connection to a broker: a task waits for one response at a time, so all purposes share it."""
         return await super().link("fetch", host, port)
 
     def topic(self, name: str) -> Topic | None:
@@ -115,9 +115,9 @@ class RangeCluster(Cluster, RangeBook[tuple[Purpose, str, int], Link]):
         self._replicas[place] = -1, self.now + AVOIDED_S
 
     async def nearest(self, place: Place) -> tuple[Link, int | None]:
-        """The connection to read a partition by, with the replica that it leads to.
+        """Return the connection for reading a partition, with the number of the replica at its other end.
 
-        -1 stands for the leader, None for the leader, too, which may name a replica. Raises as ``leader`` does.
+        -1 is the leader, None a leader that may name a replica. Raises the errors of ``leader``.
         """
         node, until = self._replicas.get(place, (-1, 0.0))
         if until <= self.now:

@@ -1,4 +1,4 @@
-"""What the driver asks Kafka's brokers, and what it commits (spec: kafka 5.1, 9.3, 13)."""
+"""Requests and commits of the driver to the brokers of Kafka (spec: kafka 5.1, 9.3, 13)."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ class KafkaBroker(AskingBroker[RangeCluster]):
         return found
 
     def incarnation(self, topic: str) -> str:
-        """The topic's id."""
+        """Return the topic's id."""
         return self._incarnations.get(topic, "")
 
     # --- places
@@ -73,7 +73,7 @@ class KafkaBroker(AskingBroker[RangeCluster]):
         return found, {Partition(*place): error for place, error in offsets.failed.items()}
 
     async def _places(self, partitions: list[Partition], timestamp: int) -> dict[Partition, Position]:
-        """What leaders say that lead now, without partitions that do not exist."""
+        """Return the offsets that the present leaders report, without partitions that do not exist."""
         offsets = await self._offsets(partitions, timestamp)
         for error in offsets.failed.values():
             raise error
@@ -93,7 +93,7 @@ class KafkaBroker(AskingBroker[RangeCluster]):
         return await self._cluster.offsets({place_of(partition): timestamp for partition in there})
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
-        """Where retention has left the logs, asked for as often as the heads at most."""
+        """Return the first offsets of the logs; they are requested at most as often as the heads."""
         wanted = list(partitions)
         new = [partition for partition in wanted if partition not in self._beginnings]
         if new:
@@ -107,7 +107,7 @@ class KafkaBroker(AskingBroker[RangeCluster]):
         return None if found is None or found.a < 0 else Position(found.a, -1)
 
     def rows(self, partition: Partition, start: Position, end: Position) -> int:
-        """By offsets: holes count as records."""
+        """Return the difference of the offsets: holes count as records."""
         return max(0, end.a - start.a)
 
     def _sample(self, partition: Partition, head: Position) -> None:

@@ -1,4 +1,4 @@
-"""Reading a range of offsets [S, E) of one partition the same way each time (spec: kafka 9, 13).
+"""Reading of a range of offsets [S, E) of one partition, with the same rows each time (spec: kafka 9, 13).
 
 Offsets are ours to choose, so nothing is left behind at the broker, and any number of attempts may read the same range
 at the same time. The end is reached when the *next* offset is E: compaction, markers and aborted transactions leave
@@ -51,7 +51,7 @@ EMPTY_PAUSE_S = 0.05
 
 
 def place_of(partition: Partition) -> tuple[str, int]:
-    """The partition as it stands on the wire."""
+    """Return the partition as requests name it."""
     return partition.topic, partition.index
 
 
@@ -88,12 +88,12 @@ class Records:
 
     @property
     def position(self) -> Position:
-        """What comes next."""
+        """The next offset."""
         return self._cluster.slots.position(self._index)
 
     @property
     def result(self) -> PartitionResult:
-        """What the last answer said of the partition."""
+        """The partition's part of the last response."""
         return self._cluster.slots.result(self._index)
 
     @property
@@ -104,10 +104,10 @@ class Records:
         return result.stable_offset if committed else result.high_watermark
 
     async def news(self) -> bool:
-        """Ask for records and wait a moment; whether an answer about the partition is complete.
+        """Request records and wait a moment; return True if a response about the partition is complete.
 
-        Raises LinkLost, BrokerError for what the broker says of the partition, DataLossError for a log that cannot be
-        read on, ElsewhereError.
+        Raises LinkLost, BrokerError for an error of the partition, DataLossError for a log that cannot be read
+        further, ElsewhereError.
         """
         cluster = self._cluster
         self.link.pump()
@@ -209,7 +209,7 @@ class KafkaRangeReader(RangeReader):
                 raise LinkLost(records.silence())
 
     async def _is_ours(self) -> bool:
-        """Whether the leader's log is the one that the range was planned in, and there is something left to read."""
+        """Return True if the leader's log is the one that the range was planned in, and records are left to read."""
         cluster, part = self._cluster, self._part
         name = part.partition.topic
         await cluster.refresh([name])
@@ -237,7 +237,7 @@ class KafkaRangeReader(RangeReader):
             self._falls_short(ends)
 
     async def _failed(self, error: FastwireError) -> None:
-        """Reading has ended like this at ``_at``: raise what is to be made of it."""
+        """Raise the error for reading that has ended at ``_at`` with this one."""
         if isinstance(error, DataLossError):
             raise DataLossError(f"{self._part}: {error}")
         if not isinstance(error, BrokerError) or error.code != Code.OFFSET_OUT_OF_RANGE:

@@ -1,1 +1,1 @@
-"""Pulsar for Spark: what the driver asks brokers (``driver``), and how a task reads a range (``reading``)."""
+"""Pulsar for Spark: the requests of the driver (``driver``), and the reading of a range by a task (``reading``)."""

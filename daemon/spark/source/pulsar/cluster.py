@@ -29,12 +29,12 @@ __all__ = ["Attached", "RangeCluster", "settings_of", "topic_of"]
 
 
 def settings_of(options: Options) -> ClientSettings:
-    """The settings of connections that the options ask for. Raises ConfigError for unusable files."""
+    """Return the settings of connections for the options. Raises ConfigError for unusable files."""
     return ClientSettings(**client_fields(options.connection), columns=Rows.built(DIALECT, options.columns))
 
 
 def topic_of(partition: Partition) -> Topic:
-    """The topic on the wire that ``partition`` is."""
+    """Return the name of ``partition`` as a topic."""
     topic = parse_topic(partition.topic)
     return topic if partition.index < 0 else topic.of_partition(partition.index)
 
@@ -51,7 +51,7 @@ class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self)
 
     def log_index(self, partition: Partition) -> int:
-        """The index of ``partition`` in the slot table, entered there if it is new."""
+        """Return the index of ``partition`` in the slot table, which it is added to if it is new."""
         if partition not in self._indexes:
             log = Log("pulsar", self.service.hosts, partition.topic, str(partition.index))
             self._indexes[partition] = self.slots.add_log(log)
@@ -98,7 +98,7 @@ class Attached:
         return not self._closed and self.link.ready
 
     async def last_message(self) -> pb.CommandGetLastMessageIdResponse:
-        """Ask where the topic ends."""
+        """Return the last position of the topic, which the broker reports."""
         answer = await self.link.ask(lambda connection, now: connection.get_last_message_id(self.consumer_id, now))
         return answer.getLastMessageIdResponse
 
@@ -123,7 +123,7 @@ class Attached:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what is known of the consumer; entries that are under way belong to nobody."""
+        """Drop the consumer's state; entries that are in flight for it are ignored."""
         cluster = self._cluster
         for link in cluster.links.values():
             link.consumers.pop(self.consumer_id, None)
@@ -133,7 +133,7 @@ class Attached:
     # --- calls of the link
 
     def on_receipt(self, request_id: int, accepted: bool) -> None:
-        """Wake whoever has acknowledged."""
+        """Wake the caller of ``acknowledge``."""
         receipt = self._receipts.pop(request_id, None)
         if receipt is None or receipt.done():
             return

@@ -1,4 +1,4 @@
-"""What the driver's process asks Pulsar's brokers, and what it acknowledges (spec: pulsar 6.1, 15, 18.2, 25.2).
+"""Requests and acknowledgements of the driver to the brokers of Pulsar (spec: pulsar 6.1, 15, 18.2, 25.2).
 
 Each partition has one consumer here that is never given a record: of the query's durable subscription, whose cursor
 keeps the broker from deleting what Spark has not read, or of none. It is asked where the topic ends.
@@ -233,7 +233,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         ]
 
     def _held(self, partition: Partition, start: Position) -> bool:
-        """Whether the subscription has kept the broker from deleting anything behind ``start``."""
+        """Return True if the subscription has kept the broker from deleting entries behind ``start``."""
         watch = self._watches.get(partition)
         if watch is None or not self._options.subscription:
             return False
@@ -241,7 +241,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         return watch.mark is None or watch.mark <= start or watch.mark.b < 0
 
     def _first(self, partition: Partition, start: Position) -> _First | None:
-        """The first entry behind ``start``, None if there is none yet."""
+        """Return the first entry behind ``start``; None if there is none yet."""
 
         async def find() -> _First | None:
             async with self._entries(partition, start) as entries:
@@ -255,7 +255,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         return Entries(self._cluster, partition, start, window=1, name=name, rollback_s=rollback_s)
 
     async def _first_of(self, entries: Entries, last: Position, time_ms: int = -1) -> _First | None:
-        """The first entry up to ``last`` that is of ``time_ms`` or later, None if none is."""
+        """Return the first entry up to ``last`` of ``time_ms`` or later; None if there is none."""
         entries.grant()
         patient_until = time.monotonic() + self._options.patience_s
         while entries.position < last and not entries.ended:

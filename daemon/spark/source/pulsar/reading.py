@@ -1,4 +1,4 @@
-"""Reading a range of entries (S, E] of one partition the same way each time (spec: pulsar 25.2).
+"""Reading of a range of entries (S, E] of one partition, with the same rows each time (spec: pulsar 25.2).
 
 A reader without a subscription of its own: nothing is acknowledged, so any number of attempts may read the same range
 at the same time. Whole entries only. What tells a loss:
@@ -45,12 +45,12 @@ _MISSING = frozenset({pb.TopicNotFound, pb.SubscriptionNotFound})
 
 
 def is_missing(error: FastwireError) -> bool:
-    """Whether the broker does not know the topic."""
+    """Return True if the broker does not know the topic."""
     return isinstance(error, BrokerError) and error.code in _MISSING
 
 
 def place_of(batch: pa.RecordBatch) -> Callable[[int], Position]:
-    """A function that says which entry a row of ``batch`` is of."""
+    """Return a function from a row of ``batch`` to the position of its entry."""
     ledgers, entries = batch.column("ledger"), batch.column("offset")
     return lambda row: Position(ledgers[row].as_py(), entries[row].as_py())
 
@@ -111,7 +111,7 @@ class Entries(Attached):
         self.link.flush()
 
     async def news(self) -> bool:
-        """Wait a moment; whether entries of this reader have come.
+        """Wait a moment; return True if entries of this reader have come.
 
         Raises LinkLost, or what ``reject`` has raised.
         """
@@ -217,7 +217,7 @@ class PulsarRangeReader(RangeReader):
         self._at = max(self._at, min(last, self._end))
 
     async def _within_reach(self, entries: Entries) -> bool:
-        """Whether the topic reaches to the end of the range, or far enough that there is something to read."""
+        """Return True if the topic reaches the end of the range, or has entries of it to read."""
         last = await entries.last()
         if last >= self._end and last.b >= 0:
             return True
