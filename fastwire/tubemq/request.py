@@ -1,0 +1,166 @@
+"""Requests of a consumer and of a producer to brokers (spec: tubemq 11, 12, 19)."""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.credentials import UNDEFINED
+from fastwire.tubemq.text import Partition
+
+__all__ = ["Consumer", "Start", "encode_payload", "send_request"]
+
+MSG_TYPE = "$msgType$"
+MSG_TIME = "$msgTime$"
+
+_REGISTER = 31
+_UNREGISTER = 32
+
+
+class Start(IntEnum):
+    """``readStatus`` of a registration: where a group without a stored offset begins."""
+
+    OLDEST = 0
+    END = 1
+    ALWAYS_END = 2
+    """Also a group with a stored offset begins at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer by client id and group, as brokers know it."""
+
+    client_id: str
+    group: str
+
+    def register(
+        self,
+        partition: Partition,
+        authorization: pb.AuthorizedInfo,
+        *,
+        start: Start = Start.OLDEST,
+        offset: int | None = None,
+        filters: Iterable[str] = (),
+        priority: int = UNDEFINED,
+    ) -> pb.RegisterRequestC2B:
+        """Return the registration of a partition.
+
+        ``offset`` is where the next GET begins; the broker clamps it to the partition and rounds it down to an entry,
+        so that its response may name another one. It does not go with ``Start.ALWAYS_END``.
+        """
+        if offset is not None and start is Start.ALWAYS_END:
+            raise ValueError("a registration begins at an offset or at the end")
+        request = pb.RegisterRequestC2B(
+            opType=_REGISTER,
+            clientId=self.client_id,
+            groupName=self.group,
+            topicName=partition.topic,
+            partitionId=partition.number,
+            readStatus=start,
+            filterCondStr=sorted(set(filters)),
+            qryPriorityId=priority,
+            authInfo=authorization,
+        )
+        if offset is not None:
+            request.currOffset = offset
+        return request
+
+    def unregister(
+        self, partition: Partition, authorization: pb.AuthorizedInfo, *, confirm: bool = False
+    ) -> pb.RegisterRequestC2B:
+        """Return the end of a registration; ``confirm`` commits the last batch that was fetched."""
+        return pb.RegisterRequestC2B(
+            opType=_UNREGISTER,
+            clientId=self.client_id,
+            groupName=self.group,
+            topicName=partition.topic,
+            partitionId=partition.number,
+            readStatus=0 if confirm else 1,
+            authInfo=authorization,
+        )
+
+    def heartbeat(
+        self, partitions: Iterable[Partition], authorization: pb.AuthorizedInfo, *, priority: int = UNDEFINED
+    ) -> pb.HeartBeatRequestC2B:
+        """Return the heartbeat for all held partitions of one broker."""
+        return pb.HeartBeatRequestC2B(
+            clientId=self.client_id,
+            groupName=self.group,
+            readStatus=0,
+            partitionInfo=[str(each) for each in partitions],
+            qryPriorityId=priority,
+            authInfo=authorization,
+        )
+
+    def get(
+        self, partition: Partition, *, manual: bool, last_consumed: bool = False, escape: bool = False
+    ) -> pb.GetMessageRequestC2B:
+        """Return a GET. With ``manual`` only a COMMIT confirms, and several GETs may be in flight (spec: tubemq 11.3).
+
+        Without it ``last_consumed`` confirms the batch before. ``escape`` passes the broker's speed limit.
+        """
+        return pb.GetMessageRequestC2B(
+            clientId=self.client_id,
+            partitionId=partition.number,
+            groupName=self.group,
+            topicName=partition.topic,
+            lastPackConsumed=last_consumed,
+            manualCommitOffset=manual,
+            escFlowCtrl=escape,
+        )
+
+    def commit(self, partition: Partition, *, consumed: bool = True) -> pb.CommitOffsetRequestC2B:
+        """Return a COMMIT of everything fetched so far; without ``consumed`` the broker goes back to the last one."""
+        return pb.CommitOffsetRequestC2B(
+            clientId=self.client_id,
+            topicName=partition.topic,
+            partitionId=partition.number,
+            groupName=self.group,
+            lastPackConsumed=consumed,
+        )
+
+
+def encode_payload(value: bytes, attributes: Mapping[str, str]) -> bytes:
+    """Return the payload of a message, without attributes the value itself.
+
+    The reserved attributes come first. Raises ValueError for a key or value that would be read as another one.
+    """
+    if not attributes:
+        return value
+    keys = sorted(attributes, key=lambda key: (MSG_TYPE, MSG_TIME).index(key) if key in (MSG_TYPE, MSG_TIME) else 2)
+    for key in keys:
+        if not key or "=" in key or "," in key or "," in attributes[key]:
+            raise ValueError(f"attribute {key!r}: a key has no = and neither key nor value has a comma")
+    text = ",".join(f"{key}={attributes[key]}" for key in keys).encode()
+    return len(text).to_bytes(4) + text + value
+
+
+def send_request(
+    client_id: str,
+    topic: str,
+    number: int,
+    value: bytes,
+    authorization: pb.AuthorizedInfo,
+    *,
+    address: int,
+    attributes: Mapping[str, str] | None = None,
+) -> pb.SendMessageRequestP2B:
+    """Return the request that stores one message in partition ``number``; ``address`` is the sender's IPv4 address."""
+    attributes = attributes or {}
+    data = encode_payload(value, attributes)
+    request = pb.SendMessageRequestP2B(
+        clientId=client_id,
+        topicName=topic,
+        partitionId=number,
+        data=data,
+        flag=1 if attributes else 0,
+        checkSum=zlib.crc32(data) & 0x7FFFFFFF,
+        sentAddr=address - (1 << 32) if address >> 31 else address,
+        authInfo=authorization,
+    )
+    if MSG_TYPE in attributes:
+        request.msgType = attributes[MSG_TYPE]
+    if MSG_TIME in attributes:
+        request.msgTime = attributes[MSG_TIME]
+    return request

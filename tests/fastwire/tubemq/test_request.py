@@ -1,0 +1,54 @@
+"""Requests to brokers, against those that a real broker answered."""
+
+from typing import Any
+
+import pytest
+
+from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.request import Consumer, Start, encode_payload, send_request
+from fastwire.tubemq.text import Broker, Partition
+from tests.fastwire.tubemq.golden import EXAMPLES
+
+GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
+CONSUMER = Consumer("fw_127.0.0.1-100-1-1-Pull-fw", "fw")
+BROKER = Broker(1, "127.0.0.1", 18123)
+ZERO, ONE, NINE = (Partition(BROKER, "gold", number) for number in (0, 1, 9))
+TOKEN = pb.AuthorizedInfo(visitAuthorizedToken=1795248762351)
+LOCALHOST = 0x7F000001
+
+
+def test_requests_of_a_consumer_equal_the_real_ones() -> None:
+    assert CONSUMER.register(ZERO, TOKEN) == GOLDEN["e04_request"]
+    assert CONSUMER.get(ZERO, manual=False) == GOLDEN["e05_request"]
+    assert CONSUMER.commit(ZERO) == GOLDEN["e06_request"]
+    assert CONSUMER.heartbeat([ZERO, NINE], TOKEN) == GOLDEN["e10_request"]
+    assert CONSUMER.unregister(ONE, TOKEN) == GOLDEN["e11_request"]
+
+
+def test_requests_of_a_producer_equal_the_real_ones() -> None:
+    client = "127.0.0.1-100-1-1-fw"
+    assert send_request(client, "gold", 0, b"hello", TOKEN, address=LOCALHOST) == GOLDEN["e17_request"]
+    attributes = {"$msgTime$": "202601011200", "$msgType$": "aaa"}
+    made = send_request(client, "gold", 0, b"world", TOKEN, address=LOCALHOST, attributes=attributes)
+    assert made == GOLDEN["e18_request"]
+    assert send_request(client, "gold", 0, b"", TOKEN, address=0xC0000202).sentAddr == -1073741310
+
+
+def test_a_registration_names_where_to_begin() -> None:
+    request = CONSUMER.register(ZERO, TOKEN, start=Start.END, offset=84, filters=["b", "a", "b"])
+    assert (request.readStatus, request.currOffset, list(request.filterCondStr)) == (1, 84, ["a", "b"])
+    assert not CONSUMER.register(ZERO, TOKEN).HasField("currOffset")
+    with pytest.raises(ValueError):
+        CONSUMER.register(ZERO, TOKEN, start=Start.ALWAYS_END, offset=84)
+
+
+def test_the_end_of_a_registration_may_confirm() -> None:
+    assert CONSUMER.unregister(ONE, TOKEN, confirm=True).readStatus == 0
+
+
+def test_attributes_that_would_be_read_as_others_are_refused() -> None:
+    assert encode_payload(b"x", {}) == b"x"
+    assert encode_payload(b"x", {"k": "v=w"}) == b"\0\0\0\x05k=v=wx"
+    for attributes in ({"": "x"}, {"a=b": "x"}, {"a,b": "x"}, {"a": "x,y"}):
+        with pytest.raises(ValueError):
+            encode_payload(b"x", attributes)
