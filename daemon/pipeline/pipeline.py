@@ -196,8 +196,11 @@ class Pipeline:
 
     @property
     def ready(self) -> bool:
-        """True while the broker is connected and the logs are granted."""
-        return self.state == "running" and self._source.unreachable_since is None
+        """True while the broker is connected, and logs are granted or this instance stands by for another one."""
+        source = self._made_source
+        if source is None or source.unreachable_since is not None:
+            return False
+        return self.state == "running" or (self.state == "starting" and source.standing_by)
 
     @property
     def waiting(self) -> str | None:
@@ -380,7 +383,8 @@ class Pipeline:
             self._setbacks.landed()
         self.rows_committed += rows
         self.commits += 1
-        self.last_commit_at = (self._clock(), process_time())
+        if rows:  # the first positions of new logs are committed before the first row arrives
+            self.last_commit_at = (self._clock(), process_time())
         published = self._sink.published
         self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
         self.published = published
@@ -466,6 +470,7 @@ class Pipeline:
     async def _recover(self, exc: Superseded | SinkFailedError | Diverged) -> None:
         """Drop the void roll, open the sink again to read what is durable, and let the broker send the rest again."""
         delay = 0.0
+        incomplete = self._draining and isinstance(exc, SinkFailedError) and not isinstance(exc, SinkDoneError)
         if isinstance(exc, SinkDoneError):
             self.drain(str(exc))
         elif not (isinstance(exc, LogRefusedError) and self._stop_refused(exc)):
@@ -478,6 +483,8 @@ class Pipeline:
             self._source.void()
         self._drop_chunks()
         self._roll.restart()
+        if incomplete:
+            raise _drained_without_commit(exc) from exc
         if self._draining:
             return
         self._commit_reason = None
@@ -519,6 +526,8 @@ class Pipeline:
                 await self._commit("shutdown")
             except (Superseded, SinkFailedError) as exc:
                 self._setbacks.void(exc, retried=False)
+                if not isinstance(exc, Superseded | SinkDoneError):
+                    raise _drained_without_commit(exc) from exc
 
     async def _close(self) -> None:
         self._draining = True
@@ -580,3 +589,10 @@ class Pipeline:
         self.error = str(exc)
         self._state("failed")
         return exc
+
+
+def _drained_without_commit(exc: Exception) -> PipelineFailed:
+    return PipelineFailed(
+        f"the drain has not committed its last records: {exc}; none are lost: they are not acknowledged, and the next "
+        "start reads them again"
+    )

@@ -194,6 +194,10 @@ class Source(Protocol):
         """Stop reading a log; ``SourceEvents.on_stopped`` follows."""
 
     @property
+    def standing_by(self) -> bool:
+        """True if every log is subscribed and read by other instances: this one takes over when they end."""
+
+    @property
     def unreachable_since(self) -> float | None:
         """The loop's time since which no connection is up; None while there is one."""
 

@@ -210,14 +210,43 @@ async def test_what_a_sink_without_a_log_was_given_stays_given() -> None:
     await bed.end()
 
 
-async def test_a_void_roll_ends_a_drain_without_an_ack() -> None:
+@pytest.mark.parametrize("call", ["write", "commit"])
+async def test_a_drain_that_cannot_commit_fails_without_an_ack(call: str) -> None:
     bed = Bed()
     await bed.running()
     await bed.give()
-    bed.sink.fail["commit"] = [SinkFailedError("no")]
+    bed.sink.fail[call] = [SinkFailedError("no space left")]
     del bed.notes[:]
+    bed.pipeline.on_chunk(bed.chunks.next())
+    with pytest.raises(
+        PipelineFailed, match=r"has not committed its last records: no space left; none are lost"
+    ) as caught:
+        await bed.end()
+    assert caught.value.exit_code == 1
+    assert (bed.pipeline.state, bed.pipeline.error) == ("failed", str(caught.value))
+    assert "landed" not in bed.notes and bed.notes[-2:] == ["source closed", "sink closed"]
+
+
+async def test_a_drain_whose_records_another_writer_has_landed_is_complete() -> None:
+    bed = Bed()
+    await bed.running()
+    await bed.give()
+    bed.sink.fail["commit"] = [Superseded("faster")]
     await bed.end()
-    assert bed.notes == ["commit", "source closed", "sink closed"]
+    assert bed.pipeline.state == "stopped"
+
+
+async def test_the_time_of_the_last_commit_is_that_of_rows() -> None:
+    """The first positions of new logs are committed before any row arrives."""
+    bed = Bed()
+    await bed.running()
+    assert bed.pipeline.commits == 1 and bed.pipeline.last_commit_at is None
+    bed.now += 5
+    await bed.give()
+    bed.now += 2
+    await bed.end()
+    assert bed.pipeline.first_row_at is not None and bed.pipeline.last_commit_at is not None
+    assert (bed.pipeline.first_row_at[0], bed.pipeline.last_commit_at[0]) == (105.0, 107.0)
 
 
 async def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error() -> None:
@@ -518,3 +547,23 @@ async def test_settled_floors_reach_the_sink() -> None:
 def test_a_marker_chunk_has_spans_and_no_rows() -> None:
     chunk = marker_chunk([Span(LOG, PULSAR_EARLIEST, PULSAR_EARLIEST, 0)])
     assert chunk.rows == 0 and len(chunk.spans()) == 1
+
+
+async def test_an_instance_that_stands_by_is_ready() -> None:
+    """It has no log, and an orchestrator must neither wait for one nor restart it."""
+    bed = Bed()
+
+    def idle(source: NotingSource) -> None:
+        source.assign = False
+
+    bed.prepare = idle
+    assert not bed.pipeline.ready
+    bed.task = asyncio.create_task(bed.pipeline.run())
+    await bed.until(lambda: "start" in bed.notes)
+    assert (bed.pipeline.state, bed.pipeline.ready) == ("starting", False)
+    bed.source.standing_by = True
+    assert bed.pipeline.ready
+    bed.source.unreachable_since = 1.0
+    assert not bed.pipeline.ready
+    await bed.end()
+    assert not bed.pipeline.ready

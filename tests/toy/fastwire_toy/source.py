@@ -56,6 +56,7 @@ class ToySource:
     system = "toy"
     cluster_id = ""
     unreachable_because = ""
+    standing_by = False
 
     def __init__(
         self, config: ToySourceConfig, events: SourceEvents, pool: Pool, columns: frozenset[str] | None, cluster: str

@@ -176,6 +176,11 @@ class Group:
             except FastwireError as exc:
                 log.warning("the last offsets were not committed; the dataset knows them", error=str(exc))
 
+    @property
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        return False
+
     def status(self) -> dict[str, Any]:
         """Return the fields of the status page."""
         return {"kind": "none: all partitions are read", "error": self._error}
@@ -239,6 +244,8 @@ class Group:
 
 class Alone:
     """Reads all partitions without a group: no offsets are committed."""
+
+    standing_by = False  # see ``Source.standing_by``
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

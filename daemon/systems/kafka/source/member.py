@@ -322,6 +322,11 @@ class GroupMember(Group):
         else:
             log.info("left the group", group=self._settings.group, error=answer["error_code"])
 
+    @property
+    def standing_by(self) -> bool:
+        """True in a group that has no partition for this member."""
+        return self._member is not None and self._member.may_commit and not self._member.owned
+
     def status(self) -> dict[str, Any]:
         """Return the fields of the status page."""
         member = self._member

@@ -195,6 +195,11 @@ class KafkaSource(ClusteredSource[Cluster, Link, Partition]):
             or self._lags(one, heads[index])
         ]
 
+    @property
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        return self._group.standing_by
+
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""
         return {

@@ -22,6 +22,7 @@ from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...clustered import ClusteredSource
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ...stage import Stage
 from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good
@@ -161,6 +162,12 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         """See ``Source.unfinished``."""
         asked = [self._unfinished(self.partitions[index], head, coverage) for index, head in heads.items()]
         return [index for index, open_ in zip(heads, await asyncio.gather(*asked), strict=True) if open_]
+
+    @property
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        stages = {partition.stage for partition in self.partitions if not partition.over}
+        return stages == {Stage.STAND_BY}
 
     def status(self) -> dict[str, Any]:
         """See ``Source.status``."""

@@ -107,6 +107,19 @@ async def test_two_members_share_and_hand_over(protocol: str) -> None:
         await one.drained()
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_member_without_a_partition_stands_by(protocol: str) -> None:
+    async with serving(1) as broker, reading(broker, protocol=protocol) as one:
+        one.eager = True
+        assert not one.source.standing_by
+        await one.granted()
+        async with reading(broker, protocol=protocol, coverage=one.coverage) as two:
+            two.eager = True
+            await until(lambda: one.source.standing_by != two.source.standing_by, "one of the two stands by")
+            reader = two if one.source.standing_by else one
+            await until(lambda: reader.source.partitions[0].granted, "the other one reads")
+
+
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 async def test_a_static_member_that_comes_back_reads_what_is_new_to_it(assignor: str) -> None:
     """The coordinator gives it what its former life had, and asks nobody else: the member has to."""

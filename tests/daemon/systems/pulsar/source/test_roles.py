@@ -54,6 +54,7 @@ async def test_who_loses_the_role_is_told_and_holds_no_permits() -> None:
         assert states[passive].granted == 0
         stand_by = one if passive == "a" else other
         assert stand_by.source.status()["partitions"] == {"stand-by": 1}
+        assert stand_by.source.standing_by and not (other if stand_by is one else one).source.standing_by
         await one.close()
         await other.close()
 
