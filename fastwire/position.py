@@ -21,6 +21,7 @@ __all__ = [
     "Gap",
     "Log",
     "NumberPositions",
+    "OffsetPositions",
     "OverlapError",
     "Position",
     "Positions",
@@ -113,6 +114,21 @@ class Positions(ABC):
         Returns what is wrong, "" if the rows can lie between ``low`` and ``high``, None if ``found`` does not show it.
         """
         return None
+
+
+class OffsetPositions(Positions):
+    """Positions whose ``a`` is the number of the next record, which the records have in the column ``offset``."""
+
+    number_columns = ("offset",)
+
+    def misplaced(self, low: Position, high: Position, found: Mapping[str, tuple[int, int]]) -> str | None:
+        """Compare offsets of rows with the ends of their spans."""
+        if "offset" not in found:
+            return None
+        first, last = found["offset"]
+        if first < low.a or last >= high.a:
+            return f"has offsets {first} to {last}, outside of {low.a} to {high.a - 1}"
+        return ""
 
 
 class NumberPositions(Positions):

@@ -1,8 +1,8 @@
 """Text forms of Kafka."""
 
-from fastwire.grammar import Grammar
+from fastwire.grammar import Grammar, parse_name_pattern
 
-from .names import SCHEMES, parse_bootstrap_url, parse_pattern, parse_topic, partition_of
+from .names import SCHEMES, parse_bootstrap_url, parse_topic, partition_of
 from .position import POSITIONS
 
 __all__ = ["GRAMMAR"]
@@ -21,7 +21,7 @@ GRAMMAR = Grammar(
     url_example="kafka://127.0.0.1:9092",
     topic=parse_topic,
     topic_example="orders",
-    pattern=parse_pattern,
+    pattern=parse_name_pattern,
     partition=_partition,
     topic_is_partition=False,
     positions=POSITIONS,

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fastwire.errors import FastwireError
+from fastwire.grammar import NamePattern
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.message import Body
-from fastwire.kafka.names import TopicPattern
 
 __all__ = ["NO_ID", "Leader", "Metadata", "Node", "Topic", "topic_id_text"]
 
@@ -100,7 +100,7 @@ class Metadata:
             elif now - self._missing_since.setdefault(name, now) > FORGET_S:
                 del self.topics[name], self._missing_since[name]
 
-    def matching(self, pattern: TopicPattern) -> list[str]:
+    def matching(self, pattern: NamePattern) -> list[str]:
         """Return the names of matching topics, including missing ones; internal topics never match."""
         return sorted(name for name, topic in self.topics.items() if not topic.internal and pattern.matches(name))
 

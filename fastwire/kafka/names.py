@@ -1,16 +1,14 @@
 """Topic names, partition names and bootstrap URLs of Kafka."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fastwire.address import format_host, parse_host
+from fastwire.address import format_host, parse_hosts
 
 __all__ = [
     "SCHEMES",
     "BootstrapUrl",
-    "TopicPattern",
     "parse_bootstrap_url",
-    "parse_pattern",
     "parse_topic",
     "partition_of",
 ]
@@ -37,21 +35,6 @@ class BootstrapUrl:
         return ",".join(format_host(host, port) for host, port in self.addresses)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPattern:
-    """Topics whose whole name a regular expression matches."""
-
-    text: str
-    _matcher: re.Pattern[str] = field(repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def matches(self, topic: str) -> bool:
-        """Return whether ``topic`` matches as a whole."""
-        return self._matcher.fullmatch(topic) is not None
-
-
 def parse_bootstrap_url(text: str) -> BootstrapUrl:
     """Parse ``kafka://host[:port][,host…]`` or ``kafka+ssl://…``.
 
@@ -61,16 +44,7 @@ def parse_bootstrap_url(text: str) -> BootstrapUrl:
     scheme = scheme.lower()
     if not mark or scheme not in SCHEMES:
         raise ValueError('must be a URL such as "kafka://127.0.0.1:9092"')
-    rest = rest.partition("/")[0]
-    if "@" in rest:
-        raise ValueError("user and password do not belong in the URL: put them into auth")
-    found = []
-    for part in rest.split(","):
-        host = parse_host(part.strip(), SCHEMES[scheme])
-        if host in found:
-            raise ValueError(f'"{format_host(*host)}" stands in the URL twice')
-        found.append(host)
-    return BootstrapUrl(scheme == "kafka+ssl", tuple(found))
+    return BootstrapUrl(scheme == "kafka+ssl", parse_hosts(rest.partition("/")[0], SCHEMES[scheme]))
 
 
 def parse_topic(text: str) -> str:
@@ -78,16 +52,6 @@ def parse_topic(text: str) -> str:
     if text in (".", "..") or not _TOPIC.fullmatch(text):
         raise ValueError(f"topic {text!r}: a name has up to 249 letters, digits and . _ - only")
     return text
-
-
-def parse_pattern(text: str) -> TopicPattern:
-    """Parse a regular expression for whole topic names. Raises ValueError with the reason if it is invalid."""
-    if not text:
-        raise ValueError('is empty; ".*" means all topics')
-    try:
-        return TopicPattern(text, re.compile(text))
-    except re.error as exc:
-        raise ValueError(f'"{text}": not a regular expression: {exc}') from None
 
 
 def partition_of(text: str) -> tuple[str, int]:

@@ -1,20 +1,18 @@
 """Positions of Kafka: the next offset and the leader epoch of the record before it, written as ``1234@5``."""
 
 import re
-from collections.abc import Mapping
 
-from fastwire.position import Position, Positions
+from fastwire.position import OffsetPositions, Position
 
 __all__ = ["POSITIONS"]
 
 
-class _KafkaPositions(Positions):
+class _KafkaPositions(OffsetPositions):
     """Positions of a log by offset; ``b`` is the leader epoch, -1 and not written if it is unknown."""
 
     system = "kafka"
     pattern = re.compile(r"([0-9]{1,19})(?:@([0-9]{1,10}))?")
     form = "offset or offset@epoch, for example 1234 or 1234@5"
-    number_columns = ("offset",)
 
     def format(self, position: Position) -> str:
         return f"{position.a}@{position.b}" if position.b >= 0 else str(position.a)
@@ -25,15 +23,6 @@ class _KafkaPositions(Positions):
     def order(self, position: Position) -> tuple[int, int]:
         """Return the offset as the key; the epoch does not affect the order."""
         return position.a, 0
-
-    def misplaced(self, low: Position, high: Position, found: Mapping[str, tuple[int, int]]) -> str | None:
-        """Compare offsets of rows with the ends of their spans."""
-        if "offset" not in found:
-            return None
-        first, last = found["offset"]
-        if first < low.a or last >= high.a:
-            return f"has offsets {first} to {last}, outside of {low.a} to {high.a - 1}"
-        return ""
 
 
 POSITIONS = _KafkaPositions()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.names import TopicPattern
+from fastwire.grammar import NamePattern
 from fastwire.position import Position
 from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.grammar import GRAMMAR as PULSAR
@@ -173,7 +173,7 @@ def test_kafkas_own_keys() -> None:
     )
     got = config.pipelines["orders"].source
     assert isinstance(got, KafkaSourceConfig)
-    assert isinstance(got.topics_pattern, TopicPattern)
+    assert isinstance(got.topics_pattern, NamePattern)
     assert got.topics_pattern.matches("orders-eu") and not got.topics_pattern.matches("x-orders-eu")
     assert got.topics == ()
     assert (got.isolation, got.group_protocol, got.assignor) == ("read_uncommitted", "classic", "range")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire.kafka.names import TopicPattern
+from fastwire.grammar import NamePattern
 from fastwire.systems import SYSTEMS
 from fastwire_daemon.config import Config, SparkBrokers, SparkDataset, json_schema, parse_config
 from fastwire_daemon.config.sparksource import brokers_model
@@ -157,7 +157,7 @@ def test_topics_by_a_pattern_in_the_words_of_their_system() -> None:
     source = brokers(parsed(patterned("pulsar", "shop/x/orders-.*")))
     assert str(source.topics_pattern) == "persistent://shop/x/orders-.*"
     source = brokers(parsed(patterned("kafka", "orders-.*")))
-    assert isinstance(source.topics_pattern, TopicPattern) and source.topics_pattern.matches("orders-1")
+    assert isinstance(source.topics_pattern, NamePattern) and source.topics_pattern.matches("orders-1")
     assert source.model_dump(mode="json")["topics_pattern"] == "orders-.*"
     where = "f.toml:3: spark.orders.source.topics_pattern: "
     assert problems(patterned("kafka", "a("))[0].startswith(where + '"a(": not a regular expression: ')

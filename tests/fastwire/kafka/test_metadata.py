@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from fastwire.grammar import parse_name_pattern
 from fastwire.kafka.metadata import NO_ID, Leader, Metadata, Node, topic_id_text
-from fastwire.kafka.names import parse_pattern
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 
@@ -96,7 +96,7 @@ def test_what_a_broker_does_not_know_is_missing_for_so_long() -> None:
     metadata.update(nothing, 30.0, everything=True)
     metadata.update(answer(error=3), 40.0)
     assert (metadata.topics["t"].error, metadata.missing_s("t", 45.0)) == (3, 15.0)
-    assert metadata.matching(parse_pattern("t|u")) == ["t"]
+    assert metadata.matching(parse_name_pattern("t|u")) == ["t"]
     metadata.update(answer((0, 1, 4)), 50.0)
     assert metadata.missing_s("t", 60.0) == 0.0
     metadata.update(nothing, 60.0, everything=True)

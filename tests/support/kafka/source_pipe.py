@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from fastwire.grammar import parse_name_pattern
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.grammar import GRAMMAR as KAFKA
-from fastwire.kafka.names import parse_bootstrap_url, parse_pattern
+from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage, Log
 from fastwire.wire.pool import Pool
@@ -49,7 +50,7 @@ class KafkaPipe(AnyPipe):
         settings: dict[str, Any] = {
             "url": parse_bootstrap_url(more.pop("url", broker.url)),
             "topics": () if pattern else topics or ("t",),
-            "pattern": parse_pattern(pattern) if pattern else None,
+            "pattern": parse_name_pattern(pattern) if pattern else None,
             "group": "g",
             "protocol": "none",
             "start": parse_start(start, KAFKA),

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from fastwire.errors import FastwireError
+from fastwire.grammar import NamePattern
 from fastwire.kafka.error import BrokerError, Code
-from fastwire.kafka.names import TopicPattern
 from fastwire.kafka.question import EARLIEST, LATEST, NO_MEMBER, Offsets
 from fastwire.position import Position
 
@@ -42,7 +42,7 @@ class KafkaBroker(AskingBroker[RangeCluster]):
     async def _find_topics(self) -> dict[str, list[Partition]]:
         options, cluster = self._options, self._cluster
         names: Iterable[str] = options.topics
-        if isinstance(options.pattern, TopicPattern):
+        if isinstance(options.pattern, NamePattern):
             await cluster.refresh(None)
             names = cluster.metadata.matching(options.pattern)
         else:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fastwire.grammar import NamePattern
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.membership import GroupSettings, Protocol
-from fastwire.kafka.names import TopicPattern
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
 from ..config import own_connection, own_source
@@ -20,7 +20,7 @@ class KafkaSettings(ClientSettings):
     """Settings of one Kafka source."""
 
     topics: tuple[str, ...] = ()
-    pattern: TopicPattern | None = None  # instead of ``topics``
+    pattern: NamePattern | None = None  # instead of ``topics``
     group: str = ""  # of a source that joins none
     start: Start
     cluster: str  # of every Log; stays what it is when the URL changes
@@ -87,5 +87,5 @@ def reader_settings(connection: Connection, topics: TopicChoice, start: Start | 
     )
 
 
-def _pattern(topics: TopicChoice) -> TopicPattern | None:
-    return topics.pattern if isinstance(topics.pattern, TopicPattern) else None
+def _pattern(topics: TopicChoice) -> NamePattern | None:
+    return topics.pattern if isinstance(topics.pattern, NamePattern) else None

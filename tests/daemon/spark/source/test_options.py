@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.names import TopicPattern
+from fastwire.grammar import NamePattern
 from fastwire.position import Position
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.spark.source.options import Where, columns_of, parse_options
@@ -209,7 +209,7 @@ def test_kafka_has_words_of_its_own() -> None:
     assert list(places.values()) == [Position(23, -1), Position(45, 6), "earliest", "latest"]
     given = {"servers": "kafka://h", "subscribePattern": "orders-.*"}
     pattern = parse_options(given, streaming=True).pattern
-    assert isinstance(pattern, TopicPattern)
+    assert isinstance(pattern, NamePattern)
     assert [name for name in ("orders-1", "orders", "my-orders-1") if pattern.matches(name)] == ["orders-1"]
     assert columns_of({"servers": "kafka://h"})[-2:] == ("timestamp", "timestampType")
     assert pickle.loads(pickle.dumps(found)) == found
