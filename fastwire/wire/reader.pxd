@@ -11,6 +11,9 @@ cdef extern from "<endian.h>" nogil:
     uint16_t be16toh(uint16_t)
     uint32_t be32toh(uint32_t)
     uint64_t be64toh(uint64_t)
+    uint16_t le16toh(uint16_t)
+    uint32_t le32toh(uint32_t)
+    uint64_t le64toh(uint64_t)
 
 cdef enum Fault:
     FAULT_NONE = 0
@@ -76,6 +79,30 @@ cdef inline uint64_t read_u64be(Reader* r) noexcept nogil:
         return 0
     memcpy(&raw, p, 8)
     return be64toh(raw)
+
+cdef inline uint16_t read_u16le(Reader* r) noexcept nogil:
+    cdef uint16_t raw
+    cdef const uint8_t* p = read_span(r, 2)
+    if not p:
+        return 0
+    memcpy(&raw, p, 2)
+    return le16toh(raw)
+
+cdef inline uint32_t read_u32le(Reader* r) noexcept nogil:
+    cdef uint32_t raw
+    cdef const uint8_t* p = read_span(r, 4)
+    if not p:
+        return 0
+    memcpy(&raw, p, 4)
+    return le32toh(raw)
+
+cdef inline uint64_t read_u64le(Reader* r) noexcept nogil:
+    cdef uint64_t raw
+    cdef const uint8_t* p = read_span(r, 8)
+    if not p:
+        return 0
+    memcpy(&raw, p, 8)
+    return le64toh(raw)
 
 cdef inline uint64_t read_uvarint_slow(Reader* r) noexcept nogil:
     cdef uint64_t value = 0

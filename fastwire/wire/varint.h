@@ -79,6 +79,13 @@ FW_ALWAYS const uint8_t *fw_varint(const uint8_t *p, const uint8_t *end, uint64_
     return fw_varint_long(p, end, value);
 }
 
+/* The varint at p, of at most five bytes; returns the byte behind it, or NULL if it is cut off or fits no 32 bits. */
+FW_ALWAYS const uint8_t *fw_varint32(const uint8_t *p, const uint8_t *end, uint64_t *value)
+{
+    const uint8_t *behind = fw_varint(p, end, value);
+    return behind && behind - p <= 5 && *value >> 32 == 0 ? behind : NULL;
+}
+
 /* The length-delimited field at p; returns the byte behind it, or NULL if it is cut off. */
 FW_ALWAYS const uint8_t *fw_bytes(const uint8_t *p, const uint8_t *end, const uint8_t **at, int64_t *size)
 {
@@ -101,6 +108,18 @@ FW_ALWAYS uint32_t fw_u32be(const uint8_t *p)
 FW_ALWAYS int64_t fw_i64be(const uint8_t *p)
 {
     return (int64_t)((uint64_t)fw_u32be(p) << 32 | fw_u32be(p + 4));
+}
+
+FW_ALWAYS uint32_t fw_u32le(const uint8_t *p)
+{
+    uint32_t raw;
+    memcpy(&raw, p, 4);
+    return le32toh(raw);
+}
+
+FW_ALWAYS uint64_t fw_u64le(const uint8_t *p)
+{
+    return (uint64_t)fw_u32le(p + 4) << 32 | fw_u32le(p);
 }
 
 /* Copies in steps of FW_STEP bytes: both sides need FW_STEP - 1 bytes more than `size`. */

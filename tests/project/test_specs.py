@@ -10,7 +10,7 @@ from tests.support.source_tree import ROOT
 
 SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".h", ".proto"}
 FOLDERS = ("fastwire", "daemon", "pyspark_fastwire", "bench", "tests", "proto")
-SPECS = "pulsar-fields|pulsar|kafka|tubemq"
+SPECS = "pulsar-fields|pulsar|kafka|tank|tubemq"
 CITATION = re.compile(rf"\bspec: ({SPECS}) ((?:\d+(?:\.\d+)?(?:-\d+)?)(?:, \d+(?:\.\d+)?(?:-\d+)?)*)")
 # What reads like a release of the product, or cites in another way.
 OTHER_FORMS = re.compile(rf"(?:\(|\bspecs: )(?:{SPECS}) \d+(?:\.\d+)?[),]")

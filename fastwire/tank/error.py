@@ -1,0 +1,81 @@
+"""Codes of TANK's answers, and the error for a refused request (spec: tank 5.2, 7, 10)."""
+
+from enum import IntEnum
+
+from fastwire.errors import FastwireError
+
+__all__ = ["BrokerError", "CreateCode", "PartitionStatus", "ProduceCode", "ReloadCode"]
+
+
+class PartitionStatus(IntEnum):
+    """State of a partition in an answer: the flags of a consume answer, and of a discover answer where it has some."""
+
+    OK = 0x00
+    BOUNDARY = 0x01
+    SYSTEM_FAULT = 0xFB
+    REDIRECT = 0xFC
+    NO_LEADER = 0xFD
+    OK_SPARSE = 0xFE  # without a base sequence: the first bundle has its own
+    UNKNOWN_PARTITION = 0xFF
+    UNKNOWN_TOPIC = 0x1FF  # not on the wire: the whole topic is unknown
+
+
+class ProduceCode(IntEnum):
+    """Result of one partition, or of a whole topic, in a produce answer."""
+
+    STORED = 0
+    UNKNOWN_PARTITION = 1
+    IO_FAULT = 2
+    TIMED_OUT = 3  # of the acknowledgements: it may be stored
+    NOT_ENOUGH_REPLICAS = 4
+    BAD_SEQUENCE = 10  # not above the last one
+    REDIRECT = 0xFC
+    NO_LEADER = 0xFD
+    READ_ONLY = 0xFE
+    UNKNOWN_TOPIC = 0xFF
+
+
+class CreateCode(IntEnum):
+    """Result of creating a topic."""
+
+    CREATED = 0
+    EXISTS = 1
+    SYSTEM_FAULT = 2
+    BAD_CONFIGURATION = 4
+    READ_ONLY = 5
+    BAD_REQUEST = 10
+    NOT_SUPPORTED = 11
+
+
+class ReloadCode(IntEnum):
+    """Result of reloading the configuration of a partition."""
+
+    OK = 0
+    NO_TOPIC = 1
+    NO_CONFIGURATION = 2
+    BAD_CONFIGURATION = 3
+    UNKNOWN_PARTITION = 10
+    UNKNOWN_TOPIC = 11
+    CLUSTER_MODE = 12
+
+
+_RETRIABLE: frozenset[IntEnum] = frozenset(
+    {
+        PartitionStatus.SYSTEM_FAULT,
+        PartitionStatus.REDIRECT,
+        PartitionStatus.NO_LEADER,
+        ProduceCode.TIMED_OUT,
+        ProduceCode.NOT_ENOUGH_REPLICAS,
+        ProduceCode.REDIRECT,
+        ProduceCode.NO_LEADER,
+    }
+)
+
+
+class BrokerError(FastwireError):
+    """A broker has refused a request; ``code`` is the code, ``retriable`` tells whether a retry may succeed."""
+
+    def __init__(self, code: IntEnum, what: str) -> None:
+        self.code = code
+        self.retriable = any(code is one for one in _RETRIABLE)
+        super().__init__(f"{what}: {code.name.lower().replace('_', ' ')}")

@@ -1,0 +1,29 @@
+"""Text forms of TANK."""
+
+from fastwire.grammar import Grammar, parse_name_pattern
+
+from .names import SCHEMES, parse_tank_url, parse_topic, partition_of
+from .position import POSITIONS
+
+__all__ = ["GRAMMAR"]
+
+
+def _partition(text: str) -> tuple[str, str]:
+    topic, number = partition_of(text)
+    return f"{topic}/{number}", topic
+
+
+GRAMMAR = Grammar(
+    name="tank",
+    title="TANK",
+    schemes=SCHEMES,
+    url=parse_tank_url,
+    url_example="tank://127.0.0.1:11011",
+    topic=parse_topic,
+    topic_example="orders",
+    pattern=parse_name_pattern,
+    partition=_partition,
+    topic_is_partition=False,
+    positions=POSITIONS,
+    start_example='{ "<topic>/0" = "1234" }',
+)

@@ -1,0 +1,404 @@
+"""The hot loop of a TANK connection: decodes consume answers into columns in place, bundle by bundle.
+
+An answer need not be complete: each complete bundle is decoded at once, and its bytes are free for the next read. Every
+other answer is returned as bytes.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from fastwire.columns.chunk cimport SpanRow
+from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.columns.scan cimport (
+    GO_ON,
+    STOP_CHUNK_FULL,
+    STOP_NEED_BYTES,
+    STOP_OUTPUT_CAP,
+    STOP_OWN,
+    ChunkScanner,
+)
+from fastwire.tank.bundles cimport (
+    CODEC_MASK,
+    EXTRA_FLAGS,
+    MOST_HEAD,
+    NO_MEMORY,
+    SNAPPY,
+    BundleHead,
+    RowPlace,
+    put_messages,
+    read_bundle_head,
+)
+from fastwire.tank.response cimport Part, ResponseWalk
+from fastwire.tank.slot cimport Slot, SlotTable
+from fastwire.wire.codecs cimport CODEC_SNAPPY_RAW
+from fastwire.wire.pool cimport Pool
+from fastwire.wire.reader cimport Reader, reader_init
+from fastwire.wire.receive cimport ReceiveBuffer
+from fastwire.wire.varint cimport fw_u32le, fw_varint32
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.errors import CorruptEntryError, Damage, ProtocolError
+from fastwire.position import Position
+from fastwire.tank.columns import ROW
+
+__all__ = ["CorruptBundle", "Scanner", "Stop"]
+
+cdef enum:                       # message types of answers (spec: tank 3)
+    PRODUCE = 0x01
+    CONSUME = 0x02
+    PING = 0x03
+    DISCOVER_PARTITIONS = 0x06
+    RELOAD_CONFIGURATION = 0x08
+    STATUS = 0x0A
+    DISCOVER_TOPOLOGY = 0x0C
+
+cdef enum:
+    FRAME_HEAD = 5
+    ANSWER_HEAD = 13             # of a consume answer, up to its request id
+    LEAST_HEADER = 5             # request id and count of topics
+    MOST_HEADER = 5 + 255 * (257 + 255 * 31)     # all names and records that fit their counts
+    MOST_VARINT = 5
+    NEEDED_LEAST = 1024          # to request where even the length of a bundle is cut off (spec: tank 5.5)
+
+cdef enum:
+    STOP_ANSWER = STOP_OWN
+    STOP_FETCHED
+    STOP_CORRUPT
+    STOP_PING
+
+
+class Stop(IntEnum):
+    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
+
+    NEED_BYTES = STOP_NEED_BYTES
+    CHUNK_FULL = STOP_CHUNK_FULL
+    OUTPUT_CAP = STOP_OUTPUT_CAP
+    ANSWER = STOP_ANSWER
+    FETCHED = STOP_FETCHED
+    CORRUPT = STOP_CORRUPT
+    PING = STOP_PING
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptBundle:
+    """A damaged bundle that is not passed over: its partition is not read any further.
+
+    That is every one for a caller with ``on_corrupt="stop"``, and always one whose header does not tell the sequence
+    after it, or that is too large.
+    """
+
+    index: int
+    position: Position
+    reason: Damage
+    detail: str
+
+
+@cython.final
+cdef class Scanner(ChunkScanner):
+    """Decodes the bytes of one connection into chunks.
+
+    ``plan`` announces each consume request that is sent; ``take_answer``, ``take_fetched`` and ``take_corrupt`` return
+    what else ``scan`` stops for. With ``on_corrupt="divert"`` a damaged bundle joins the chunk as a dead letter; with
+    ``"stop"`` it is CORRUPT. ``scan`` raises ProtocolError if the framing itself is broken.
+    """
+    cdef SlotTable slots
+    cdef dict plans              # by request id
+    cdef ResponseWalk at         # the current consume answer
+    cdef bint walking            # it is not read to its end yet
+    cdef int64_t running         # the first sequence of the next bundle, unless it is sparse; -1 = unknown
+    cdef bint entered            # ``running`` is that of the current partition
+    cdef bint skip               # discard the rest of this chunk
+    cdef int64_t surplus         # bytes that are discarded before anything else
+    cdef object answer
+    cdef object fetched
+    cdef object corrupt
+    cdef readonly int64_t bundles
+    cdef readonly int64_t cut_rows
+
+    def __cinit__(
+        self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
+        int64_t buffer_bytes=1 << 20, clock=None,
+    ):
+        self.prepare(slots, pool, ROW, columns, on_corrupt, buffer_bytes, clock)
+        self.slots = slots
+        self.plans = {}
+        self.at = ResponseWalk(slots)
+
+    def plan(self, request_id, planned not None):
+        """Register a sent consume request; its answer is decoded according to ``planned``."""
+        self.plans[request_id] = planned
+
+    cdef int run(self) except -1:
+        cdef ReceiveBuffer b = self.buffer
+        cdef int64_t present
+        cdef int stop
+        self.answer = None
+        while True:
+            if self.surplus:
+                present = min(b.end - b.start, self.surplus)
+                b.start += present
+                self.surplus -= present
+                if self.surplus:
+                    return self.need(1)
+            if not self.walking:
+                stop = self.begin()
+            elif self.at.part() is not NULL:
+                stop = self.chunk()
+            else:
+                self.walking = False
+                self.frames += 1
+                self.fetched = self.at.done()
+                return STOP_FETCHED
+            if stop != GO_ON:
+                return stop
+
+    cdef int begin(self) except -1:
+        """Read the head of a frame: a consume answer is read in pieces, any other is returned as bytes."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef const uint8_t* p = b.data + b.start
+        cdef int64_t size = b.end - b.start
+        cdef int64_t total, header
+        cdef int kind
+        if size < FRAME_HEAD:
+            return self.need(FRAME_HEAD)
+        kind = p[0]
+        total = fw_u32le(p + 1)
+        if kind == PING:
+            if total:
+                raise ProtocolError("payload length", 1, detail=f"{total} of a ping")
+            b.start += FRAME_HEAD
+            self.frames += 1
+            return STOP_PING
+        if kind != CONSUME:
+            return self.hand_out(kind, total)
+        if total < 4 + LEAST_HEADER:
+            raise ProtocolError("payload length", 1, 4 + LEAST_HEADER, total)
+        if size < ANSWER_HEAD:
+            return self.need(ANSWER_HEAD)
+        header = fw_u32le(p + FRAME_HEAD)
+        if header < LEAST_HEADER or header > MOST_HEADER:
+            raise ProtocolError("header length", 5, detail=f"{header} is not within {LEAST_HEADER} and {MOST_HEADER}")
+        if header > total - 4:
+            raise ProtocolError("header length", 5, header, total - 4)
+        planned = self.plans.get(fw_u32le(p + 9))
+        if planned is None:
+            self.surplus = FRAME_HEAD + total        # the answer to a request that was given up
+            self.frames += 1
+            return GO_ON
+        if size < 9 + header:
+            return self.need(9 + header)
+        self.at.read(planned, p, header, total)
+        del self.plans[self.at.request_id]
+        b.start += 9 + header
+        self.walking = True
+        self.entered = False
+        return GO_ON
+
+    cdef int hand_out(self, int kind, int64_t total) except -1:
+        """Return a frame that is not decoded here, once it is complete."""
+        cdef ReceiveBuffer b = self.buffer
+        if not (kind == PRODUCE or DISCOVER_PARTITIONS <= kind <= RELOAD_CONFIGURATION
+                or STATUS <= kind <= DISCOVER_TOPOLOGY):
+            raise ProtocolError("message type", 0, detail=f"{kind:#x} is not that of an answer")
+        if total > self.most_frame:
+            raise ProtocolError("payload length", 1, detail=f"of an answer: {self.frame_too_large(total)}")
+        if b.end - b.start < FRAME_HEAD + total:
+            return self.need(FRAME_HEAD + total)
+        self.answer = (kind, PyBytes_FromStringAndSize(<const char*>(b.data + b.start + FRAME_HEAD), total))
+        b.start += FRAME_HEAD + total
+        self.frames += 1
+        return STOP_ANSWER
+
+    cdef void pass_by(self, Part* part, int64_t size) noexcept:
+        """Count ``size`` bytes of the current chunk as read; they may not have come yet."""
+        part.left -= size
+        self.surplus = size
+
+    cdef int chunk(self) except -1:
+        """Read the next bundle of the current chunk, or go on to the next chunk."""
+        cdef ReceiveBuffer b = self.buffer
+        cdef Part* part = self.at.part()
+        cdef Slot* slot
+        cdef const uint8_t* p = b.data + b.start
+        cdef const uint8_t* body
+        cdef int64_t present = min(b.end - b.start, part.left)
+        cdef int64_t size, whole, began
+        cdef uint64_t raw = 0
+        cdef BundleHead head
+        cdef int stop
+        if not self.entered:
+            self.entered = True
+            self.running = part.base
+            self.skip = part.slot < 0
+        if part.left == 0:
+            self.at.at += 1
+            self.entered = False
+            return GO_ON
+        if not self.skip:
+            self.skip = self.slots.room == 0 or self.slots.get(part.slot).session != part.session
+        if self.skip:
+            self.pass_by(part, part.left)
+            return GO_ON
+        slot = self.slots.get(part.slot)
+        body = fw_varint32(p, p + present, &raw)
+        if body is NULL:
+            if self.is_cut(p, present):
+                if present < part.left:
+                    return self.need(present + 1)
+                return self.cut(slot, part, NEEDED_LEAST)
+            return self.refuse(slot, Damage.MESSAGE, "the length of a bundle is no varint of 32 bits")
+        size = <int64_t>raw
+        whole = (body - p) + size
+        if whole > part.left:
+            return self.cut(slot, part, whole)
+        if present < (body - p) + min(size, MOST_HEAD):
+            return self.need((body - p) + min(size, MOST_HEAD))
+        if not read_bundle_head(body, size, self.running, &head):
+            return self.refuse(slot, Damage.METADATA, f"the header of a bundle of {size} bytes has no sequences")
+        if head.last < slot.sequence:
+            self.running = head.last + 1
+            self.pass_by(part, whole)
+            return GO_ON
+        if head.first > part.high_watermark:
+            self.skip = True                         # not committed yet (spec: tank 5.3)
+            return GO_ON
+        if whole > self.most_frame:
+            return self.refuse(slot, Damage.TOO_LARGE, f"a bundle of {self.frame_too_large(whole)}")
+        if present < whole:
+            return self.need(whole)
+        if self.produced >= OUTPUT_CAP_BYTES:
+            return STOP_OUTPUT_CAP
+        began = self.watch.begin_unit(self.bundles)
+        stop = self.bundle(slot, part, body, size, &head)
+        self.watch.end_unit(began)
+        if stop == STOP_CHUNK_FULL:
+            return stop
+        self.running = head.last + 1
+        self.pass_by(part, whole)
+        return stop
+
+    cdef bint is_cut(self, const uint8_t* p, int64_t present) noexcept:
+        """Return whether the bytes at ``p`` may be the beginning of a varint of at most five bytes."""
+        cdef int64_t i
+        for i in range(min(present, MOST_VARINT)):
+            if p[i] < 0x80:
+                return False
+        return present < MOST_VARINT
+
+    cdef int cut(self, Slot* slot, Part* part, int64_t needed) noexcept:
+        """Discard a bundle that the broker has cut off: the next request begins with it."""
+        slot.needed = needed
+        self.skip = True
+        return GO_ON
+
+    cdef int bundle(self, Slot* slot, Part* part, const uint8_t* p, int64_t size, BundleHead* head) except -1:
+        """Process one complete bundle. STOP_CHUNK_FULL leaves it for the next call."""
+        cdef OpenChunk chunk = self.open
+        cdef RowPlace place
+        cdef Reader r
+        cdef const uint8_t* data = p + head.size
+        cdef int64_t data_size = size - head.size
+        cdef int64_t next_sequence = min(head.last, part.high_watermark) + 1
+        cdef int64_t expected, first, began
+        cdef int status
+        if chunk.diverted_bytes >= CHUNK_BYTES:
+            return STOP_CHUNK_FULL
+        if head.flags & EXTRA_FLAGS or head.flags & CODEC_MASK > SNAPPY:
+            detail = f"flags {head.flags:#04x} of a bundle: " + (
+                "bit 7 is not supported" if head.flags & EXTRA_FLAGS else f"unknown codec {head.flags & CODEC_MASK}"
+            )
+            return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
+        # The decompressed size is not read here; the estimate is that of the largest recent bundle.
+        expected = max(data_size, slot.largest) if head.flags & CODEC_MASK else data_size
+        if chunk.full(min(head.count, expected), expected):
+            return STOP_CHUNK_FULL
+        if head.flags & CODEC_MASK:
+            began = self.watch.now()
+            try:
+                data = self.codecs.inflate(CODEC_SNAPPY_RAW, data, data_size, &data_size)
+            except CorruptEntryError as exc:
+                self.codecs.shrink()
+                return self.reject(slot, p, size, next_sequence, exc.reason, exc.detail)
+            self.watch.decompressed(began)
+        place.wanted = slot.sequence
+        place.highest = part.high_watermark
+        place.topic = slot.topic
+        place.partition = slot.partition
+        chunk.begin()
+        first = chunk.columns.rows
+        reader_init(&r, data, <Py_ssize_t>data_size)
+        began = self.watch.now()
+        status = put_messages(&chunk.columns, head, &place, &r)
+        self.watch.decoded(began)
+        self.codecs.shrink()
+        if status == NO_MEMORY:
+            if not chunk.columns.over:
+                raise MemoryError()
+            if first:
+                return STOP_CHUNK_FULL
+            return self.reject(slot, p, size, next_sequence, Damage.TOO_LARGE, chunk.too_large())
+        if status:
+            detail = (
+                f"message {r.wanted} of {head.count} at byte {r.fault_at} of {data_size} does not fit"
+                if r.wanted < head.count else f"{data_size - r.fault_at} bytes after its {head.count} messages"
+            )
+            return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
+        self.bundles += 1
+        self.took(slot.log, data_size, first, &slot.largest)
+        self.cut_rows += head.count - (chunk.columns.rows - first)
+        return self.advance(slot, next_sequence, chunk.columns.rows - first)
+
+    cdef int advance(self, Slot* slot, int64_t next_sequence, int64_t rows) except -1:
+        """Record that everything before ``next_sequence`` was read: extend the span of the open chunk, or begin one."""
+        cdef OpenChunk chunk = self.open
+        cdef SpanRow* span
+        if slot.chunk != chunk.number:
+            slot.span = chunk.begin_span(slot.log, slot.sequence, 0)
+            slot.chunk = chunk.number
+        span = &chunk.places.spans[slot.span]
+        span.end_a = slot.sequence = next_sequence
+        span.rows += rows
+        return GO_ON
+
+    cdef int reject(
+        self, Slot* slot, const uint8_t* p, int64_t size, int64_t next_sequence, reason, str detail
+    ) except -1:
+        """Pass over a bundle that cannot be decoded, as its header allows: a dead letter, or a stop for the caller."""
+        if not self.divert_corrupt:
+            return self.refuse(slot, reason, detail)
+        before = Position(slot.sequence, 0)
+        self.advance(slot, next_sequence, 0)
+        self.open.divert(DeadLetter(
+            self.slots.logs[slot.log], Position(next_sequence, 0), f"{reason}: {detail}",
+            PyBytes_FromStringAndSize(<const char*>p, size), 0, damage=reason, start=before,
+        ))
+        return GO_ON
+
+    cdef int refuse(self, Slot* slot, reason, str detail) except -1:
+        """Stop reading this partition; the caller decides how to proceed."""
+        self.corrupt = CorruptBundle(slot.log, Position(slot.sequence, 0), reason, detail)
+        slot.session = 0
+        self.skip = True
+        return STOP_CORRUPT
+
+    def take_answer(self):
+        """Return message type and payload of the answer that ``scan`` stopped for."""
+        answer = self.answer
+        self.answer = None
+        return answer
+
+    def take_fetched(self):
+        """Return the Fetched that ``scan`` stopped for."""
+        fetched = self.fetched
+        self.fetched = None
+        return fetched
+
+    def take_corrupt(self):
+        """Return the CorruptBundle that ``scan`` stopped for; its partition is detached."""
+        corrupt = self.corrupt
+        self.corrupt = None
+        return corrupt

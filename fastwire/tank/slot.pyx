@@ -1,0 +1,104 @@
+"""Partition slots: per partition, the next sequence, and the state from the last answer.
+
+The scanner uses this C array, indexed by log, for every bundle. Python reads the slots of an answer after its end.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+
+from fastwire.columns.logs cimport LogTable
+from fastwire.wire.array cimport array_grown
+
+from dataclasses import dataclass
+
+from fastwire.position import Position
+
+__all__ = ["PartitionResult", "SlotTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """State of a partition in the last answer (spec: tank 5.2); ``status`` is a PartitionStatus.
+
+    ``high_watermark`` is wrong in some answers without messages (spec: tank 5.4): no position comes from it.
+    ``first_available`` counts for BOUNDARY only, ``leader`` (host and port) for REDIRECT. ``received`` counts bytes of
+    bundles. ``needed`` is the size in bytes that the next request must have to hold the bundle that was cut off, 0 if
+    none was. ``stuck``: whole bundles came, and none has a message to read, so the same request would get them again
+    (spec: tank 5.5); if the high-water mark is below the position, they are not committed yet.
+    """
+
+    status: int
+    high_watermark: int
+    first_available: int
+    leader: tuple[str, int] | None
+    received: int
+    needed: int
+    stuck: bool
+
+
+@cython.final
+cdef class SlotTable(LogTable):
+    """The slots of one pipeline by log index, shared by all connections."""
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef Slot* get(self, int64_t index) except NULL:
+        if index < 0 or index >= self.capacity or not self.slots[index].known:
+            raise KeyError(f"no partition {index}")
+        return &self.slots[index]
+
+    def add(self, log):
+        """Add a partition and return its index; it is not read before ``attach``."""
+        cdef int64_t index = self.add_log(log)
+        cdef Slot* grown
+        cdef Slot* s
+        grown = <Slot*>array_grown(self.slots, &self.capacity, index + 1, sizeof(Slot))
+        if grown is NULL:
+            raise MemoryError()
+        self.slots = grown
+        s = &self.slots[index]
+        s.known = True
+        s.log = <int32_t>index
+        s.topic = self.topic_of(log)
+        s.partition = int(log.partition)
+        s.port = -1
+        return index
+
+    def attach(self, int64_t index, position, int32_t session):
+        """Read from ``position`` on; only answers to requests of ``session`` (above 0) count from here on."""
+        cdef Slot* s = self.get(index)
+        if session <= 0:
+            raise ValueError("sessions start at 1")
+        s.sequence = s.began = position.a
+        s.session = session
+        s.received = s.needed = 0
+        s.chunk = 0              # the next bundle may not follow the end of the open span
+
+    def detach(self, int64_t index):
+        """Drop all answers about this partition from now on."""
+        self.get(index).session = 0
+
+    def session(self, int64_t index):
+        """Return the session whose answers count; 0 = none."""
+        return self.get(index).session
+
+    def position(self, int64_t index):
+        """Return the position before the next message to read."""
+        return Position(self.get(index).sequence, 0)
+
+    def result(self, int64_t index):
+        """Return the state of this partition in the last answer."""
+        cdef Slot* s = self.get(index)
+        leader = None
+        if s.port >= 0:
+            leader = (f"{s.host >> 24}.{s.host >> 16 & 255}.{s.host >> 8 & 255}.{s.host & 255}", s.port)
+        return PartitionResult(
+            s.status, s.high_watermark, s.first_available, leader, s.received, s.needed,
+            s.received > 0 and s.needed == 0 and s.sequence == s.began,
+        )
+
+    def largest_bundle(self, int64_t index):
+        """Return the decompressed size of the largest recent bundle in bytes."""
+        return self.get(index).largest

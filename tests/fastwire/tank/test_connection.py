@@ -1,0 +1,173 @@
+"""One connection: the handshake, requests, answers in any order, deadlines."""
+
+import pytest
+
+from fastwire.errors import ProtocolError
+from fastwire.position import Log, Position
+from fastwire.tank.bundle import encode_values
+from fastwire.tank.connection import Connection, Request, State
+from fastwire.tank.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
+from fastwire.tank.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.message import (
+    PING,
+    DiscoverPartitions,
+    MessageType,
+    PartitionRange,
+    PartitionRanges,
+    ServiceStatus,
+    Status,
+    encode_frame,
+)
+from fastwire.tank.produce import PartitionBundle, ProduceAnswer, ProduceRequest, ProduceResult
+from fastwire.tank.response import Planned
+from fastwire.tank.scan import Scanner
+from fastwire.tank.slot import SlotTable
+from fastwire.wire.pool import Pool
+
+
+class Wire:
+    """A connection, its slots and a clock that stands still."""
+
+    def __init__(self, *, ready: bool = True) -> None:
+        self.slots = SlotTable()
+        self.slots.attach(self.slots.add(Log("tank", "c", "t", "0")), Position(1, 0), 1)
+        self.connection = Connection(Scanner(self.slots, Pool(1 << 26)), request_timeout_s=5.0)
+        self.connection.connect(0.0)
+        if ready:
+            assert self.feed(PING) == [Connected()]
+            assert self.connection.take_outbound() == [PING]
+
+    def feed(self, data: bytes, now: float = 0.0) -> list[Event]:
+        room = self.connection.get_buffer(-1)
+        room[: len(data)] = data
+        room.release()
+        return list(self.connection.receive(len(data), now))
+
+    def fetch(self, sequence: int = 1, wait_ms: int = 0) -> int:
+        request = ConsumeRequest((("t", (FetchPartition(0, sequence, 100),)),), wait_ms)
+        request_id = self.connection.fetch(request, Planned({b"t": {0: (0, 1)}}), 0.0)
+        assert self.connection.take_outbound() == [encode_frame(MessageType.CONSUME, request.encode(request_id))]
+        return request_id
+
+    def ask(self, request: Request) -> int:
+        request_id = self.connection.request(request, 0.0)
+        self.connection.take_outbound()
+        return request_id
+
+
+def answer(request_id: int, *values: bytes) -> bytes:
+    bundle = encode_values(values, 0, compress=False) if values else b""
+    chunk = bytes((len(bundle),)) + bundle if values else b""
+    part = PartitionAnswer(0, 0, 1, 99, chunk)
+    return encode_frame(MessageType.CONSUME, encode_consume_answer(request_id, [("t", 1, [part])]))
+
+
+def test_nothing_is_asked_before_the_ping() -> None:
+    wire = Wire(ready=False)
+    with pytest.raises(ValueError, match="ping"):
+        wire.connection.request(Status(), 0.0)
+    assert wire.connection.tick(9.9) == ()
+    (lost,) = wire.connection.tick(10.0)
+    assert isinstance(lost, Lost)
+    assert wire.feed(PING[:3]) == []
+    assert wire.feed(PING[3:]) == [Connected()]
+    assert wire.connection.ready
+    assert wire.feed(PING) == []
+
+
+def test_answers_come_in_any_order() -> None:
+    wire = Wire()
+    waiting = wire.fetch(wait_ms=1000)
+    status = wire.ask(Status())
+    found = wire.ask(DiscoverPartitions("t"))
+    assert wire.connection.awaiting
+    ranges = PartitionRanges("t", (PartitionRange(1, 2),), 1)
+    said = ServiceStatus(1, 2)
+    frames = encode_frame(MessageType.DISCOVER_PARTITIONS, ranges.encode(found)) + PING
+    events = wire.feed(frames + encode_frame(MessageType.STATUS, said.encode(status)))
+    assert events == [Reply(found, ranges), Reply(status, said)]
+    assert not wire.connection.awaiting
+    assert wire.connection.fetches_outstanding == 1
+    (done,) = wire.feed(answer(waiting, b"a", b"b"))
+    assert isinstance(done, FetchDone)
+    assert done.fetched.request_id == waiting
+    assert wire.connection.fetches_outstanding == 0
+    chunk = wire.connection.take_chunk()
+    assert chunk is not None
+    assert chunk.rows == 2
+    assert wire.slots.position(0) == Position(3, 0)
+
+
+def test_the_answer_to_a_request_with_sequences_is_of_another_type() -> None:
+    wire = Wire()
+    request = ProduceRequest((("t", (PartitionBundle(0, b"x", 7),)),))
+    request_id = wire.ask(request)
+    reply = ProduceAnswer((ProduceResult("t", 0, 0),))
+    assert wire.feed(encode_frame(MessageType.PRODUCE, reply.encode(request_id))) == [Reply(request_id, reply)]
+
+
+def test_answers_to_requests_given_up_are_dropped() -> None:
+    wire = Wire()
+    status = wire.ask(Status())
+    wire.connection.give_up(status)
+    assert wire.feed(encode_frame(MessageType.STATUS, ServiceStatus(1, 2).encode(status))) == []
+    assert wire.feed(answer(77, b"a")) == []
+
+
+def test_an_answer_of_another_type_is_a_protocol_error() -> None:
+    wire = Wire()
+    status = wire.ask(Status())
+    with pytest.raises(ProtocolError, match="message type at byte 0"):
+        wire.feed(encode_frame(MessageType.DISCOVER_TOPICS, ServiceStatus(1, 2).encode(status)))
+    wire = Wire()
+    fetch = wire.fetch()
+    with pytest.raises(ProtocolError, match="0xa answers request"):
+        wire.feed(encode_frame(MessageType.STATUS, ServiceStatus(1, 2).encode(fetch)))
+    with pytest.raises(ProtocolError, match="request id"):
+        Wire().feed(encode_frame(MessageType.STATUS, b"\1"))
+
+
+def test_a_request_has_a_deadline_and_a_wait_extends_it() -> None:
+    wire = Wire()
+    wire.fetch(wait_ms=2000)
+    assert wire.connection.tick(7.9) == ()
+    (lost,) = wire.connection.tick(8.0)
+    assert lost == Lost("consume was not answered in time")
+    wire = Wire()
+    wire.ask(Status())
+    wire.connection.suspend(1.0)
+    assert wire.connection.tick(100.0) == ()
+    wire.connection.resume(101.0)
+    assert wire.connection.tick(104.9) == ()
+    assert isinstance(wire.connection.tick(105.0)[0], Lost)
+
+
+def test_a_long_answer_that_keeps_coming_is_not_late() -> None:
+    wire = Wire()
+    frame = answer(wire.fetch(), b"a" * 90)
+    assert wire.feed(frame[:50], 4.0) == []
+    assert wire.connection.tick(8.0) == ()
+    assert isinstance(wire.connection.tick(9.0)[0], Lost)
+
+
+def test_corrupt_bundles_and_full_chunks_are_events_in_order() -> None:
+    wire = Wire()
+    part = PartitionAnswer(0, 0, 1, 99, b"\x02\x04\x02\x00")
+    request_id = wire.fetch()
+    events = wire.feed(encode_frame(2, encode_consume_answer(request_id, [("t", 1, [part])])))
+    # The first bundle is damaged and becomes a dead letter; the second one is empty.
+    assert [type(event) for event in events] == [CorruptFound, FetchDone]
+    chunk = wire.connection.take_chunk()
+    assert chunk is not None
+    assert len(chunk.diverted) == 1
+    assert ChunkReady not in map(type, events)
+
+
+def test_a_closed_connection_forgets_its_requests() -> None:
+    wire = Wire()
+    wire.fetch()
+    wire.ask(Status())
+    wire.connection.close()
+    assert wire.connection.state is State.CLOSED
+    assert (wire.connection.awaiting, wire.connection.fetches_outstanding) == (False, 0)
+    assert wire.connection.tick(1000.0) == ()
