@@ -10,8 +10,8 @@ from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 
 from ....runtime.tasks import wait_for_set
+from ...base import SchemaTexts
 from ...patience import LOOK_S, Patience
-from ...pulsar.schemas import Schemas
 from ...source import Assignment, LogStopped, SourceFailed
 from .settings import KafkaSettings
 from .source import KafkaSource
@@ -25,7 +25,7 @@ class Reader:
     """Yields chunks of all partitions from ``settings.start`` on; it stores nothing."""
 
     def __init__(self, settings: KafkaSettings, pool: Pool) -> None:
-        self.schemas: Schemas | None = None  # they are in registries of their own
+        self.schemas: SchemaTexts | None = None  # they are in registries of their own
         self._settings = settings
         self._moved = asyncio.Event()  # set by all that an iteration may wait for
         self._source = KafkaSource(settings, self, pool, grouped=False, patient=False, on_progress=self._moved.set)
