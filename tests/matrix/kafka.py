@@ -206,7 +206,7 @@ ROWS = [
         "answers cut anywhere, in the middle of a batch",
         {
             "D": "daemon/systems/kafka/source/test_source::test_small_answers"
-            " daemon/systems/kafka/source/test_source::test_cuts_in_the_middle_of_answers",
+            " daemon/systems/test_conformance::test_connections_that_are_cut_anywhere",
             "G": "fastwire/kafka/test_scan::test_every_cut_gives_the_same"
             " fastwire/kafka/test_scan::test_batches_are_decoded_before_the_response_is_whole",
             "R": "real/test_faults::test_connection_cut_in_the_middle_of_a_frame",
@@ -444,7 +444,7 @@ ROWS = [
         "life",
         "a broker that restarts",
         {
-            "D": "daemon/systems/kafka/source/test_source::test_a_broker_that_restarts",
+            "D": "daemon/systems/test_conformance::test_a_broker_that_restarts",
             "R": "real/test_faults::test_broker_restarted_under_load_with_an_open_roll",
         },
     ),

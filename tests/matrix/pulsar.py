@@ -648,7 +648,7 @@ ROWS = [
         "positions",
         "a pipeline's start: earliest, latest",
         {
-            "D": "daemon/systems/pulsar/source/test_beginning::test_start_latest_takes_what_comes_after"
+            "D": "daemon/systems/test_conformance::test_start_latest"
             " crash/test_others::test_start_at_latest_killed_before_the_first_commit",
             "R": "crash/test_others::test_start_at_latest_on_a_real_broker"
             " real/test_matrix::test_every_column_of_every_row",
@@ -659,7 +659,7 @@ ROWS = [
         "a pipeline's start: a time, a position",
         {
             "D": "daemon/systems/pulsar/source/test_beginning::test_start_at_a_time"
-            " daemon/systems/pulsar/source/test_beginning::test_start_behind_a_position",
+            " daemon/systems/test_conformance::test_start_at_a_position",
         },
         open="R",
     ),
@@ -716,8 +716,8 @@ ROWS = [
         "life",
         "connections that are cut, a broker that restarts",
         {
-            "D": "daemon/systems/pulsar/source/test_faults::test_cuts_in_the_middle_of_frames"
-            " daemon/systems/pulsar/source/test_faults::test_a_broker_that_restarts",
+            "D": "daemon/systems/test_conformance::test_connections_that_are_cut_anywhere"
+            " daemon/systems/test_conformance::test_a_broker_that_restarts",
             "R": "real/test_faults::test_connection_cut_in_the_middle_of_a_frame"
             " real/test_faults::test_broker_restarted_under_load_with_an_open_roll",
         },

@@ -91,6 +91,7 @@ class MemorySink:
         self.gate.set()
         self.before_commit: Callable[[int], None] = lambda rows: None
         self.failures: list[Exception] = []
+        self.opened = 0  # times
         self._seen = 0  # commits of the log, up to the last look
         self._staged: list[Row] = []
         self._spans: list[Span] = []
@@ -119,6 +120,7 @@ class MemorySink:
     def open(self) -> Coverage:
         """See ``Sink.open``."""
         self._drop()
+        self.opened += 1
         return self.refresh()
 
     def write(self, chunk: Chunk) -> None:

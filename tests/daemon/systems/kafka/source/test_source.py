@@ -175,34 +175,6 @@ async def test_a_partition_without_a_leader_for_a_while(hints: bool) -> None:
         await until(lambda: not pipe.source.partitions[0].error, "no error")
 
 
-async def test_cuts_in_the_middle_of_answers() -> None:
-    async with serving(2, nodes=2) as broker:
-        for cut in (700, 3_000, 12_345, 7, 9_999, 4_001):
-            broker.cut_after(cut)
-        for partition in range(2):
-            broker.append("t", batches(0, 100), partition)
-        async with reading(broker) as pipe:
-            await pipe.got(2000)
-            for partition in range(2):
-                broker.append("t", batches(100, 100), partition)
-            await pipe.got(4000)
-            assert_once(pipe, 4000)
-            await pipe.drained()
-
-
-async def test_a_broker_that_restarts() -> None:
-    async with serving() as broker, reading(broker) as pipe:
-        broker.append("t", batches(0, 50))
-        await pipe.got(500)
-        await broker.stop()
-        await until(lambda: pipe.source.unreachable_since is not None, "nobody there")
-        broker.append("t", batches(50, 50))
-        await broker.start()
-        await pipe.got(1000)
-        await pipe.drained()
-        assert_once(pipe, 1000)
-
-
 async def test_a_broker_that_falls_silent_is_left() -> None:
     async with serving() as broker, reading(broker, request_timeout_s=1.0, connect_timeout_s=1.0) as pipe:
         broker.append("t", batches(0, 10))
@@ -215,32 +187,6 @@ async def test_a_broker_that_falls_silent_is_left() -> None:
         broker.append("t", batches(10, 10))
         await pipe.got(200)
         assert_once(pipe, 200)
-        await pipe.drained()
-
-
-async def test_a_source_that_restarts_reads_on() -> None:
-    async with serving(2) as broker:
-        broker.append("t", batches(0, 20))
-        async with reading(broker) as first:
-            await first.got(200)
-            first.commit()
-        broker.append("t", batches(20, 20))
-        async with reading(broker, coverage=first.coverage) as second:
-            await second.got(200)
-            assert {value.split(b":")[0] for _, _, value in second.values} == {b"%d" % n for n in range(20, 40)}
-
-
-async def test_what_was_voided_comes_again() -> None:
-    async with serving(2) as broker, reading(broker) as pipe:
-        broker.append("t", batches(0, 20))
-        await pipe.got(200)
-        pipe.commit()
-        broker.append("t", batches(20, 20))
-        await pipe.got(400)
-        pipe.drop_roll()
-        pipe.source.void()
-        await pipe.got(600)
-        assert sum(seen == 2 for seen in pipe.values.values()) == 200
         await pipe.drained()
 
 

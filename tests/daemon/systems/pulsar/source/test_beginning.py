@@ -14,21 +14,6 @@ from tests.support.source_pipe import entries, until
 # --- where to begin
 
 
-async def test_start_latest_takes_what_comes_after() -> None:
-    async with serving(partitions=2) as broker:
-        broker.append("t-partition-0", entries(0, 5))
-        async with reading(broker, start="latest") as pipe:
-            await pipe.granted()
-            last = broker.positions("t-partition-0")[-1][:2]
-            assert pipe.coverage.start(pipe.log(0)) == Position(*last)
-            assert not any(first.progress for first in pipe.firsts)
-            for partition in range(2):
-                broker.append(f"t-partition-{partition}", entries(5, 2))
-            await pipe.got(40)
-            assert {value[2].partition(b":")[0] for value in pipe.values} == {b"5", b"6"}
-            await pipe.drained()
-
-
 @pytest.mark.parametrize("kind", ["failover", "shared"])
 async def test_start_at_a_time(kind: str) -> None:
     async with serving() as broker:
@@ -37,19 +22,6 @@ async def test_start_at_a_time(kind: str) -> None:
         async with reading(broker, start=at, subscription_type=kind) as pipe:
             await pipe.got(40)
             assert min(int(value[2].partition(b":")[0]) for value in pipe.values) == 6
-            await pipe.drained()
-
-
-async def test_start_behind_a_position() -> None:
-    async with serving(partitions=2) as broker:
-        for partition in range(2):
-            broker.append(f"t-partition-{partition}", entries(0, 10))
-        ledger, number, _ = broker.positions("t-partition-0")[3]
-        start = {"t-partition-0": f"{ledger}:{number}", "t-partition-1": "-1:-1"}
-        async with reading(broker, start=start) as pipe:
-            await pipe.got(60 + 100)
-            of_first = {int(value[2].partition(b":")[0]) for value in pipe.values if value[1] == "0"}
-            assert of_first == set(range(4, 10))
             await pipe.drained()
 
 

@@ -22,7 +22,7 @@ from fastwire_daemon.systems.source import LogStopped
 from fastwire_daemon.systems.stage import Stage
 from tests.brokers.certs import make_certificates
 from tests.support.hostile import pulsar as hostile
-from tests.support.pulsar.source_scene import FULL, ORDERED, TYPES, landed, reading, serving
+from tests.support.pulsar.source_scene import FULL, TYPES, landed, reading, serving
 from tests.support.source_pipe import Pipe, entries, until
 
 C = pb.BaseCommand
@@ -96,33 +96,6 @@ async def test_records_of_an_unfinished_chunk_survive_their_connection(kind: str
         await pipe.close()
 
 
-@pytest.mark.parametrize("kind", ORDERED)
-async def test_cuts_in_the_middle_of_frames(kind: str) -> None:
-    async with serving() as broker:
-        pipe = Pipe(broker, subscription_type=kind, most_permits=200)
-        for cut in (300, 5_000, 3_001, 7, 12_345):
-            broker.cut_after(cut)
-        broker.append("t", entries(0, 100))
-        await pipe.start()
-        await pipe.got(1000)
-        await rest(broker, pipe)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-async def test_a_broker_that_restarts(kind: str) -> None:
-    async with serving() as broker:
-        pipe = await flaky(broker, subscription_type=kind)
-        pipe.commit()
-        await broker.stop()
-        await until(lambda: pipe.source.unreachable_since is not None, "nobody there")
-        assert pipe.source.status()["connections"] == []
-        await until(lambda: bool(pipe.source.unreachable_because), "a try that fails")
-        await broker.start(port=broker.port)
-        await pipe.granted()
-        assert pipe.source.unreachable_since is None
-        await rest(broker, pipe)
-
-
 @pytest.mark.parametrize("kind", TYPES)
 async def test_consumers_that_the_broker_closes(kind: str) -> None:
     async with serving() as broker:
@@ -159,19 +132,6 @@ async def test_a_named_broker_that_is_not_there() -> None:
         broker.unload("t", "pulsar://127.0.0.1:1")
         await until(lambda: pipe.count("revoked") == 1, "a revocation")
         await rest(broker, pipe)
-
-
-async def test_a_topic_that_is_deleted_and_made_again() -> None:
-    async with serving() as broker:
-        pipe = await flaky(broker)
-        pipe.commit()
-        broker.delete_topic("t")
-        broker.create_topic("t")
-        await until(lambda: pipe.count("revoked") == 1, "a revocation")
-        broker.append("t", entries(500, 10))
-        await pipe.got(1100)
-        await pipe.drained()
-        await pipe.close()
 
 
 async def test_a_terminated_topic_is_read_to_its_end(caplog: pytest.LogCaptureFixture) -> None:
