@@ -172,7 +172,7 @@ def positions_of(system: str) -> Positions:
         with suppress(ValueError):
             register(find(system))
             return _known[system]
-    raise ValueError(f"unknown system {system!r}: known are {', '.join(_known)}")
+    raise ValueError(f"unknown system {system!r}: known are {', '.join(sorted(_known))}")
 
 
 def format_position(system: str, position: Position) -> str:
