@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from fastwire.errors import FastwireError
@@ -18,7 +19,7 @@ from ..refusal import is_for_good
 from .atleaders import AGAIN_S, AtLeaders, Freshness
 from .partition import Partition
 from .settings import KafkaSettings
-from .topics import Topics
+from .topics import Topics, unbroken
 
 __all__ = ["Offering"]
 
@@ -135,7 +136,7 @@ class Offering:
                 committed = await self._owner.committed([one.place for one in new])
             except FastwireError as exc:
                 return failed | dict.fromkeys(new, exc)
-            self._offer(new, committed)
+            self._offer(new, self._without_outdated(new, committed))
         return failed
 
     async def _ask_offsets(self, partitions: Collection[Partition]) -> dict[Partition, FastwireError]:
@@ -166,6 +167,31 @@ class Offering:
         if offered:
             self.tell()
             self.assigned.set()
+
+    def _without_outdated(
+        self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return the committed offsets that are not those of an earlier incarnation of the topic.
+
+        A commit names a topic, so one that was on its way while the topic was deleted and created again is stored for
+        the new one. An offset up to which records of an earlier incarnation have landed is taken for such a commit:
+        what another dataset of the group has landed of the new one may land twice then, but no record is lost.
+        """
+        kept = dict(committed)
+        places = {replace(one.log, incarnation=""): (one.place, unbroken(one.log)) for one in partitions}
+        for known in self.coverage.logs():
+            place, now = places.get(replace(known, incarnation=""), (None, None))
+            if place is None or place not in kept or unbroken(known) == now:
+                continue
+            landed = self.coverage.end(known) or self.coverage.start(known)
+            if landed is not None and kept[place][0] <= landed.a:
+                offset, _ = kept.pop(place)
+                log.warning(
+                    "the group's offset is that of the topic that was deleted: reading begins at the beginning",
+                    topic=str(now),
+                    offset=offset,
+                )
+        return kept
 
     def _note_heads(self, partitions: Iterable[Partition]) -> None:
         for one in self._without_head.intersection(partitions):

@@ -19,7 +19,7 @@ from ..cluster import MISSING_S, Cluster
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["Changes", "Topics"]
+__all__ = ["Changes", "Topics", "unbroken"]
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Topics:
         """Note the logs in ``coverage``, which earlier runs have read."""
         pattern = self._settings.pattern
         self._earlier = EarlierLogs(
-            (_unbroken(log) for log in coverage.logs() if log.cluster == self._settings.cluster),
+            (unbroken(log) for log in coverage.logs() if log.cluster == self._settings.cluster),
             None if pattern is None else pattern.matches,
         )
 
@@ -133,7 +133,7 @@ class Topics:
         if known is not None:
             changes.replaced.append(known)
         log = self._log(topic.name, number, topic.topic_id, coverage)
-        late = not first or self._earlier.is_late(_unbroken(log))
+        late = not first or self._earlier.is_late(unbroken(log))
         changes.added.append(self._add(_newest(log, coverage), topic.topic_id, late=late))
 
     def newest(self, partition: Partition, coverage: Coverage) -> Partition:
@@ -154,7 +154,7 @@ class Topics:
             log = replace(without, incarnation=topic_id_text(topic_id))
             return without if without in coverage and log not in coverage else log
         known = [one for one in coverage.logs() if replace(one, incarnation="0") == without]
-        return _unbroken(known[-1]) if known else without
+        return unbroken(known[-1]) if known else without
 
     def _add(self, log: Log, topic_id: bytes, *, late: bool) -> Partition:
         place = log.topic, int(log.partition)
@@ -170,7 +170,7 @@ def _behind_break(log: Log) -> Log:
     return replace(log, incarnation=f"{topic_id}+{int(breaks or 0) + 1}")
 
 
-def _unbroken(log: Log) -> Log:
+def unbroken(log: Log) -> Log:
     """Return the log from before the first break."""
     return replace(log, incarnation=log.incarnation.partition("+")[0])
 
