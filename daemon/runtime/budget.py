@@ -18,6 +18,7 @@ HOLD_AT = 0.80  # of the limit: ask for nothing more
 FREE_BELOW = 0.75
 READ_BELOW = 0.95
 LARGE_CHUNK = 24 << 20  # beyond what a chunk takes whose entries are small
+LARGE_VALUES = 6 << 20  # a chunk of small values is closed at 4 MiB of them
 ROOM_COPIES = 2  # of the next large entry: decompressed, and in columns
 ROOM_SHARE = 4  # at most so much of the limit stays free for it
 PERMIT_SHARE = 4  # permits of all consumers together stand for at most a quarter of the budget
@@ -91,6 +92,10 @@ class Budget:
         The size of an entry is known only after decompression, so after a large one reading stops while there is still
         room for another of its size, and the budget is checked before anything else is read.
         """
+        if nbytes > LARGE_VALUES:
+            # Several of them may arrive before the next tick.
+            for call in self._on_tick:
+                call()
         if nbytes > LARGE_CHUNK:
             self._room = max(self._room, min(ROOM_COPIES * nbytes, self._pool.limit // ROOM_SHARE))
             asyncio.get_running_loop().call_soon(self.check)
@@ -109,7 +114,7 @@ class Budget:
         self._watchers = [each for each in self._watchers if each[0] != watcher]
 
     def on_tick(self, call: Callable[[], None]) -> None:
-        """Call ``call`` every 50 ms between ``start`` and ``stop``, on the loop's thread."""
+        """Call ``call`` on the loop's thread every 50 ms from ``start`` to ``stop``, and when large values arrive."""
         self._on_tick.append(call)
 
     def check(self) -> Level:

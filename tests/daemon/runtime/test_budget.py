@@ -170,7 +170,7 @@ def test_permits_of_all_stand_for_a_quarter_at_most(limit: int, consumers: int, 
 
 
 async def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Library pages go back when resident memory is 32 MiB beyond the budget, or the level is not free."""
+    """Library pages go back when resident memory is 16 MiB beyond the budget, or the level is not free."""
     pool = Pool()
     now, size, released = [10.0], [0], list[float]()
     monkeypatch.setattr(resident, "resident_bytes", lambda: size[0])
@@ -183,13 +183,27 @@ async def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.M
     budget.start()
     await looked.wait()
     assert released == []
-    size[0] = pool.limit + (32 << 20) + 1
-    for moment, times in ((10.0, 1), (10.05, 1), (10.125, 2)):
+    size[0] = pool.limit + (16 << 20) + 1
+    for moment, times in ((10.0, 1), (10.03125, 1), (10.0625, 2)):
         now[0] = moment
         looked.clear()
         await looked.wait()
         assert len(released) == times
     size[0], pool.used, now[0] = 0, 900, 11.0
     budget.check()
-    assert released == [10.0, 10.125, 11.0]
+    assert released == [10.0, 10.0625, 11.0]
     budget.stop()
+
+
+async def test_large_values_do_not_wait_for_the_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Library pages and several large values that arrive in one turn of the loop are not in memory together."""
+    pool = Pool()
+    released = list[float]()
+    monkeypatch.setattr(resident, "resident_bytes", lambda: pool.limit + (16 << 20) + 1)
+    monkeypatch.setattr(resident, "release_library_pages", lambda: released.append(1.0))
+    budget = Budget(pool)
+    resident.ResidentMemory(budget, lambda: 10.0)
+    budget.arrived(4 << 20)
+    assert released == []
+    budget.arrived(8 << 20)
+    assert released == [1.0]
