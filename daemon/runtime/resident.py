@@ -9,7 +9,7 @@ from .pages import release_library_pages
 
 __all__ = ["ResidentMemory"]
 
-RELEASE_INTERVAL_S = 0.05  # a millisecond of faults, when memory is scarce
+RELEASE_INTERVAL_S = 0.01  # a millisecond of faults, when memory is scarce
 # Resident memory, beyond the budget, above which library pages go back: an eighth of what is promised beyond it.
 RELEASE_ABOVE = 16 << 20
 
@@ -28,7 +28,7 @@ class ResidentMemory:
         budget.on_tick(self._on_tick)
 
     def release(self) -> None:
-        """Release the pages, unless that was done within the last 50 ms."""
+        """Release the pages, unless that was done within the last 10 ms."""
         now = self._clock()
         if now - self._released_at >= RELEASE_INTERVAL_S:
             self._release(now)

@@ -184,7 +184,7 @@ async def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.M
     await looked.wait()
     assert released == []
     size[0] = pool.limit + (16 << 20) + 1
-    for moment, times in ((10.0, 1), (10.03125, 1), (10.0625, 2)):
+    for moment, times in ((10.0, 1), (10.005, 1), (10.0625, 2)):
         now[0] = moment
         looked.clear()
         await looked.wait()
