@@ -8,6 +8,7 @@ from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import Described, MakeSource, System, TopicReader
+from ..clusterreader import ClusterReader
 from ..writer import WriteOptions, Writer
 from .config import own_connection, own_source
 
@@ -29,10 +30,7 @@ class _Kafka(System):
         )
 
     def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        from .source.reader import Reader
-        from .source.settings import reader_settings
-
-        return Reader(reader_settings(connection, topics, start), pool)
+        return _reader(connection, topics, start, pool)
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """``text`` may also be an offset of every partition, or offsets by partition such as ``0=5,2=7``.
@@ -57,10 +55,7 @@ class _Kafka(System):
         return "OAUTHBEARER" if auth.user is None else auth.mechanism
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        from .source.reader import Reader
-        from .source.settings import reader_settings
-
-        reader = Reader(reader_settings(connection, topics), Pool(MEMORY))
+        reader = _reader(connection, topics, Start("earliest"), Pool(MEMORY))
         try:
             return Described(*await reader.describe())
         finally:
@@ -78,6 +73,15 @@ class _Kafka(System):
         if own.group_protocol == "none":
             return f"all partitions alone, offsets kept as group {own.subscription}"
         return f"group {own.subscription} (protocol {own.group_protocol})"
+
+
+def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+    from .source import KafkaSource, reader_settings
+
+    settings = reader_settings(connection, topics, start)
+    return ClusterReader(
+        lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
+    )
 
 
 def _offsets_of(text: str) -> dict[int | None, int]:

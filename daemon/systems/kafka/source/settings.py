@@ -74,14 +74,14 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
     )
 
 
-def reader_settings(connection: Connection, topics: TopicChoice, start: Start | None = None) -> KafkaSettings:
+def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> KafkaSettings:
     """Return the settings of a reader without a group. Raises ConfigError for unusable files."""
     own = own_connection(connection)
     return KafkaSettings(
         **client_fields(own),
         topics=topics.names,
         pattern=_pattern(topics),
-        start=start or Start("earliest"),
+        start=start,
         cluster=own.url.hosts,
         limits=FetchLimits(rack=own.rack or ""),
     )

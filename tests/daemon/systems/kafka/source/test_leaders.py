@@ -18,7 +18,7 @@ from fastwire_daemon.pipeline.pipeline import Pipeline, PipelineFailed
 from fastwire_daemon.pipeline.roll import RollPolicy
 from fastwire_daemon.runtime.budget import Budget
 from fastwire_daemon.runtime.metrics import DaemonMetrics
-from fastwire_daemon.systems.kafka.source.reader import Reader
+from fastwire_daemon.systems.clusterreader import ClusterReader
 from fastwire_daemon.systems.kafka.source.source import KafkaSource
 from fastwire_daemon.systems.source import LogStopped
 from tests.support.kafka.source_pipe import KafkaPipe, batches
@@ -204,7 +204,12 @@ async def test_tail_says_which_partition_it_waits_for(
         fill(broker, 0)
         broker.move_leader("t", 1, node=-1)
         pipe = KafkaPipe(broker, protocol="none")
-        reader = Reader(pipe.source.settings, pipe.pool)
+        settings = pipe.source.settings
+        reader = ClusterReader(
+            lambda events, moved: KafkaSource(
+                settings, events, pipe.pool, grouped=False, patient=False, on_progress=moved
+            )
+        )
         rows, told = 0, ""
         try:
             await reader.open()

@@ -1,34 +1,51 @@
-"""Reader of topics without a group: no offsets are committed, and other readers are not affected."""
+"""Reader of topics by a source that keeps no state on the brokers: other readers are not affected."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
-from fastwire.wire.pool import Pool
 
-from ....runtime.tasks import wait_for_set
-from ...base import SchemaTexts
-from ...patience import LOOK_S, Patience
-from ...source import Assignment, LogStopped, SourceFailed
-from .settings import KafkaSettings
-from .source import KafkaSource
+from ..runtime.tasks import wait_for_set
+from .base import SchemaTexts
+from .linkbook import LinkBook
+from .patience import LOOK_S, Patience
+from .source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
+from .stage import StagedPartition
 
-__all__ = ["Reader"]
+__all__ = ["ClusterReader", "StatelessSource"]
 
 QUEUE = 4
 
 
-class Reader:
-    """Yields chunks of all partitions from ``settings.start`` on; it stores nothing."""
+class StatelessSource(Source, Protocol):
+    """A source that commits nothing to its cluster, as the reader uses it."""
 
-    def __init__(self, settings: KafkaSettings, pool: Pool) -> None:
+    @property
+    def cluster(self) -> LinkBook[Any, Any]:
+        """The connections."""
+
+    @property
+    def partitions(self) -> Sequence[StagedPartition]:
+        """The partitions, by log index."""
+
+    async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """Return each topic with the number of its partitions, and why some cannot be read; reads nothing."""
+
+
+class ClusterReader:
+    """Yields chunks of all partitions; it stores nothing.
+
+    ``make_source`` makes the source from its events and a function that it calls when a position may have moved.
+    """
+
+    def __init__(self, make_source: Callable[[SourceEvents, Callable[[], None]], StatelessSource]) -> None:
         self.schemas: SchemaTexts | None = None  # they are in registries of their own
-        self._settings = settings
         self._moved = asyncio.Event()  # set by all that an iteration may wait for
-        self._source = KafkaSource(settings, self, pool, grouped=False, patient=False, on_progress=self._moved.set)
+        self._source = make_source(self, self._moved.set)
         self._coverage = Coverage()
         self._queue: deque[Chunk] = deque()
         self._failure: FastwireError | None = None
@@ -41,7 +58,7 @@ class Reader:
         await self._source.start(self._coverage)
 
     async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
-        """Each topic with the number of its partitions, and what is wrong with some of those; reads nothing."""
+        """Return each topic with the number of its partitions, and why some cannot be read; reads nothing."""
         return await self._source.describe()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -138,7 +155,7 @@ class Reader:
         self._fail(FastwireError(reason))
 
     def on_stalled(self, index: int, unacked: int, reason: str) -> None:
-        """Do nothing: Kafka never waits for acknowledgments."""
+        """Do nothing: nothing is acknowledged."""
 
     def on_settled(self, index: int, floor: Position) -> None:
         """Do nothing: no state is kept."""
