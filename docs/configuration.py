@@ -12,13 +12,13 @@ from pydantic_core import PydanticUndefined
 from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
 from fastwire_daemon.config.access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
-from fastwire_daemon.config.connection import auth_model
+from fastwire_daemon.config.connection import connection_model
 from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
 from fastwire_daemon.config.source import SourceConfig, source_model
 from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
 from fastwire_daemon.config.sparksource import SparkBrokers, SparkDataset, brokers_model
-from fastwire_daemon.config.table import Table
+from fastwire_daemon.config.table import Table, table_in
 from fastwire_daemon.config.text import format_duration, format_size
 from fastwire_daemon.systems.pulsar.config import SchemaConfig
 
@@ -27,16 +27,20 @@ __all__ = ["PAGE", "page"]
 PAGE = Path(__file__).with_suffix(".md")
 Schema = Mapping[str, Any]
 
-AUTH_MODELS = [auth_model(grammar.name) for grammar in grammars()]
 TITLES: dict[type[Table], str] = {
-    of(grammar.name): grammar.title for grammar in grammars() for of in (source_model, auth_model, brokers_model)
+    of(grammar.name): grammar.title for grammar in grammars() for of in (source_model, brokers_model)
 }
+AUTH_MODELS: dict[type[Table], str] = {}
+for grammar in grammars():
+    login = connection_model(grammar.name).model_fields.get("auth")
+    if login is not None and (auth := table_in(login.annotation)) not in (None, AuthConfig):
+        AUTH_MODELS[auth] = grammar.title
 TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("daemon", DaemonConfig),
     ("pipelines.NAME.source", SourceConfig),
     *(("pipelines.NAME.source", source_model(grammar.name)) for grammar in grammars()),
     ("pipelines.NAME.source.auth", AuthConfig),
-    *(("pipelines.NAME.source.auth", model) for model in AUTH_MODELS if model is not AuthConfig),
+    *(("pipelines.NAME.source.auth", model) for model in AUTH_MODELS),
     ("pipelines.NAME.source.auth.oauth2", OAuth2Config),
     ("pipelines.NAME.source.tls", TlsConfig),
     ("pipelines.NAME.source.encryption", EncryptionConfig),
@@ -52,6 +56,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("spark.NAME.output", SparkOutput),
 )
 # What one of several tables of the same name is for.
+TITLES |= AUTH_MODELS
 TITLES |= {SparkDataset: "a dataset", SparkBrokers: "brokers"}
 # Each system has a table of its own with the keys of one of these, and more.
 SHARED: tuple[type[Table], ...] = (SourceConfig, SparkBrokers, AuthConfig)
@@ -91,7 +96,7 @@ def page() -> str:
     definitions = json_schema()["$defs"]
     parts = [HEAD]
     for name, model in TABLES:
-        title = "" if model is AuthConfig else TITLES.get(model, "")
+        title = TITLES.get(model, "")
         parts.append(f"## [{name}]{f' of {title}' if title else ''}\n\n{model.__doc__}\n")
         if any(model is not base and issubclass(model, base) for base in SHARED):
             parts.append("These keys stand beside those above.\n")

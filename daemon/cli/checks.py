@@ -11,6 +11,7 @@ from ..config import (
     ConfigError,
     Connection,
     PipelineConfig,
+    Secured,
     SinkConfig,
     SparkBrokers,
     SparkConfig,
@@ -106,9 +107,9 @@ def _short_folders(name: str, pipeline: PipelineConfig) -> list[CheckResult]:
 def _connection(name: str, connection: Connection) -> list[CheckResult]:
     """Check the credentials of a connection and the files that it needs."""
     results = []
-    if connection.auth.given:
+    if isinstance(connection, Secured) and connection.auth.given:
         results.append(_auth(name, connection))
-    if connection.url.tls:
+    if isinstance(connection, Secured) and connection.url.tls:
         results.append(_tls(name, connection.tls))
     results += [_file(name, check) for check in system_named(connection.system).file_checks(connection)]
     return results
@@ -153,7 +154,7 @@ def spark_checks(config: Config) -> list[CheckResult]:
     return [CheckResult(f"spark.{name}", "spark", not missing, detail if missing else found) for name in config.spark]
 
 
-def _auth(pipeline: str, connection: Connection) -> CheckResult:
+def _auth(pipeline: str, connection: Secured) -> CheckResult:
     try:
         found = credentials(connection.auth)
         said = found.check()

@@ -4,7 +4,7 @@ import asyncio
 
 from fastwire.errors import FastwireError
 
-from ..config import Config
+from ..config import Config, Secured
 from ..config.source import Reading
 from ..systems.registry import system_named
 from .checks import CheckResult
@@ -33,7 +33,8 @@ async def _check(name: str, source: Reading) -> list[CheckResult]:
         return [CheckResult(name, "broker", False, str(exc))]
     except TimeoutError:
         return [CheckResult(name, "broker", False, f"{source.url} has not answered within {PATIENCE_S:.0f} s")]
-    results = [CheckResult(name, "broker", True, f"{source.url} answers and accepts the credentials")]
+    accepted = " and accepts the credentials" if isinstance(source, Secured) else ""
+    results = [CheckResult(name, "broker", True, f"{source.url} answers{accepted}")]
     if not topics:
         results.append(CheckResult(name, "topic", True, f"no topic matches {source.topics_pattern} yet"))
     for topic, count in topics:

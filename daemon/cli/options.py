@@ -126,11 +126,15 @@ def files_by_name(option: str, given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def refuse(exc: "ConfigError", names: Mapping[str, str]) -> NoReturn:
-    """Raise BadParameter for the first problem of ``exc``; ``names`` maps keys to the command's own options."""
+def refuse(exc: "ConfigError", broker: BrokerOptions, names: Mapping[str, str]) -> NoReturn:
+    """Raise BadParameter for the first problem of ``exc``; ``names`` maps keys to the command's own options.
+
+    A table of keys is named by the options that are given for it.
+    """
     problem = exc.problems[0]
     own = (said for key, said in names.items() if problem.key.startswith(key))
-    name = _OPTIONS.get(problem.key) or next(own, problem.key)
+    given = " and ".join(option for key, option in _OPTIONS.items() if key in _dotted(broker.keys(), problem.key))
+    name = _OPTIONS.get(problem.key) or given or next(own, problem.key)
     raise typer.BadParameter(problem.message, param_hint=name) from None
 
 
@@ -147,7 +151,18 @@ _OPTIONS = {key: "--" + option.replace("_", "-") for option, key in _KEYS.items(
     "auth.token": TOKEN,
     "auth.password": PASSWORD,
     "auth.oauth2.client_id": "--oauth2-key-file",
+    "tls.verify": "--insecure",
 }
+
+
+def _dotted(tree: Mapping[str, Any], key: str) -> set[str]:
+    """Return the dotted keys of the table ``key`` in a tree of tables."""
+    table = tree.get(key)
+    if not isinstance(table, Mapping):
+        return set()
+    return {f"{key}.{name}" for name in table} | {
+        f"{key}.{dotted}" for name in table for dotted in _dotted(table, name)
+    }
 
 
 def _put(tree: dict[str, Any], key: str, value: object) -> None:

@@ -68,11 +68,11 @@ def show_job(name: str, job: "SparkConfig", results: "Sequence[CheckResult]") ->
         typer.echo(f"  from     {source.dataset}, {values}")
     else:
         word = system_named(source.system).group_word
-        kept = f"no {word}" if source.subscription is None else f"{word} {source.subscription}"
+        kept = "" if not word else f"no {word}, " if source.group is None else f"{word} {source.group}, "
         _show_topics(source.chosen)
-        typer.echo(f"           at {source.url}, {kept}, {values}")
+        typer.echo(f"           at {source.url}, {kept}{values}")
         typer.echo(f"           start {source.start}, where the checkpoint is new")
-        if source.subscription is None:
+        if source.group is None:
             typer.echo("           the brokers do not know the job's progress: only retention keeps unread records")
     if job.dedupe is not None:
         keys = ", ".join(job.dedupe.key)

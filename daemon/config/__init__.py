@@ -13,9 +13,10 @@ from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from .problem import ConfigError, Problem
 from .reading import load_config, parse_config, parse_connection
 from .schema import json_schema
-from .source import SourceConfig, TopicChoice
+from .secured import Secured
+from .source import SourceConfig, SubscribedSource, TopicChoice
 from .spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
-from .sparksource import SparkBrokers, SparkDataset, SparkSource
+from .sparksource import SparkBrokers, SparkDataset, SparkSource, SubscribedBrokers
 from .text import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "PipelineConfig",
     "Problem",
     "RollConfig",
+    "Secured",
     "SinkConfig",
     "SourceConfig",
     "SparkBrokers",
@@ -40,6 +42,8 @@ __all__ = [
     "SparkOutput",
     "SparkSource",
     "Start",
+    "SubscribedBrokers",
+    "SubscribedSource",
     "TlsConfig",
     "TopicChoice",
     "available_memory",

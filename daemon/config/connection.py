@@ -1,17 +1,16 @@
 """The keys for a connection to brokers, which sources, Spark jobs and commands share, and the models of a system."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fastwire.systems import grammar_of, grammars, package_of
 
-from .access import AuthConfig, TlsConfig
 from .fields import Url
-from .table import Table
+from .table import Table, table_in
 from .text import KeyPath
 
-__all__ = ["Connection", "Tell", "auth_model", "connection_model", "keys_of_others", "model_for", "model_of"]
+__all__ = ["Connection", "Tell", "connection_model", "keys_of_others", "keys_of_systems", "model_for", "model_of"]
 
 Tell = Callable[[KeyPath, str], None]
 """Receives the path of a key and the message of a problem with it."""
@@ -22,8 +21,9 @@ class Connection(Table):
 
     url: Url
     """The broker: pulsar://host:port or kafka://host:port, with +ssl for TLS; several hosts are separated by commas."""
-    auth: AuthConfig = AuthConfig.model_construct()
-    tls: TlsConfig = TlsConfig.model_construct()
+
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """Advice about keys of other systems that this one does not have, by key. It ends the message of the mistake."""
 
     @property
     def system(self) -> str:
@@ -56,13 +56,6 @@ def connection_model(system: str) -> type[Connection]:
     return model_of(system, "CONNECTION", Connection)
 
 
-def auth_model(system: str) -> type[AuthConfig]:
-    """Return the model of the table ``auth`` of a system."""
-    model = connection_model(system).model_fields["auth"].annotation
-    assert isinstance(model, type) and issubclass(model, AuthConfig)
-    return model
-
-
 def model_for(table: Mapping[str, Any], models: Callable[[str], type[C]]) -> type[C]:
     """Return one of ``models`` for a table as written in a file: by its URL, or the one that shares most of its keys.
 
@@ -72,13 +65,33 @@ def model_for(table: Mapping[str, Any], models: Callable[[str], type[C]]) -> typ
     if grammar is not None:
         return models(grammar.name)
     found = (models(each.name) for each in grammars())
-    return max(found, key=lambda model: len(model.model_fields.keys() & table.keys()))
+    return max(found, key=lambda model: len(table.keys() & model.known_keys()))
 
 
-def keys_of_others(system: str, models: Callable[[str], type[Table]]) -> dict[str, str]:
-    """Return the keys that a table of ``system`` lacks, each with the name of a system that has it.
+def keys_of_systems(models: Callable[[str], type[Table]]) -> frozenset[str]:
+    """Return the keys that a table has in any system. ``models`` returns the model of the table for a system."""
+    return frozenset(key for grammar in grammars() for key in models(grammar.name).known_keys())
 
-    ``models`` returns the model of the table for a system, as ``connection_model`` and ``auth_model`` do.
+
+def keys_of_others(
+    table: Mapping[str, Any], own: type[Table], others: Mapping[str, type[Table]]
+) -> Iterator[tuple[KeyPath, list[str]]]:
+    """Yield the keys of a table that ``own``, its model, lacks and other systems have, with the names of those systems.
+
+    ``others`` are the models of the table, by system. The keys of tables within the table are looked at, too.
     """
-    own = models(system).model_fields
-    return {key: grammar.name for grammar in grammars() for key in models(grammar.name).model_fields if key not in own}
+    for key, value in table.items():
+        having = {system: model for system, model in others.items() if key in model.known_keys()}
+        if key not in own.known_keys():
+            if having:
+                yield (key,), list(having)
+        elif isinstance(value, Mapping) and (inner := _inner(own, key)) is not None:
+            inner_others = {system: found for system, model in having.items() if (found := _inner(model, key))}
+            for path, systems in keys_of_others(value, inner, inner_others):
+                yield (key, *path), systems
+
+
+def _inner(model: type[Table], key: str) -> type[Table] | None:
+    """Return the model of the table ``key`` of a table; None if the value of ``key`` is not a table of keys."""
+    field = model.model_fields.get(key)
+    return None if field is None else table_in(field.annotation)

@@ -4,7 +4,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
-from .connection import Connection, auth_model, connection_model, keys_of_others, model_for
+from .connection import Connection, connection_model, keys_of_others, model_for
 from .fields import (
     DATASET_TYPES,
     PLAIN_TYPES,
@@ -28,7 +28,8 @@ from .problem import ConfigError, Problem
 from .source import SourceConfig, source_model
 from .spark import SPARK_REQUIRED, check_spark
 from .sparksource import SparkDataset, brokers_model, spark_source_model
-from .text import Interpolation, KeyPath, format_size, interpolate, key_lines, kind, nearest, parse_size
+from .table import Table, table_in
+from .text import Interpolation, KeyPath, either, format_size, interpolate, key_lines, kind, nearest, parse_size
 
 __all__ = ["load_config", "parse_config", "parse_connection"]
 
@@ -75,6 +76,7 @@ def parse_connection(keys: Mapping[str, Any]) -> Connection:
 # -- from a tree to models -------------------------------------------------------------------------------------------
 
 M = TypeVar("M", bound=BaseModel)
+Models = Callable[[str], type[Connection]]
 
 _URLS = " or ".join(f'"{grammar.url_example}"' for grammar in grammars())
 _REQUIRED: Mapping[str, str] = {
@@ -86,7 +88,6 @@ _REQUIRED: Mapping[str, str] = {
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
-_WAYS_IN = ["token", "token_file", "user", "oauth2"]
 _DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
@@ -107,14 +108,13 @@ class _Reading:
         self._substituted = document.substituted
         self._found: list[tuple[int, Problem]] = []
         self._told: set[KeyPath] = set()
-        self._root: type[BaseModel] = Config
+        self._root: type[Table] = Config
         for path, message in document.problems:
             self._problem(path, message)
 
     def config(self) -> Config:
         for name, source, sink in self._pipelines():
             self._check_name("pipelines", name)
-            self._rename_group(("pipelines", name, "source"), source)
             self._check_source(("pipelines", name, "source"), source, sink, source_model)
             self._check_sink(("pipelines", name, "sink"), sink)
         self._check_shared_paths()
@@ -125,7 +125,6 @@ class _Reading:
                 self._check_name("spark", name)
                 brokers = job.get("source") if isinstance(job, dict) else None
                 if isinstance(brokers, dict) and spark_source_model(brokers) is not SparkDataset:
-                    self._rename_group(("spark", name, "source"), brokers)
                     self._check_source(("spark", name, "source"), brokers, brokers, brokers_model)
         # Building the validators of the tables of jobs takes as long as building all others.
         found = self._validated(Config if "spark" in self._tree else Landing)
@@ -168,103 +167,56 @@ class _Reading:
         if not name or not all(letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in name):
             self._problem((what, name), "a name consists of letters, digits and _ . - only")
 
-    def _rename_group(self, path: KeyPath, source: dict[str, Any]) -> None:
-        if "group" not in source:
-            return
-        if "subscription" in source:
-            self._problem((*path, "group"), "is an alias of subscription, which is given too")
-        source.setdefault("subscription", source["group"])
-        del source["group"]
-        self._lines = {(*path, "subscription"): self._line((*path, "group")), **self._lines}
+    def _rename_aliases(self, path: KeyPath, source: dict[str, Any], model: type[Table]) -> None:
+        for alias, key in model.aliases.items():
+            if alias not in source:
+                continue
+            if key in source:
+                self._problem((*path, alias), f"is an alias of {key}, which is given too")
+            source.setdefault(key, source[alias])
+            del source[alias]
+            self._lines = {(*path, key): self._line((*path, alias)), **self._lines}
 
     def _check_source(
         self,
         path: KeyPath,
         source: dict[str, Any],
         chooser: Mapping[str, Any],
-        models: Callable[[str], type[Connection]],
+        models: Models,
     ) -> None:
         """Check the rules between the keys of a source. ``chooser`` is the table that may hold ``columns``."""
+        self._rename_aliases(path, source, model_for(source, models))
         grammar = self._check_connection(path, source, models)
         self._check_topics(path, source, grammar)
         if grammar is not None:
             table = "source" if chooser is source else "sink"
             self._check_columns((*path[:-1], table, "columns"), grammar, chooser)
 
-    def _check_connection(
-        self, path: KeyPath, table: Mapping[str, Any], models: Callable[[str], type[Connection]]
-    ) -> Grammar | None:
+    def _check_connection(self, path: KeyPath, table: Mapping[str, Any], models: Models) -> Grammar | None:
         """Check the rules between the keys of a connection, and that its system has them; return that system's grammar.
 
         ``models`` returns the model of the whole table for a system.
         """
-        url, auth, tls = str(table.get("url", "")), table.get("auth"), table.get("tls")
-        grammar = grammar_of(url)
-        if isinstance(tls, dict):
-            plain, encrypted = ("", "") if grammar is None else grammar.schemes
-            if plain and url.lower().startswith(f"{plain}://"):
-                self._problem((*path, "tls"), f"needs an encrypted connection: {encrypted}:// in url")
-            if "key" in tls and "cert" not in tls:
-                self._problem((*path, "tls", "key"), "is the key of a certificate: cert is missing")
-            for key in ("key_password", "key_password_file"):
-                if key in tls and "cert" not in tls:
-                    self._problem((*path, "tls", key), "is the password of a certificate's key: cert is missing")
-            if "key_password" in tls and "key_password_file" in tls:
-                self._problem((*path, "tls", "key_password_file"), "key_password is given too: use one of them")
-            if tls.get("verify") is False and "server_name" in tls:
-                self._problem((*path, "tls", "server_name"), "has no effect with verify = false")
-        if isinstance(auth, dict):
-            self._check_auth((*path, "auth"), auth)
-        else:
-            auth = {}
-        if grammar is None:
-            return None
-        for key, other in keys_of_others(grammar.name, models).items():
-            if key in table:
-                self._problem((*path, key), f"is not supported for {grammar.name}: it is a key for {other}")
-        for key, other in keys_of_others(grammar.name, auth_model).items():
-            if key in auth:
-                self._problem((*path, "auth", key), f"is not supported for {grammar.name}: it is a key for {other}")
-        models(grammar.name).check(path, table, self._problem)
+        grammar = grammar_of(table.get("url", ""))
+        if grammar is not None:
+            self._check_support(path, table, grammar.name, models)
+        model_for(table, models).check(path, table, self._problem)
         return grammar
+
+    def _check_support(self, path: KeyPath, table: Mapping[str, Any], system: str, models: Models) -> None:
+        """Report the keys that the model of ``system`` lacks and those of other systems have, with its advice."""
+        own, others = models(system), {each.name: models(each.name) for each in grammars()}
+        names = {alias: key for model in others.values() for alias, key in model.aliases.items()}
+        for key, systems in keys_of_others(table, own, others):
+            message = f"is not supported for {system}: it is a key for {' and '.join(systems)}"
+            advice = own.lacks.get(names.get(str(key[0]), str(key[0])))
+            self._problem((*path, *key), message if advice is None else f"{message}; {advice}")
 
     def _check_columns(self, path: KeyPath, grammar: Grammar, chooser: Mapping[str, Any]) -> None:
         own, columns = row_of(grammar.name).names, chooser.get("columns")
         for index, name in enumerate(columns if isinstance(columns, list) else ()):
             if isinstance(name, str) and name not in own and name in _ALL_COLUMNS:
                 self._problem((*path, index), f'records of {grammar.name} have no "{name}"')
-
-    def _check_auth(self, path: KeyPath, auth: dict[str, Any]) -> None:
-        if not auth:
-            self._problem(path, f"is empty: remove it, or add {_either(_WAYS_IN)}")
-        ways = [way for way in _WAYS_IN if way in auth]
-        for way in ways[1:]:
-            self._problem((*path, way), f"{ways[0]} is given too: use one of them")
-        if {"password", "password_file"} & auth.keys() and "user" not in auth:
-            self._problem((*path, next(key for key in auth if key.startswith("password"))), "needs user")
-        if "user" in auth:
-            self._need_one(path, "user", auth, ("password", "password_file"))
-        if isinstance(auth.get("oauth2"), dict):
-            self._check_oauth2((*path, "oauth2"), auth["oauth2"])
-
-    def _check_oauth2(self, path: KeyPath, oauth2: dict[str, Any]) -> None:
-        if "key_file" in oauth2:
-            for key in ("client_id", "client_secret", "client_secret_file"):
-                if key in oauth2:
-                    self._problem((*path, key), "is already in key_file, which is given too")
-            return
-        for key, why in (("client_id", "without key_file"), ("issuer_url", "without a key file that names it")):
-            if key not in oauth2:
-                self._problem((*path, key), f"is required {why}")
-        self._need_one(path, "client_id", oauth2, ("client_secret", "client_secret_file"))
-
-    def _need_one(self, path: KeyPath, needing: str, table: dict[str, Any], keys: tuple[str, str]) -> None:
-        """Check that exactly one of the two ``keys`` is beside the key ``needing``."""
-        given = [key for key in keys if key in table]
-        if not given:
-            self._problem((*path, needing), f"needs {keys[0]} or {keys[1]}")
-        elif len(given) > 1:
-            self._problem((*path, keys[1]), f"{keys[0]} is given too: use one of them")
 
     def _check_topics(self, path: KeyPath, source: dict[str, Any], grammar: Grammar | None) -> None:
         topics = source.get("topics")
@@ -406,7 +358,7 @@ class _Reading:
         if kind_of_error == "literal_error":
             value = error["input"]
             choices = [str(choice) for choice in self._choices(path)]
-            listed = _either([f'"{choice}"' for choice in choices])
+            listed = either([f'"{choice}"' for choice in choices])
             shown = f'"{value}"{nearest(value, choices)}' if isinstance(value, str) else kind(value)
             return f"must be {listed}, not {shown}"
         if kind_of_error == "tuple_type":
@@ -427,9 +379,9 @@ class _Reading:
         self._told.add(path)
         self._found.append((line, Problem(f"{self._name}:{line}", _dotted(path), message)))
 
-    def _table_of(self, path: KeyPath) -> type[BaseModel] | None:
+    def _table_of(self, path: KeyPath) -> type[Table] | None:
         """Return the model of the table at a path of keys, None if there is no such table."""
-        model: type[BaseModel] | None = self._root
+        model: type[Table] | None = self._root
         tree: Any = self._tree
         named = False
         for key in path:
@@ -438,7 +390,7 @@ class _Reading:
                 named = False
                 continue
             field = None if model is None else model.model_fields.get(str(key))
-            model = None if field is None else _table_in(field.annotation)
+            model = None if field is None else table_in(field.annotation)
             named = field is not None and get_origin(field.annotation) is dict
             if model is SourceConfig and isinstance(tree, dict):
                 model = model_for(tree, source_model)
@@ -448,10 +400,7 @@ class _Reading:
 
     def _known_keys(self, path: KeyPath) -> list[str]:
         table = self._table_of(path)
-        keys = [field.alias or name for name, field in table.model_fields.items()] if table else []
-        if "subscription" in keys:
-            keys.append("group")
-        return [key for key in keys if key != "options"]
+        return [key for key in table.known_keys() if key != "options"] if table else []
 
     def _choices(self, path: KeyPath) -> tuple[Any, ...]:
         table = self._table_of(path[:-1])
@@ -473,10 +422,6 @@ def _syntax_problem(message: str, text: str, name: str) -> Problem:
     return Problem(f"{name}:{line}", "", f"is not TOML: {what or message}")
 
 
-def _either(choices: list[str]) -> str:
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"
-
-
 def _dotted(path: KeyPath) -> str:
     text = ""
     for part in path:
@@ -486,12 +431,6 @@ def _dotted(path: KeyPath) -> str:
             plain = all(letter.isalnum() or letter in "_-" for letter in part)
             text += ("." if text else "") + (part if plain and part else f'"{part}"')
     return text
-
-
-def _table_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that an annotation such as ``dict[str, Model]`` or ``Model | None`` is about."""
-    found = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
-    return next((each for each in found if issubclass(each, BaseModel)), None)
 
 
 def _parts(grammar: Grammar, text: object) -> tuple[str, str]:

@@ -42,13 +42,14 @@ def json_schema() -> dict[str, Any]:
     sink = schema["$defs"]["SinkConfig"]
     schema["anyOf"] = [{"required": ["pipelines"]}, {"required": ["spark"]}]
     for model in (source_model, brokers_model):
-        for source in (schema["$defs"][model(system).__name__] for system in SYSTEMS):
+        for aliases, source in ((model(system).aliases, definitions[model(system).__name__]) for system in SYSTEMS):
             properties = source["properties"]
-            properties["group"] = {**properties["subscription"], "description": "Alias of subscription."}
             either = [("topics", "topics_pattern")]
-            if "subscription" in source["required"]:
-                source["required"].remove("subscription")
-                either.insert(0, ("subscription", "group"))
+            for alias, key in aliases.items():
+                properties[alias] = {**properties[key], "description": f"Alias of {key}."}
+                if key in source["required"]:
+                    source["required"].remove(key)
+                    either.insert(0, (key, alias))
             source["allOf"] = [{"oneOf": [{"required": [key]} for key in keys]} for keys in either]
     # A plug-in has keys of its own, so only the built-in sinks can be held to ours.
     sink["additionalProperties"] = True
@@ -74,5 +75,8 @@ def _descriptions(table: type) -> Iterator[tuple[str, str]]:
     assert isinstance(definition, ast.ClassDef)
     for field, text in pairwise(definition.body):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as described)):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str() as described)),
+            ) if name in table.model_fields:
                 yield name, inspect.cleandoc(described)

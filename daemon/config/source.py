@@ -1,6 +1,7 @@
 """``[pipelines.NAME.source]``: the keys that all systems share, and the choice of the system's model by the URL."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -10,7 +11,7 @@ from fastwire.systems import grammar_of
 from .connection import Connection, model_for, model_of
 from .fields import Pattern, StartField, Text, Topic
 
-__all__ = ["Reading", "SourceConfig", "SourceField", "TopicChoice", "source_model"]
+__all__ = ["Reading", "SourceConfig", "SourceField", "SubscribedSource", "TopicChoice", "source_model"]
 
 
 class TopicChoice(NamedTuple):
@@ -37,8 +38,6 @@ class Reading(Connection):
 class SourceConfig(Reading):
     """The source of the records. Each system has a model of its own with more keys (``systems/<name>/config.py``)."""
 
-    subscription: Text
-    """Pulsar's subscription or Kafka's consumer group, where the broker keeps the progress; `group` is an alias."""
     start: StartField
     """First position on a topic of which nothing has landed. Partitions added later are read from their beginning."""
     cluster: Text | None = None
@@ -58,6 +57,15 @@ class SourceConfig(Reading):
     def shared(self) -> bool:
         """True if several consumers receive the records of one log at the same time, unordered."""
         return False
+
+
+class SubscribedSource(SourceConfig):
+    """A source of a system whose brokers keep the progress of consumers under a name."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"group": "subscription"}
+
+    subscription: Text
+    """Name of the subscription or consumer group under which the broker keeps the progress; `group` is an alias."""
 
 
 def source_model(system: str) -> type[SourceConfig]:

@@ -10,7 +10,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from fastwire.systems import grammar_of
 
-from .connection import Tell
+from .connection import Tell, keys_of_systems
 from .fields import FolderPath, Natural, Switch, Text, check_compression
 from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
 from .table import Table
@@ -175,9 +175,8 @@ def _table(job: Mapping[str, Any], key: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-# The keys of a source that need brokers. The other rules are those of a pipeline's source.
+# The rules of a source that needs brokers are those of a pipeline's source, and these.
 _OF_DATASET = SparkDataset.model_fields.keys()
-_OF_BROKERS = SparkBrokers.model_fields.keys() - {"url"} | {"group"}
 _BY_FILE = {
     ("token",): "token_file",
     ("password",): "password_file",
@@ -187,7 +186,7 @@ _BY_FILE = {
 
 def _check_source(path: KeyPath, source: Mapping[str, Any], decode: Mapping[str, Any], tell: Tell) -> None:
     if spark_source_model(source) is SparkDataset:
-        for key in sorted(_OF_BROKERS & source.keys()):
+        for key in sorted(keys_of_systems(brokers_model) & source.keys()):
             tell((*path, key), "is for reading from brokers: url is missing")
         return
     grammar = grammar_of(source.get("url", ""))

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -19,12 +19,20 @@ from pydantic import (
 
 from fastwire.systems import grammar_of
 
-from .connection import model_for, model_of
+from .connection import keys_of_systems, model_for, model_of
 from .fields import Column, Count, FolderPath, SomeTime, Start, Text, parse_start
 from .source import Reading
 from .table import Table
 
-__all__ = ["SparkBrokers", "SparkDataset", "SparkSource", "SparkSourceField", "brokers_model", "spark_source_model"]
+__all__ = [
+    "SparkBrokers",
+    "SparkDataset",
+    "SparkSource",
+    "SparkSourceField",
+    "SubscribedBrokers",
+    "brokers_model",
+    "spark_source_model",
+]
 
 
 def _start(value: object) -> Start:
@@ -50,8 +58,6 @@ class SparkDataset(Table):
 class SparkBrokers(Reading):
     """The input of a job: topics of brokers, which the executors read in parallel."""
 
-    subscription: Text | None = None
-    """Pulsar: its cursor keeps unread records. Kafka: the group whose offsets are committed. Alias: `group`."""
     start: JobStart = Start("earliest")
     """First position of the first batch of a new checkpoint."""
     max_records: Count = 5_000_000
@@ -66,10 +72,29 @@ class SparkBrokers(Reading):
     """Reaction when the brokers have deleted records that the job has not read: stop, or log it and continue."""
 
     @property
+    def group(self) -> str | None:
+        """The name under which the brokers keep the progress of the job; None if they keep none."""
+        return None
+
+    @property
     def access(self) -> dict[str, str]:
         """The keys of the tables, such as auth and tls, as texts by dotted names; paths are absolute."""
         tables = ((name, getattr(self, name)) for name in sorted(self.model_fields_set))
         return dict(pair for name, table in tables if isinstance(table, Table) for pair in _texts(name, table))
+
+
+class SubscribedBrokers(SparkBrokers):
+    """The input of a job: topics of brokers that keep the progress of consumers under a name."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"group": "subscription"}
+
+    subscription: Text | None = None
+    """Name of the subscription or consumer group that follows the job's progress; `group` is an alias."""
+
+    @property
+    def group(self) -> str | None:
+        """The name under which the brokers keep the progress of the job; None if they keep none."""
+        return self.subscription
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -99,7 +124,7 @@ def brokers_model(system: str) -> type[SparkBrokers]:
 
 def spark_source_model(table: Mapping[str, Any]) -> type[SparkDataset | SparkBrokers]:
     """Return the model for a table as written in a file: of brokers by ``url``, without it by the other keys."""
-    if "url" in table or ("dataset" not in table and table.keys() & SparkBrokers.model_fields.keys()):
+    if "url" in table or ("dataset" not in table and table.keys() & keys_of_systems(brokers_model)):
         return model_for(table, brokers_model)
     return SparkDataset
 

@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "Interpolation",
     "KeyPath",
+    "either",
     "format_duration",
     "format_size",
     "interpolate",
@@ -44,6 +45,11 @@ _TIME_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
 
 _MOST_DIGITS = 30  # more than any size or time needs; hundreds of digits would overflow a float
+
+
+def either(choices: list[str]) -> str:
+    """Return ``choices`` as words for a message: ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
 
 
 def parse_size(value: object) -> int:

@@ -86,8 +86,11 @@ class System(ABC):
     """One message system. ``grammar`` is that of ``fastwire.systems``."""
 
     grammar: Grammar
-    group_word: str
-    """The system's term for the name under which a broker keeps the progress: subscription or group."""
+    group_word = ""
+    """The system's term for the name under which a broker keeps the progress: subscription or group.
+
+    Empty if the brokers keep no progress of consumers: then the dataset is the only cursor.
+    """
     real_demo = False
     """True if the source tree can start a real broker for the demo."""
 
@@ -117,9 +120,9 @@ class System(ABC):
         not have, such as a codec, and for a key that cannot be read.
         """
 
-    @abstractmethod
     def sharing(self, source: SourceConfig) -> str:
         """Say under which name a pipeline reads, and how it shares the topics with others."""
+        return "all partitions alone, the brokers keep no progress"
 
     def mechanism(self, connection: Connection) -> str:
         """Return the mechanism by which the broker is shown the credentials; "" if the system has only one."""

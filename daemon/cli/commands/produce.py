@@ -109,7 +109,7 @@ def produce(
         make_writer = partial(system.open_writer, connection, topic, options)
         make_writer()  # raises now what is wrong with the options; it connects only when it is entered
     except ConfigError as exc:
-        refuse(exc, {"url": "URL", "tls": "URL"})
+        refuse(exc, broker, {"url": "URL"})
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from None
     configure(level="warning")

@@ -96,8 +96,8 @@ def tail(
     try:
         connection = parse_connection(keys | broker.keys())
     except ConfigError as exc:
-        arguments = {"url": "URL", "tls": "URL", "rack": "--rack"}
-        refuse(exc, {**arguments, "encryption": "--private-key" if private_keys else "--on-undecryptable"})
+        arguments = {"url": "URL", "rack": "--rack"}
+        refuse(exc, broker, {**arguments, "encryption": "--private-key" if private_keys else "--on-undecryptable"})
     system = system_named(connection.system)
     with argument("TOPIC"):
         grammar = system.grammar

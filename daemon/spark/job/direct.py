@@ -45,8 +45,8 @@ def reader_options(source: SparkBrokers, *, streaming: bool, limited: bool = Tru
     if streaming:
         if limited:
             options["maxRecordsPerTrigger"] = str(source.max_records)
-        if source.subscription is not None:
-            options[dialect.group] = source.subscription
+        if source.group is not None:
+            options[dialect.group] = source.group
     return options
 
 

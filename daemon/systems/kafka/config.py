@@ -10,8 +10,9 @@ from fastwire.kafka.sasl import check_extension
 from ...config.access import AuthConfig
 from ...config.connection import Connection, Tell
 from ...config.fields import SomeTime, Text
-from ...config.source import SourceConfig
-from ...config.sparksource import SparkBrokers
+from ...config.secured import Secured
+from ...config.source import SourceConfig, SubscribedSource
+from ...config.sparksource import SubscribedBrokers
 from ...config.text import KeyPath
 
 __all__ = [
@@ -36,7 +37,7 @@ class KafkaAuthConfig(AuthConfig):
     """SASL extensions beside a token (OAUTHBEARER, KIP-342), such as logicalCluster."""
 
 
-class KafkaConnection(Connection):
+class KafkaConnection(Secured):
     """A connection to the brokers of Kafka."""
 
     auth: KafkaAuthConfig = KafkaAuthConfig.model_construct()
@@ -51,6 +52,7 @@ class KafkaConnection(Connection):
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report SASL extensions that are invalid, or given without a token."""
+        super().check(path, table, tell)
         auth = table.get("auth")
         if not isinstance(auth, dict) or "extensions" not in auth:
             return
@@ -64,7 +66,7 @@ class KafkaConnection(Connection):
                 tell((*path, "auth", "extensions", name), str(exc))
 
 
-class KafkaSourceConfig(KafkaConnection, SourceConfig):
+class KafkaSourceConfig(KafkaConnection, SubscribedSource):
     """Source of records: topics of Kafka."""
 
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -83,7 +85,7 @@ class KafkaSourceConfig(KafkaConnection, SourceConfig):
     """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
 
 
-class KafkaSparkBrokers(KafkaConnection, SparkBrokers):
+class KafkaSparkBrokers(KafkaConnection, SubscribedBrokers):
     """Input of a Spark job: topics of Kafka."""
 
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"

@@ -8,8 +8,9 @@ from pydantic import Field
 from ...config.access import EncryptionConfig
 from ...config.connection import Connection, Tell
 from ...config.fields import FolderPath, Natural, Switch, Text
-from ...config.source import SourceConfig
-from ...config.sparksource import SparkBrokers
+from ...config.secured import Secured
+from ...config.source import SourceConfig, SubscribedSource
+from ...config.sparksource import SubscribedBrokers
 from ...config.table import Table
 from ...config.text import KeyPath
 
@@ -43,7 +44,7 @@ class SchemaConfig(Table):
     """Name of the schema."""
 
 
-class PulsarConnection(Connection):
+class PulsarConnection(Secured):
     """A connection to the brokers of Pulsar, and the keys for its encrypted entries."""
 
     listener: Text | None = None
@@ -53,13 +54,14 @@ class PulsarConnection(Connection):
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report a password that Pulsar cannot transport."""
+        super().check(path, table, tell)
         auth = table.get("auth")
         password = auth.get("password") if isinstance(auth, dict) else None
         if isinstance(password, str) and ":" in password:
             tell((*path, "auth", "password"), "holds a colon: Pulsar takes user:password apart there")
 
 
-class PulsarSourceConfig(PulsarConnection, SourceConfig):
+class PulsarSourceConfig(PulsarConnection, SubscribedSource):
     """Source of records: topics of Pulsar."""
 
     subscription_type: Literal["exclusive", "failover", "shared", "key_shared"] = "failover"
@@ -107,7 +109,7 @@ def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
         tell((*path, "file"), f"is of no use: {schema['type']} has no definition")
 
 
-class PulsarSparkBrokers(PulsarConnection, SparkBrokers):
+class PulsarSparkBrokers(PulsarConnection, SubscribedBrokers):
     """Input of a Spark job: topics of Pulsar."""
 
 

@@ -77,7 +77,8 @@ class _Pulsar(System):
         return open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
-        return f"subscription {source.subscription} ({own_source(source).subscription_type})"
+        own = own_source(source)
+        return f"subscription {own.subscription} ({own.subscription_type})"
 
     def check_credentials(self, credentials: Credentials) -> None:
         if isinstance(credentials, BasicCredentials):

@@ -57,7 +57,7 @@ class SystemMemory(SystemSuite):
     async def _read_everything(self, scene: Scene) -> None:
         """Land everything by another pipeline: a source that does not stop receives as much meanwhile."""
         sink = MemorySink()
-        await scene.land(sink, subscription="meanwhile")
+        await scene.land(sink, group="meanwhile")
         self._check(scene, sink)
 
 

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Coverage, Log, Position, Span
+from fastwire.systems import grammar_of
 from fastwire.wire.pool import Pool
 
-from ...config import PipelineConfig, SourceConfig, parse_config
+from ...config import PipelineConfig, SourceConfig, SubscribedSource, parse_config
+from ...config.source import source_model
 from ...devbroker.base import DevBroker
 from ...pipeline.pipeline import Pipeline
 from ...pipeline.roll import RollPolicy
@@ -242,9 +244,15 @@ class Scene:
         self.broker.delete_topic(TOPIC)
         self.broker.create_topic(TOPIC, PARTITIONS)
 
-    def configured(self, dataset: Path | None = None, **more: Any) -> PipelineConfig:
-        """Return a configuration from the topic into ``dataset``, with ``more`` keys of the source."""
-        keys = {"url": self.broker.url, "topics": [TOPIC], "subscription": GROUP, "start": "earliest"}
+    def configured(self, dataset: Path | None = None, *, group: str = GROUP, **more: Any) -> PipelineConfig:
+        """Return a configuration from the topic into ``dataset``, with ``more`` keys of the source.
+
+        ``group`` is the subscription, which is left out for a system without groups.
+        """
+        keys = {"url": self.broker.url, "topics": [TOPIC], "start": "earliest"}
+        grammar = grammar_of(self.broker.url)
+        if grammar is not None and issubclass(source_model(grammar.name), SubscribedSource):
+            keys["subscription"] = group
         sink = {"type": "discard"} if dataset is None else {"type": "parquet", "path": str(dataset)}
         tables = {"source": {**keys, **self._keys, **more}, "sink": sink}
         return parse_config(f"[pipelines]\nconformance = {_toml(tables)}\n").pipelines["conformance"]

@@ -48,8 +48,9 @@ class SystemSuite:
     lacks: ClassVar[Mapping[Ability, str]] = {}
     """The abilities that the system lacks, with the reasons. Tests that need one are skipped and show the reason.
 
-    * ``groups``: the broker keeps the progress of a group, so that a backlog can be counted.
-    * ``takeover``: a consumer of a group gets the partitions of another one that has left.
+    * ``groups``: the broker keeps the progress of a group, so that a backlog can be counted. Without groups the
+      dataset is the only cursor.
+    * ``takeover``: a pipeline goes on with the partitions of another one that has left.
     * ``growth``: partitions can be added to a topic.
     * ``recreation``: a topic that was deleted and created again is read on.
     * ``start positions``: the key ``start`` takes positions of partitions.

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from fastwire.position import Position, Positions, positions_of
 from fastwire.systems import grammar_of, row_of
 
-from ...config import parse_connection, parse_url
+from ...config import SubscribedSource, parse_connection, parse_url
+from ...config.source import source_model
 from .scene import TOPIC
 from .suite import SystemSuite
 
@@ -31,7 +32,8 @@ class SystemTexts(SystemSuite):
         assert row_of(self.system).names[: len(SHARED_COLUMNS)] == SHARED_COLUMNS
         assert parse_connection({"url": grammar.url_example}).system == self.system
         assert self._system.grammar is grammar
-        assert self._system.group_word
+        grouped = "groups" not in self.lacks
+        assert bool(self._system.group_word) == grouped == issubclass(source_model(self.system), SubscribedSource)
 
     def test_urls_have_one_text_form(self) -> None:
         """``url`` reads its own text again, ports have defaults, and hosts are the URL without its scheme."""

@@ -208,7 +208,7 @@ def test_nobody_there_or_not_wanted() -> None:
         (["produce", "pulsar://h", "bad/name"], "Invalid value for TOPIC"),
         (["produce", "pulsar://h", "t", "--load", "0"], "Invalid value for '--load'"),
         (["produce", "pulsar://h", "t", "--compression", "bz2"], "Invalid value for '--compression'"),
-        (["produce", "pulsar://h", "t", "--ca", "x"], "Invalid value for URL: needs an encrypted connection"),
+        (["produce", "pulsar://h", "t", "--ca", "x"], "Invalid value for --ca: needs an encrypted connection"),
     ],
 )
 def test_usage_is_2(arguments: list[str], message: str) -> None:

@@ -45,7 +45,11 @@ def test_help_names_every_command(run: Run) -> None:
         (["tail", "pulsar://h", "t", "--from", "99999999999999999999:1"], "Invalid value for --from: "),
         (["tail", "pulsar://h", "t", "--rack", "a"], "Invalid value for --rack: is not supported for pulsar"),
         (["tail", "pulsar://h", "t", "--format", "xml"], "Invalid value for '--format'"),
-        (["tail", "pulsar://h", "t", "--ca", "x"], "Invalid value for URL: needs an encrypted connection"),
+        (
+            ["tail", "toy://h", "t", "--ca", "x", "--cert", "y"],
+            "Invalid value for --ca and --cert: is not supported for toy",
+        ),
+        (["tail", "pulsar://h", "t", "--ca", "x"], "Invalid value for --ca: needs an encrypted connection"),
         (["tail", "pulsar+ssl://h", "t", "--key", "x"], "Invalid value for --key: is the key of a certificate"),
         (["demo", "--broker", "none"], "Invalid value for '--broker'"),
         (

@@ -12,7 +12,7 @@ import pytest
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Record, encode_single_entry
-from fastwire_daemon.config import Connection
+from fastwire_daemon.config import Secured
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.systems.kafka.config import KafkaConnection
@@ -196,11 +196,11 @@ def test_tail_where_no_broker_is(run: Run, system: str) -> None:
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Secured]:
     """The brokers that ``tail`` was asked to read."""
-    asked: list[Connection] = []
+    asked: list[Secured] = []
 
-    async def tail(connection: Connection, *_: object, **options: Any) -> int:
+    async def tail(connection: Secured, *_: object, **options: Any) -> int:
         asked.append(connection)
         return 0
 
@@ -209,7 +209,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 
 def test_tail_takes_its_token_from_file_or_environment(
-    run: Run, connections: list[Connection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, connections: list[Secured], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTWIRE_TOKEN", "hunter2")
     assert run("tail", "pulsar+ssl://h", "t", "--insecure")[0] == 0
@@ -226,7 +226,7 @@ def test_tail_takes_its_token_from_file_or_environment(
 
 
 def test_tail_takes_every_way_of_saying_who_one_is(
-    run: Run, connections: list[Connection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, connections: list[Secured], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FASTWIRE_TOKEN", raising=False)
     monkeypatch.setenv("FASTWIRE_PASSWORD", "hunter2")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fastwire.pulsar.columns import ROW
-from fastwire_daemon.config import ConfigError, load_config, parse_config
+from fastwire_daemon.config import ConfigError, load_config, parse_config, parse_connection
+from tests.support.alone import ADVICE, without_groups
 from tests.support.config_file import MINIMAL, problem, problems, sink, source
 
 
@@ -384,3 +385,25 @@ def test_memory_that_cannot_do() -> None:
         "f.toml:1: daemon.memory: 63MiB is too little: 2 pipelines with 2 writers in all need at least 64MiB"
     )
     assert parse_config('daemon.memory = "64MiB"\n' + two, {}).daemon.memory == 64 * 2**20
+
+
+def test_keys_of_what_a_system_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key for a group, a login or TLS is one mistake, which names the systems that have it and the way out."""
+    without_groups(monkeypatch)
+    keys = {"url": "'toy://h'", "topics": "['t']", "auth": "{ user = 'a', tokn = 'b' }", "tls": "{ key = 'x' }"}
+    told = "is not supported for toy: it is a key for pulsar and kafka"
+    rest = [
+        f"f.toml:6: pipelines.orders.source.auth: {told}",
+        f"f.toml:7: pipelines.orders.source.tls: {told}; {ADVICE}",
+    ]
+    text = source(**keys)
+    assert problems(text) == [f"f.toml:4: pipelines.orders.source.subscription: {told}", *rest]
+    text = text.replace("subscription =", "group =")
+    assert problems(text) == [f"f.toml:4: pipelines.orders.source.group: {told}", *rest]
+    (encrypted, *_) = problems(source(url="'toy+ssl://h'"))
+    assert encrypted == 'f.toml:2: pipelines.orders.source.url: "toy+ssl://": Toy has no TLS, use toy://'
+
+
+def test_a_connection_without_tls() -> None:
+    with pytest.raises(ConfigError, match="tls: is not supported for toy: it is a key for pulsar and kafka"):
+        parse_connection({"url": "toy://h", "tls": {"ca": "x"}})

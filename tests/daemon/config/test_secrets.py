@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.config import Config, ConfigError, EncryptionConfig, parse_config
+from fastwire_daemon.config import Config, ConfigError, EncryptionConfig, Secured, parse_config
 from fastwire_daemon.systems.pulsar.settings import decryptor
 from tests.support.config_file import problem, problems, source
 from tests.support.rsa_keys import key_pair
@@ -12,7 +12,9 @@ from tests.support.rsa_keys import key_pair
 
 def test_a_token_is_shown_nowhere() -> None:
     config = parse_config(source(auth="{ token = '${TOKEN}' }"), {"TOKEN": " token:hunter2\n"})
-    auth = config.pipelines["orders"].source.auth
+    connection = config.pipelines["orders"].source
+    assert isinstance(connection, Secured)
+    auth = connection.auth
     assert auth.token is not None and auth.token.get_secret_value() == "hunter2"
     for shown in (repr(config), str(config), config.model_dump_json(), repr(config.model_dump()), repr(auth)):
         assert "hunter2" not in shown

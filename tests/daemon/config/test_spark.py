@@ -135,7 +135,7 @@ def brokers(config: Config) -> SparkBrokers:
 def test_brokers_as_a_source() -> None:
     config = parsed(DIRECT)
     source = brokers(config)
-    assert (source.subscription, source.max_records) == ("spark", 5_000_000)
+    assert (source.group, source.max_records) == ("spark", 5_000_000)
     assert (source.topics, source.on_data_loss) == (("persistent://public/default/orders",), "stop")
     assert source.access == {
         "auth.token_file": str(Path("token").absolute()),

@@ -2,8 +2,11 @@
 
 from typing import ClassVar
 
+import pytest
+
 from fastwire_daemon.testing.system import SystemConformance
 from fastwire_daemon.testing.system.delivery import SystemDelivery
+from tests.support.alone import without_groups
 
 
 class TestPulsar(SystemConformance):
@@ -43,3 +46,12 @@ class TestKafkaAlone(SystemDelivery):
 
 class TestToy(SystemConformance):
     system = "toy"
+
+
+class TestToyAlone(SystemConformance):
+    system = "toy"
+    lacks: ClassVar = {"groups": "its brokers keep no progress in this variant"}
+
+    @pytest.fixture(autouse=True)
+    def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        without_groups(monkeypatch)

@@ -53,6 +53,7 @@ class ToySystem(System):
         return _open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
+        assert isinstance(source, ToySourceConfig)
         return f"group {source.subscription}, one consumer a partition"
 
 
