@@ -135,10 +135,14 @@ class Budget:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def stop(self) -> None:
-        """Stop the checks."""
+        """Stop the checks, and release the free blocks of the pool.
+
+        The exit of the process touches every library once more: beside these blocks that would exceed the promise.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._pool.trim()
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)

@@ -1,6 +1,7 @@
-"""Resident memory of the daemon while it runs, by the kernel's own account."""
+"""Resident memory of the daemon from its start to its exit, by the kernel's own account."""
 
-import time
+import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,20 +10,12 @@ from tests.real.daemon import Daemon
 __all__ = ["ROOM_MIB", "Seen", "watch"]
 
 ROOM_MIB = 128  # interpreter, packages, libraries, what encoders hold
-
-
-def resident_mib(pid: int, peak: bool = False) -> float:
-    """Resident memory of a process, now or at its highest."""
-    name = "VmHWM:" if peak else "VmRSS:"
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) / 1024
-    raise ProcessLookupError(pid)  # it is a zombie
+MEASURED = Path(__file__).with_name("measured.py")
 
 
 @dataclass
 class Seen:
-    """The memory of a run in MiB, look by look, and the kernel's word for the highest."""
+    """Samples of the resident memory of a run, and the kernel's value for its peak, in MiB."""
 
     looks: list[float] = field(default_factory=list)
     peak: float = 0
@@ -30,14 +23,8 @@ class Seen:
 
 def watch(config: Path, log: Path, script: dict[str, object] | None = None) -> Seen:
     """Run the daemon to the end of its topic."""
-    seen = Seen()
-    with Daemon("run", str(config), "--until-end", log=log, script=script) as daemon:
-        while daemon.process.poll() is None:
-            try:
-                seen.looks.append(resident_mib(daemon.process.pid))
-                seen.peak = resident_mib(daemon.process.pid, peak=True)
-            except (FileNotFoundError, ProcessLookupError):
-                break  # it has just ended
-            time.sleep(0.005)
+    measured = log.with_suffix(".memory.json")
+    prefix = (sys.executable, str(MEASURED), str(measured), "setpriv", "--pdeathsig", "KILL")
+    with Daemon("run", str(config), "--until-end", log=log, script=script, prefix=prefix) as daemon:
         daemon.wait_done()
-    return seen
+    return Seen(**json.loads(measured.read_text()))

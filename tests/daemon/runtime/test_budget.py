@@ -115,6 +115,17 @@ def test_free_blocks_go_back_where_they_do_not_fit_beside_all_that_is_in_use() -
     assert pool.kept == 0
 
 
+def test_free_blocks_go_back_at_the_end() -> None:
+    """The exit of the process touches all libraries: free blocks must not be resident beside them."""
+    pool = Pool()
+    budget = Budget(pool)
+    pool.kept = 500
+    budget.check()
+    assert pool.kept == 500
+    budget.stop()
+    assert pool.kept == 0
+
+
 async def test_behind_a_large_chunk_reading_stops_while_there_is_room_for_another() -> None:
     pool = Pool()
     pool.limit = 256 << 20
