@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 from fastwire.position import Position
 from fastwire.tank.bundle import Message, encode_bundle
+from fastwire.tank.error import PartitionStatus, ProduceCode
 from fastwire.tank.message import Address
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults
 from ..pending import HeldRequests
-from ..server import on_loop
+from ..server import Connection, on_loop
 from .topics import PartitionLog
 
 __all__ = ["Cluster", "Refusal", "TankOptions"]
+
+_OF_MORE = frozenset({ProduceCode.REDIRECT, ProduceCode.READ_ONLY, ProduceCode.UNKNOWN_TOPIC})
+_PLAIN = frozenset({PartitionStatus.SYSTEM_FAULT, PartitionStatus.NO_LEADER, PartitionStatus.UNKNOWN_PARTITION})
 
 CODECS = {"NONE": False, "SNAPPY": True}
 
@@ -27,6 +31,7 @@ class TankOptions:
     partitions: int = 1  # of topics that are created without a number
     segment_bytes: int = 1 << 30
     never_used_s: float = 16.0  # after which a connection that has sent nothing is closed
+    never_used: int = 64  # connections that have sent nothing; beyond that the oldest one is closed
     read_only: bool = False
 
 
@@ -48,6 +53,7 @@ class Cluster(DevBroker):
         super().__init__()
         self.options = options or TankOptions()
         self.topics: dict[str, list[PartitionLog]] = {}
+        self.never_used: dict[Connection, None] = {}  # connections that have sent nothing, the oldest first
         self.held = HeldRequests()  # consume requests that wait for messages
         self.requests: Counter[str] = Counter()  # ever received, by name
         # Faults.
@@ -128,11 +134,18 @@ class Cluster(DevBroker):
     def roll(self, name: str, partition: int = 0) -> None:
         """Close the last segment of a partition: the next bundle begins another one."""
         self.topics[name][partition].roll()
+        self.held.wake()
 
     @on_loop
     def compact(self, name: str, partition: int = 0) -> None:
         """Keep the newest message of each key in the closed segments."""
         self.topics[name][partition].compact()
+
+    @on_loop
+    def skip(self, name: str, count: int, partition: int = 0) -> None:
+        """Leave a hole of ``count`` sequences that cannot be read (spec: tank 5.5)."""
+        self.topics[name][partition].skip(count)
+        self.held.wake()
 
     @on_loop
     def move_leader(self, name: str, partition: int = 0, node: int | None = None) -> None:
@@ -143,12 +156,22 @@ class Cluster(DevBroker):
 
     @on_loop
     def refuse_bundles(self, code: int, times: int = 1, *, stored: bool = False) -> None:
-        """Answer the next bundles of producers with a ProduceCode; ``stored``: although they were stored."""
+        """Answer the next bundles of producers with a ProduceCode; ``stored``: although they were stored.
+
+        Raises ValueError for a code that states more than one partition: see ``move_leader`` and ``read_only``.
+        """
+        if code in _OF_MORE:
+            raise ValueError(f"{code:#x} is no result of one bundle")
         self.bundle_refusals.inject(Refusal(code, stored), times)
 
     @on_loop
     def refuse_reads(self, status: int, times: int = 1) -> None:
-        """Answer the next partitions that are read with a PartitionStatus."""
+        """Answer the next partitions that are read with a PartitionStatus: a fault of the log, no leader, unknown.
+
+        Raises ValueError for one with further fields or chunks, which the broker answers where it is true.
+        """
+        if status not in _PLAIN:
+            raise ValueError(f"{status:#x} is not a status without fields")
         self.read_refusals.inject(status, times)
 
     # For the handlers of requests.

@@ -25,18 +25,24 @@ class TankConnection(Connection):
         self.broker = broker
         self.node = node
         self._handlers = handlers
-        self._never_used = Timer()
+        self._never_used_timer = Timer()
 
     def connection_made(self, transport: Any) -> None:
         """See ``asyncio.BaseProtocol``."""
         super().connection_made(transport)
         self.queue(PING)
-        self._never_used.start(self.broker.options.never_used_s, self.close)
+        never_used, options = self.broker.never_used, self.broker.options
+        never_used[self] = None
+        self._never_used_timer.start(options.never_used_s, self.close)
+        if len(never_used) > options.never_used:
+            oldest = next(iter(never_used))
+            del never_used[oldest]
+            oldest.close()
 
     def receive(self, data: memoryview) -> int:
         """See ``Connection.receive``."""
         if data:
-            self._never_used.cancel()
+            self._used()
         at = 0
         while len(data) - at >= FRAME_HEAD and not self.closing:
             kind, size = unpack_from("<BI", data, at)
@@ -59,5 +65,10 @@ class TankConnection(Connection):
 
     def lost(self) -> None:
         """See ``Connection.lost``."""
-        self._never_used.cancel()
+        self._used()
         self.broker.held.drop(self)
+
+    def _used(self) -> None:
+        """End the watch for connections that are never used."""
+        self._never_used_timer.cancel()
+        self.broker.never_used.pop(self, None)

@@ -17,6 +17,7 @@ WAIT_STEP_MS = 64
 TIMER_STEP_MS = 128
 MOST_WAIT_MS = 3_600_000
 MOST_FETCH = 64 << 20
+MOST_SEGMENT = 1 << 32  # a closed one is sent as a whole where its begin was compacted away
 
 Place = tuple[str, int]
 
@@ -32,9 +33,13 @@ class _Waiting:
     ends: dict[Place, int] = field(default_factory=dict)
 
     def answer(self, last: bool) -> bool:
-        """Answer if there are enough new bundles, or a partition has moved away, or if this is the ``last`` look."""
-        news = {place: log.bundles[log.find(self.ends[place] + 1) :] for place, log in self.logs.items()}
-        enough = max((_size(bundles) for bundles in news.values()), default=0) >= max(self.request.min_bytes, 1)
+        """Answer if there is enough new, or a partition has moved away, or if this is the ``last`` look.
+
+        Enough are ``min_bytes`` of one partition, or the rest of a segment that was closed.
+        """
+        news = {place: log.after(self.ends[place]) for place, log in self.logs.items()}
+        least = max(self.request.min_bytes, 1)
+        enough = any(closed or _size(bundles) >= least for bundles, closed in news.values())
         gone = any(self.connection.broker.partition(*place) is not log for place, log in self.logs.items())
         moved = any(log.leader != self.connection.node for log in self.logs.values())
         if not (last or enough or gone or moved):
@@ -47,7 +52,7 @@ class _Waiting:
             answers = []
             for one in partitions:
                 log = self.logs[name, one.partition]
-                bundles = news[name, one.partition] if enough else []
+                bundles = news[name, one.partition][0] if enough else []
                 base = bundles[0].head.first if bundles else 0
                 chunk = b"".join(stored.framed for stored in bundles)
                 answers.append(PartitionAnswer(one.partition, base=base, high_watermark=log.last, chunk=chunk))
@@ -108,10 +113,12 @@ def _read(connection: TankConnection, name: str, asked: FetchPartition) -> Parti
         return PartitionAnswer(number, base=log.first, high_watermark=log.last)
     if sequence and not log.first <= sequence <= log.last:
         return PartitionAnswer(number, PartitionStatus.BOUNDARY, high_watermark=log.last, first=log.first)
-    bundles = log.read(sequence, min(asked.fetch_bytes, MOST_FETCH))
+    # A sequence below the first segment of a compacted partition (spec: tank 5.2, 5.5).
+    below = max(sequence, log.first) < log.bundles[0].head.first
+    bundles = log.read(sequence, MOST_SEGMENT if below else min(asked.fetch_bytes, MOST_FETCH))
     first = bundles[0].head
     chunk = b"".join(stored.framed for stored in bundles)
-    status = PartitionStatus.OK_SPARSE if first.sparse else PartitionStatus.OK
+    status = PartitionStatus.OK_SPARSE if first.sparse and not below else PartitionStatus.OK
     return PartitionAnswer(number, status, first.first, log.last, chunk)
 
 

@@ -72,8 +72,11 @@ class PartitionLog:
         return bisect_left(self.bundles, sequence, key=lambda stored: stored.head.last)
 
     def read(self, sequence: int, fetch_bytes: int) -> list[StoredBundle]:
-        """Return whole bundles of one segment from ``sequence`` on: at least one, and about ``fetch_bytes``."""
-        place = self.find(sequence)
+        """Return whole bundles of one segment from ``sequence`` on: at least one, and about ``fetch_bytes``.
+
+        In a hole that ``skip`` has left it is the bundle before, as a real broker answers (spec: tank 5.5).
+        """
+        place = min(self.find(sequence), len(self.bundles) - 1)
         segment, size = self.bundles[place].segment, 0
         found: list[StoredBundle] = []
         for stored in self.bundles[place:]:
@@ -96,18 +99,36 @@ class PartitionLog:
             self._segment += 1
             self._filled = 0
 
+    def after(self, sequence: int) -> tuple[list[StoredBundle], bool]:
+        """Return the bundles after ``sequence`` up to the end of their segment, and True if that is closed."""
+        rest = self.bundles[self.find(sequence + 1) :]
+        found = [stored for stored in rest if stored.segment == rest[0].segment]
+        return found, bool(found) and found[0].segment != self._segment
+
+    def skip(self, count: int) -> None:
+        """Pass over ``count`` sequences, as a wrong use of message type 5 does; the next bundle begins a segment."""
+        if not self.bundles:
+            raise ValueError("a hole begins after a message")
+        self.last += count
+        self.roll()
+
     def compact(self) -> None:
-        """Keep the newest message of each key in the closed segments, which become sparse bundles (spec: tank 5.2)."""
+        """Keep the newest message of each key in the closed segments (spec: tank 5.2).
+
+        A bundle becomes sparse if it has lost messages, or if it does not begin where the one before it ends any more.
+        """
         newest: dict[bytes, int] = {}
         read: list[tuple[StoredBundle, list[Message]]] = []
         for stored in self.bundles:
             messages = read_messages(stored.data, stored.head)
             read.append((stored, messages))
             newest.update({one.key: one.sequence for one in messages if one.key is not None})
-        kept = []
+        kept: list[StoredBundle] = []
         for stored, messages in read:
             alive = [one for one in messages if one.key is None or newest[one.key] == one.sequence]
-            if stored.segment == self._segment or len(alive) == len(messages):
+            whole = len(alive) == len(messages)
+            follows = not kept or kept[-1].segment != stored.segment or kept[-1].head.last + 1 == stored.head.first
+            if stored.segment == self._segment or (whole and (stored.head.sparse or follows)):
                 kept.append(stored)
             elif alive:
                 data = encode_bundle(alive, sparse=True)
