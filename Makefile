@@ -47,7 +47,7 @@ help:
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
 	@echo 'make docs     the generated documents: docs/configuration.md, docs/architecture.svg, the figures'
 	@echo 'make bench    figures beside those of others, in one run'
-	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing under the sanitizers among it'
+	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing a system under the sanitizers among it'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
 	@echo 'make debug    compiled modules for a debugger, in place; `make build` goes back'
 	@echo 'make proto    generated protobuf code'

@@ -263,7 +263,7 @@ cdef class Scanner(ChunkScanner):
             self.running = head.last + 1
             self.pass_by(part, whole)
             return GO_ON
-        if head.first > part.high_watermark:
+        if max(head.first, slot.sequence) > part.high_watermark:
             self.skip = True                         # not committed yet (spec: tank 5.3)
             return GO_ON
         if whole > self.most_frame:

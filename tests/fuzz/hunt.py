@@ -32,7 +32,7 @@ class Subject:
     size: int  # cases in a block
     block: Callable[[int, int, int], object]
     cases: Callable[[int], Iterator[Case]]
-    run: Callable[[Case], None]
+    run: Callable[[Case], object]
 
 
 def found(suffix: str) -> list[str]:

@@ -1,14 +1,9 @@
 """Kafka's state machines, led as their drivers lead them, and what must hold whatever a broker says."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
-import pyarrow as pa
-
-from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.kafka.connection import Connection, Key, State
 from fastwire.kafka.error import BrokerError
@@ -38,7 +33,7 @@ from fastwire.kafka.sasl import Mechanism, Plain, Scram
 from fastwire.kafka.scan import Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log, Position
-from fastwire.wire.pool import Pool
+from tests.fuzz.scanning_client import ScanningClient
 
 __all__ = ["GROUP", "TOPICS", "TOPIC_IDS", "Asked", "Client"]
 
@@ -47,7 +42,6 @@ TOPICS = ("t", "u")
 TOPIC_IDS = {"t": bytes(range(16)), "u": bytes(range(16, 32))}
 PARTITIONS = 2  # of each topic
 PLACES = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
-MOST_MEMORY = 96 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +57,19 @@ class Asked:
     body: Body
 
 
-class Client:
+class Client(ScanningClient[Connection, Asked]):
     """A connection with its scanner and fetcher, two group members, a producer; ``step`` takes one word of a case."""
 
     def __init__(self) -> None:
-        self.reached: Counter[str] = Counter()
-        self.asked: list[Asked] = []
-        self.pool = Pool(1 << 30)
+        super().__init__(PLACES)
         self.slots = SlotTable()
         for topic, number in PLACES:
             self.slots.add(Log("kafka", "c", topic, str(number)))
-        self.connection: Connection | None = None
-        self.attached: set[int] = set()
         self.members: dict[str, Membership[Any]] = {}
         self.metadata = Metadata()
         self.producer = Producer(ProducerSettings(batching=BatchLimits(records=3, delay_s=1.0), send_timeout_s=40.0))
         self._fetcher = self._new_fetcher()
-        self._begun: set[int] = set()
-        self._sessions = count(1)
-        self._next = [0] * len(PLACES)  # the offset at which the next span of each log begins
-        self._now = 1000.0
-        self._open: dict[int, tuple[str, Any]] = {}  # requests without an answer: what the answer is for
         self._sendings: list[Sending] = []
-        self._tickets = count()
-        self._undecided: set[object] = set()
         for kind in ("classic", "consumer"):
             self._enrol(kind)
 
@@ -114,7 +97,7 @@ class Client:
         elif name == "tick":
             self._tick(float(arguments[0]))
         elif name == "send":
-            self._produce(int(arguments[0]))
+            self._produce(Record(value=b"v" * int(arguments[0]), key=b"k", timestamp=1))
         elif name == "attach":
             self._attach(int(arguments[0]))
         elif name == "detach":
@@ -148,28 +131,11 @@ class Client:
         }
         self.connection.connect(self._now, mechanisms.get(login))
 
-    def _lose(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is None:
-            return
-        self._take(connection)
-        connection.close()
+    def _forget(self) -> None:
         self._fetcher.lost()
-        self.asked.clear()
-        self._open.clear()
         for _ in self._sendings:
             self.producer.unanswered(self._now)
         self._sendings.clear()
-
-    def _tick(self, seconds: float) -> None:
-        self._now += seconds
-        self.producer.tick(self._now)
-        connection = self.connection
-        if connection is None:
-            return
-        self._on(connection, connection.tick(self._now))
-        if self.connection is not None and connection.open_since is not None:
-            self._take(connection)
 
     def _attach(self, index: int) -> None:
         if index in self.attached:
@@ -188,12 +154,6 @@ class Client:
             self.attached.discard(index)
             self.slots.detach(index)
             self._fetcher.drop(index)
-
-    def _produce(self, size: int) -> None:
-        if self.producer.failure is None:
-            ticket = next(self._tickets)
-            self._undecided.add(ticket)
-            self.producer.send(Record(value=b"v" * size, key=b"k", timestamp=1), ticket, self._now)
 
     def _ask(self, connection: Connection, name: str, arguments: list[str]) -> None:
         now = self._now
@@ -256,27 +216,6 @@ class Client:
             self._request(connection, "produce", sending, Key.PRODUCE, sending.request("t", 0, 1000))
 
     # --- what the broker says
-
-    def _feed(self, data: bytes) -> None:
-        connection = self.connection
-        try:
-            while data and connection is not None and connection is self.connection:
-                view = connection.get_buffer(-1)
-                size = min(len(view), len(data))
-                view[:size] = data[:size]
-                view.release()
-                data = data[size:]
-                self._on(connection, connection.receive(size, self._now))
-                while connection is self.connection and connection.more:
-                    self._on(connection, connection.receive(0, self._now))
-        except FastwireError:
-            self.reached["broken"] += 1
-            self._lose()
-
-    def _on(self, connection: Connection, events: Iterable[Event]) -> None:
-        for event in events:
-            if connection is self.connection:
-                self._event(connection, event)
 
     def _event(self, connection: Connection, event: Event) -> None:
         match event:
@@ -373,35 +312,6 @@ class Client:
                 case _:
                     self.reached["taken away"] += 1
 
-    def _take(self, connection: Connection) -> None:
-        chunk = connection.take_chunk()
-        if chunk is not None:
-            self._landed(chunk)
-
-    def _landed(self, chunk: Chunk) -> None:
-        """Each log's spans follow one upon the other, and hold exactly the rows between their ends, in order."""
-        spans = chunk.spans()
-        self.reached["rows"] += chunk.rows
-        self.reached["dead letters"] += len(chunk.diverted)
-        assert sum(span.rows for span in spans) == chunk.rows
-        found: dict[tuple[str, int], list[int]] = {place: [] for place in PLACES}
-        if chunk.rows:
-            batch = pa.record_batch(chunk)
-            batch.validate(full=True)
-            columns = (batch[name].to_pylist() for name in ("topic", "partition", "offset"))
-            for topic, partition, offset in zip(*columns, strict=True):
-                found[topic, partition].append(offset)
-        for place, offsets in found.items():
-            index = PLACES.index(place)
-            ours = [span for span in spans if (span.log.topic, int(span.log.partition)) == place]
-            assert offsets == sorted(set(offsets)), f"{place}: {offsets}"
-            for span in ours:
-                assert span.start.a == self._next[index] < span.end.a, f"{place}: {span} follows {self._next[index]}"
-                inside = [offset for offset in offsets if span.start.a <= offset < span.end.a]
-                assert len(inside) == span.rows, f"{place}: {span} holds {inside}"
-                self._next[index] = span.end.a
-        chunk.release()
-
     # --- what we say
 
     def _listen(self) -> None:
@@ -417,21 +327,3 @@ class Client:
                 continue
             api, version, correlation_id, _, body = decode_request(frame[4:])
             self.asked.append(Asked(api.key, version, correlation_id, body))
-
-    def _check(self) -> None:
-        for outcome in self.producer.take_outcomes():
-            self.reached["stored" if outcome.error is None else "not stored"] += 1
-            for ticket in outcome.tickets:
-                assert ticket in self._undecided, f"record {ticket} has two outcomes"
-                self._undecided.discard(ticket)
-        assert self.producer.weight >= 0
-        assert not self.producer.idle or self.producer.weight == 0
-
-    def finish(self) -> None:
-        """Everything has an end: each record its outcome, all memory given back."""
-        self._lose()
-        self.producer.fail(FastwireError("the end"))
-        self._check()
-        assert not self._undecided, f"{len(self._undecided)} records without an outcome"
-        assert self.pool.used == 0, f"{self.pool.used} bytes are still out"
-        assert self.pool.peak <= MOST_MEMORY, f"{self.pool.peak} bytes were out at once"

@@ -220,6 +220,17 @@ def test_messages_after_the_high_watermark_are_read_later() -> None:
         assert one.slots.result(0).stuck is False
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_high_watermark_below_the_position_does_not_move_it_back(compress: bool) -> None:
+    """A new leader may not know yet how far its log is committed; what was read before must not come again."""
+    bundle = encode_values(values(10), T, compress=compress)
+    one = reading(7)
+    assert one.read(answer(chunk_of(bundle, bundle), high_watermark=4)) == []
+    assert one.slots.position(0).a == 7
+    assert (one.spans, one.slots.result(0).stuck) == ([], True)
+    assert [row["offset"] for row in one.read(answer(chunk_of(bundle, bundle), high_watermark=8))] == [7, 8]
+
+
 def test_no_progress_is_reported() -> None:
     one = reading(50)
     one.read(answer(chunk_of(encode_values(values(3), T))))
