@@ -153,11 +153,15 @@ class BrokerLink(ABC, Generic[C, E, A]):
         """Send the queued requests; the future returns the response to this one, or raises LinkLost."""
         future: asyncio.Future[A] = self._loop.create_future()
         self._waiting[request_id] = future
+        self._flush_soon()
+        return future
+
+    def _flush_soon(self) -> None:
+        """Send the queued requests at the end of this turn of the loop."""
         if not self._asking:
             # Responses arrive many at a time, and so do the requests that follow: one system call per turn.
             self._asking = True
             self._loop.call_soon(self._send_questions)
-        return future
 
     def _send_questions(self) -> None:
         self._asking = False

@@ -70,6 +70,7 @@ class Connection(ChunkConnection[Scanner, Event]):
         self._request_timeout_s = request_timeout_s
         self._pending: dict[int, _Pending] = {}
         self._request_id = 0
+        self._pinged = False  # the broker speaks first: before ``connect`` if it is fast
 
     # --- bytes in
 
@@ -83,14 +84,18 @@ class Connection(ChunkConnection[Scanner, Event]):
         elif stop == _ANSWER:
             self._answered(*(self.scanner.take_answer() or (0, b"")), events)
         elif stop == _PING:
+            self._pinged = True
             if self.state is State.GREETING:
-                self.state = State.READY
-                # The broker closes a connection on which nothing was sent for 16 s (spec: tank 4).
-                self._out.append(PING)
-                events.append(Connected())
+                events.append(self._greeted())
         elif (corrupt := self.scanner.take_corrupt()) is not None:
             events.append(CorruptFound(corrupt))
         return False
+
+    def _greeted(self) -> Connected:
+        self.state = State.READY
+        # The broker closes a connection on which nothing was sent for 16 s (spec: tank 4).
+        self._out.append(PING)
+        return Connected()
 
     def _answered(self, kind: int, payload: bytes, events: list[Event]) -> None:
         request_id = int.from_bytes(payload[:4], "little")
@@ -151,12 +156,15 @@ class Connection(ChunkConnection[Scanner, Event]):
 
     # --- requests
 
-    def connect(self, now: float) -> None:
-        """Start on an open socket: ``Connected`` follows after the broker's ping."""
+    def connect(self, now: float) -> Sequence[Event]:
+        """Start on an open socket: ``Connected`` follows after the broker's ping, or at once if it has come already."""
         if self.state is not State.NEW:
             raise ValueError("connect was called before")
+        if self._pinged:
+            return (self._greeted(),)
         self._connect_deadline = now + CONNECT_TIMEOUT_S
         self.state = State.GREETING
+        return _NOTHING
 
     def request(self, request: Request, now: float, *, timeout_s: float | None = None) -> int:
         """Queue a request and return its id. A ``Reply`` follows, or ``Lost`` after ``timeout_s``."""

@@ -75,7 +75,7 @@ _RETRIABLE: frozenset[IntEnum] = frozenset(
 class BrokerError(FastwireError):
     """A broker has refused a request; ``code`` is the code, ``retriable`` tells whether a retry may succeed."""
 
-    def __init__(self, code: IntEnum, what: str) -> None:
+    def __init__(self, code: IntEnum, what: str, advice: str = "") -> None:
         self.code = code
         self.retriable = any(code is one for one in _RETRIABLE)
-        super().__init__(f"{what}: {code.name.lower().replace('_', ' ')}")
+        super().__init__(f"{what}: {code.name.lower().replace('_', ' ')}" + (f"; {advice}" if advice else ""))

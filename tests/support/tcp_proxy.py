@@ -21,12 +21,13 @@ __all__ = ["Proxy"]
 CHUNK = 64 * 1024
 # A frame of one command and nothing else is at most this long when it may be an answer to a lookup.
 LARGEST_ANSWER = 4096
+TANK_HEAD = 5
 
 
 class Proxy:
     """Listens on ``listen`` (0: any port) and forwards to ``port`` of 127.0.0.1; use as a context manager.
 
-    Smaller frames than ``least`` carry no payload, whatever they look like: those of Kafka all look alike.
+    Smaller frames than ``least`` carry no payload, whatever they look like: those of Kafka and TANK all look alike.
     ``connections``, ``to_client`` and ``to_broker`` count what was accepted and forwarded; ``frames`` counts the
     frames that carried a payload to a client.
     """
@@ -191,6 +192,10 @@ class _Pair:
             self._proxy.to_broker += len(data)
 
     def _downward(self) -> None:
+        if self._proxy.scheme == "tank":
+            while head := self._exactly(TANK_HEAD):
+                self._with_payload(head, int.from_bytes(head[1:], "little"))
+            return
         while head := self._exactly(8):
             total, size = struct.unpack(">II", head)
             # What stands there in a frame of Kafka is the number of its request.

@@ -6,8 +6,9 @@ from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+from ..brokerbook import BrokerKey
 from ..linkbook import TimedLinkBook
-from .cluster import Cluster, Purpose
+from .cluster import Cluster
 from .link import Link
 from .settings import ClientSettings
 
@@ -16,7 +17,7 @@ __all__ = ["ClientCluster"]
 MEMORY = 1 << 20  # no records are read
 
 
-class ClientCluster(Cluster, TimedLinkBook[tuple[Purpose, str, int], Link]):
+class ClientCluster(Cluster, TimedLinkBook[BrokerKey, Link]):
     """A cluster that ticks its own connections while it is used as an async context manager."""
 
     def __init__(self, settings: ClientSettings) -> None:

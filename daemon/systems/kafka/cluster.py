@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 from fastwire.errors import FastwireError
 from fastwire.kafka.connection import Key
@@ -27,7 +26,7 @@ from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...runtime.shared import shared
-from ..linkbook import LinkBook
+from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
@@ -35,18 +34,18 @@ __all__ = ["MISSING_S", "Cluster"]
 
 MISSING_S = 5.0  # a topic that was just created is not known everywhere at once, nor all of them to a new broker
 
-# A Fetch that waits holds up everything behind it on its connection (spec: kafka 1), and a heartbeat must not wait for
-# an answer about offsets either.
-Purpose = Literal["fetch", "group", "ask", "produce"]
 
+class Cluster(BrokerBook[Link]):
+    """Finds leaders and coordinators, and keeps the connections to them.
 
-class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
-    """Finds leaders and coordinators, and keeps the connections to them: one for each purpose."""
+    A Fetch that waits holds up everything behind it on its connection (spec: kafka 1), and a heartbeat must not wait
+    for an answer about offsets either: each purpose has its own connection.
+    """
 
     def __init__(
         self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner, limits: FetchLimits
     ) -> None:
-        super().__init__()
+        super().__init__(settings.url.addresses)
         self.metadata = Metadata()
         self._settings = settings
         self._slots = slots
@@ -54,43 +53,20 @@ class Cluster(LinkBook[tuple[Purpose, str, int], Link]):
         self._owner = owner
         self._limits = limits
         self._refreshing: dict[tuple[tuple[str, ...] | None, bool], asyncio.Task[None]] = {}
-        self._turn = 0
 
     # --- connections
 
-    async def link(self, purpose: Purpose, host: str, port: int) -> Link:
-        """The connection to a broker, made if there is none."""
-        return await self._link((purpose, host, port))
-
-    def _make(self, key: tuple[Purpose, str, int]) -> Link:
+    def _make(self, key: BrokerKey) -> Link:
         purpose, host, port = key
         limits = self._limits if purpose == "fetch" else None
         return Link(host, port, self._settings, self._slots, self._pool, self._owner, limits=limits)
 
-    async def any(self) -> Link:
-        """A connection to ask general questions by: to a node that is known, else to a host of the URL."""
-        for (purpose, _, _), link in self.links.items():
-            # A JoinGroup holds up what is behind it as a Fetch does, and so does a throttle.
-            free = link.connection.fetches_outstanding == 0 and not link.throttled_s
-            if purpose != "group" and link.ready and free:
-                return link
-        places = [(node.host, node.port) for node in self.metadata.nodes.values()]
-        failure: FastwireError | None = None
-        for host, port in (*places, *self._bootstrap()):
-            try:
-                return await self.link("ask", host, port)
-            except FastwireError as exc:
-                failure = exc
-                self._turn += 1
-        try:
-            raise failure or FastwireError("the URL names no host")
-        finally:
-            del failure
+    def _answers(self, purpose: Purpose, link: Link) -> bool:
+        # A JoinGroup holds up what is behind it as a Fetch does, and so does a throttle.
+        return purpose != "group" and link.connection.fetches_outstanding == 0 and not link.throttled_s
 
-    def _bootstrap(self) -> tuple[tuple[str, int], ...]:
-        hosts = self._settings.url.addresses
-        first = self._turn % len(hosts)
-        return (*hosts[first:], *hosts[:first])
+    def _known(self) -> Iterable[Address]:
+        return ((node.host, node.port) for node in self.metadata.nodes.values())
 
     def _questions(self) -> Iterable[asyncio.Task[None]]:
         return self._refreshing.values()

@@ -28,11 +28,12 @@ from fastwire.wire.pool import Pool
 class Wire:
     """A connection, its slots and a clock that stands still."""
 
-    def __init__(self, *, ready: bool = True) -> None:
+    def __init__(self, *, ready: bool = True, started: bool = True) -> None:
         self.slots = SlotTable()
         self.slots.attach(self.slots.add(Log("tank", "c", "t", "0")), Position(1, 0), 1)
         self.connection = Connection(Scanner(self.slots, Pool(1 << 26)), request_timeout_s=5.0)
-        self.connection.connect(0.0)
+        if started:
+            self.connection.connect(0.0)
         if ready:
             assert self.feed(PING) == [Connected()]
             assert self.connection.take_outbound() == [PING]
@@ -73,6 +74,15 @@ def test_nothing_is_asked_before_the_ping() -> None:
     assert wire.feed(PING[3:]) == [Connected()]
     assert wire.connection.ready
     assert wire.feed(PING) == []
+
+
+def test_a_ping_that_comes_before_the_start() -> None:
+    wire = Wire(ready=False, started=False)
+    assert wire.feed(PING) == []
+    assert not wire.connection.ready
+    assert wire.connection.connect(0.0) == (Connected(),)
+    assert wire.connection.take_outbound() == [PING]
+    assert wire.connection.ready
 
 
 def test_answers_come_in_any_order() -> None:

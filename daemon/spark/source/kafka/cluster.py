@@ -16,7 +16,8 @@ from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
-from ....systems.kafka.cluster import MISSING_S, Cluster, Purpose
+from ....systems.brokerbook import BrokerKey, Purpose
+from ....systems.kafka.cluster import MISSING_S, Cluster
 from ....systems.kafka.config import own_connection
 from ....systems.kafka.link import Link
 from ....systems.kafka.settings import ClientSettings, client_fields
@@ -56,7 +57,7 @@ def incarnation_of(topic: Topic) -> str:
     return "" if topic.topic_id == NO_ID else topic_id_text(topic.topic_id)
 
 
-class RangeCluster(Cluster, RangeBook[tuple[Purpose, str, int], Link]):
+class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
     """One connection to each broker, for questions and for the records of one range at a time.
 
     ``answers`` counts the answers to a Fetch that speak of a partition, ``throttled_until`` is the time of the loop at

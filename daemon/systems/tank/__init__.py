@@ -1,0 +1,1 @@
+"""TANK in the daemon: connections, source, reader and producer."""

@@ -1,0 +1,147 @@
+"""Connection to one TANK broker: runs the protocol on a socket and passes events to the source."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from fastwire.columns.chunk import Chunk
+from fastwire.tank.connection import Connection, Request
+from fastwire.tank.consume import ConsumeRequest
+from fastwire.tank.event import Answer, ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.message import MessageType
+from fastwire.tank.response import Fetched, Planned
+from fastwire.tank.scan import CorruptBundle, Scanner
+from fastwire.tank.slot import SlotTable
+from fastwire.wire.pool import Pool
+
+from ...runtime.clock import CLOCK
+from ..brokerbook import Address
+from ..link import BrokerLink
+from .settings import ClientSettings
+
+__all__ = ["Link", "LinkOwner", "Question"]
+
+FETCH_BUFFER_BYTES = 1 << 20
+CONTROL_BUFFER_BYTES = 64 << 10
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Question(Protocol[T_co]):
+    """A request of ``fastwire.tank.message``, of which the class of the answer is known."""
+
+    @property
+    def kind(self) -> MessageType:
+        """The message type of request and answer."""
+
+    @property
+    def answer(self) -> type[T_co]:
+        """The class of the answer."""
+
+    def encode(self, request_id: int, /) -> bytes:
+        """Return the payload."""
+
+
+class LinkOwner(Protocol):
+    """Receiver of the events of its links: the source."""
+
+    def on_chunk(self, chunk: Chunk) -> None:
+        """Take a chunk of messages."""
+
+    def on_fetched(self, link: "Link", fetched: Fetched) -> None:
+        """Take the end of a consume answer; the results of its partitions are in their slots."""
+
+    def on_corrupt(self, bundle: CorruptBundle) -> None:
+        """Handle a bundle that cannot be decoded; its slot is detached."""
+
+    def on_connected(self, link: "Link") -> None:
+        """Note that the connection is ready for requests."""
+
+    def on_lost(self, link: "Link", reason: Exception | None) -> None:
+        """Note that the connection is closed; ``reason`` is None if this side closed it."""
+
+
+class Link(BrokerLink[Connection, Event, Answer]):
+    """A connection to one broker. Answers come in any order, so a request that waits delays no other one."""
+
+    def __init__(
+        self,
+        address: Address,
+        settings: ClientSettings,
+        slots: SlotTable,
+        pool: Pool,
+        owner: LinkOwner,
+        *,
+        reads: bool = False,
+    ) -> None:
+        self.address = address
+        self._settings = settings
+        self._owner = owner
+        scanner = Scanner(
+            slots,
+            pool,
+            columns=settings.columns,
+            on_corrupt=settings.on_corrupt,
+            buffer_bytes=FETCH_BUFFER_BYTES if reads else CONTROL_BUFFER_BYTES,
+            clock=CLOCK if reads else None,
+        )
+        super().__init__(Connection(scanner, request_timeout_s=settings.request_timeout_s), owner.on_chunk)
+
+    def __str__(self) -> str:
+        host, port = self.address
+        return f"{host}:{port}"
+
+    async def open(self) -> None:
+        """Connect, and wait for the broker's ping. Raises UnreachableError, LinkLost, or ProtocolError."""
+
+        def hello() -> None:
+            self._on_events(self.connection.connect(self._loop.time()))
+
+        await self._connect(*self.address, None, self._settings, hello)
+
+    def begin(self, request: Request, *, timeout_s: float | None = None) -> "asyncio.Future[Answer]":
+        """Make a request; its answer comes into the future, or LinkLost. Raises LinkLost.
+
+        The connection is closed if there is no answer within ``timeout_s``, by default ``request_timeout_s``.
+        """
+        self._need()
+        return self._expect(self.connection.request(request, self._loop.time(), timeout_s=timeout_s))
+
+    async def ask(self, question: Question[T], *, timeout_s: float | None = None) -> T:
+        """Make a request and wait for its answer, as ``begin``. Raises LinkLost."""
+        self._need()
+        answer = await self._answer(self.connection.request(question, self._loop.time(), timeout_s=timeout_s))
+        assert isinstance(answer, question.answer)
+        return answer
+
+    def fetch(self, request: ConsumeRequest, planned: Planned) -> int:
+        """Request messages and return the request id; ``on_fetched`` follows its last message. Raises LinkLost."""
+        self._need()
+        request_id = self.connection.fetch(request, planned, self._loop.time())
+        self._flush_soon()
+        return request_id
+
+    # --- what the transport calls
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case ChunkReady(chunk):
+                    self._owner.on_chunk(chunk)
+                case FetchDone(fetched):
+                    self._owner.on_fetched(self, fetched)
+                case Reply(request_id, answer):
+                    self._answered(request_id, answer)
+                case CorruptFound(bundle):
+                    self._owner.on_corrupt(bundle)
+                case Connected():
+                    self._let_in()
+                    self._owner.on_connected(self)
+                case Lost(reason):
+                    self.abort(f"connection to {self}: {reason}")
+                case _:
+                    pass  # the transport sees to More
+
+    def _left(self, text: str, reason: Exception | None) -> None:
+        self._owner.on_lost(self, reason)

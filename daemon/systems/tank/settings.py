@@ -1,0 +1,34 @@
+"""Settings of all connections to a TANK cluster."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastwire.tank.names import TankUrl
+
+from ...config import Connection
+
+__all__ = ["ClientSettings", "client_fields"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Addresses and options of the connections to a cluster; the protocol has neither credentials nor TLS."""
+
+    url: TankUrl
+    client_id: str = "fastwire"
+    columns: frozenset[str] | None = None
+    on_corrupt: Literal["divert", "stop"] = "divert"
+    request_timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
+
+    @property
+    def server_name(self) -> str:
+        """See ``Reach``: there are no certificates."""
+        return ""
+
+
+def client_fields(connection: Connection) -> dict[str, Any]:
+    """Return the fields of ``ClientSettings`` from the configuration."""
+    assert isinstance(connection.url, TankUrl)
+    return {"url": connection.url, "client_id": f"fastwire-{os.uname().nodename}"}
