@@ -57,6 +57,7 @@ cdef enum:
     MOST_CONTENT = MOST_BLOCKS * 8192
     METHOD_GET = 17
     SUCCESS = 200
+    NOT_FOUND = 404
 
 cdef enum:
     STOP_RESPONSE = STOP_OWN
@@ -281,6 +282,8 @@ cdef class Scanner(ChunkScanner):
         self.skip = 0
         self.drop = slot.session != self.planned.session or self.reply.code != SUCCESS or offset < 0
         if self.drop:
+            if self.reply.code == NOT_FOUND and slot.session == self.planned.session:
+                slot.fresh = False   # the broker may have skipped the entries of other partitions (spec: tubemq 11.2)
             return 0
         if offset == slot.base:
             self.skip = slot.taken

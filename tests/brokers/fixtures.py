@@ -15,6 +15,7 @@ from tests.brokers.kafka_zookeeper import OldKafka
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.process import JavaBroker
 from tests.brokers.pulsar import PulsarBroker
+from tests.brokers.tubemq import TubeMQBroker
 
 __all__ = [
     "fresh_name",
@@ -24,6 +25,7 @@ __all__ = [
     "old_kafka",
     "plain_kafka",
     "plain_pulsar",
+    "plain_tubemq",
     "running",
 ]
 
@@ -63,6 +65,11 @@ def _guarded_kafka_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield from running(GuardedKafka(tmp_path_factory.mktemp("kafka-guarded")))
 
 
+@pytest.fixture(scope="session")
+def _tubemq_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TubeMQBroker]:
+    yield from running(TubeMQBroker(tmp_path_factory.mktemp("tubemq")))
+
+
 @pytest.fixture(scope="module")
 def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafka]:
     """A Kafka broker that stores old message formats: for one module alone, and so not for the whole session."""
@@ -93,6 +100,12 @@ def guarded_kafka(_guarded_kafka_session: GuardedKafka) -> GuardedKafka:
 def plain_kafka(_kafka_session: KafkaBroker) -> KafkaBroker:
     """The Kafka broker; alive, whatever the test before did to it."""
     return _alive(_kafka_session)
+
+
+@pytest.fixture
+def plain_tubemq(_tubemq_session: TubeMQBroker) -> TubeMQBroker:
+    """The TubeMQ Master and Broker; alive, whatever the test before did to them."""
+    return _alive(_tubemq_session)
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """A Kafka broker of 3.9 that stores the oldest message formats: with ZooKeeper, and told to be of an older release."""
 
-import socket
 from pathlib import Path
 
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.maven import cached_jars, java_executable, pom
-from tests.brokers.ports import free_ports
-from tests.brokers.process import JavaBroker
+from tests.brokers.zookeeper import ZooKeeper
 
 __all__ = ["VERSION", "OldKafka"]
 
@@ -61,33 +59,12 @@ def _java(folder: Path) -> list[str]:
     ]
 
 
-class ZooKeeper(JavaBroker):
-    """One node."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        (self.port,) = free_ports(1)
-
-    def command(self) -> list[str]:
-        settings = self.folder / "zoo.cfg"
-        lines = (f"dataDir={self.folder / 'data'}", f"clientPort={self.port}", "clientPortAddress=127.0.0.1")
-        settings.write_text("\n".join((*lines, "admin.enableServer=false", "")))
-        return [*_java(self.folder), "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(settings)]
-
-    def healthy(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return True
-        except OSError:
-            return False
-
-
 class OldKafka(KafkaBroker):
     """One broker with a ZooKeeper of its own. It has no KIP-848."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._zookeeper = ZooKeeper(folder / "zookeeper")
+        self._zookeeper = ZooKeeper(folder / "zookeeper", _java)
 
     def start(self) -> "OldKafka":
         self._zookeeper.start()

@@ -15,6 +15,7 @@ __all__ = ["BrokerUnavailableError", "cached_jars", "java_executable", "pom"]
 
 # Called by its full name: a bare `dependency:copy-dependencies` would first ask the registry which version is newest.
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+INSTALL_FILE = "org.apache.maven.plugins:maven-install-plugin:3.1.1:install-file"
 
 
 class BrokerUnavailableError(RuntimeError):
@@ -50,8 +51,11 @@ def pom(name: str, dependencies: str, managed: str = "") -> str:
 """
 
 
-def cached_jars(name: str, pom: str) -> Path:
+def cached_jars(name: str, pom: str, *, missing: str = "") -> Path:
     """The folder with the jars that ``pom`` lists; downloads them the first time.
+
+    ``missing`` is the parent (``group:artifact:version``) of one of them, if the registry lacks it: Maven gets an empty
+    one.
 
     Several processes may ask at once: one downloads into a folder of its own and renames it, the others wait.
     """
@@ -63,6 +67,8 @@ def cached_jars(name: str, pom: str) -> Path:
             return target
         fresh = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
         try:
+            if missing:
+                _install_parent(missing, fresh)
             _download(pom, fresh)
             if target.exists():
                 shutil.rmtree(target)
@@ -79,22 +85,29 @@ def _made_from(folder: Path) -> str | None:
         return None
 
 
+def _install_parent(missing: str, folder: Path) -> None:
+    group, artifact, version = missing.split(":")
+    file = folder / "parent.xml"
+    file.write_text(
+        f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version><packaging>pom</packaging>
+</project>
+"""
+    )
+    _maven(INSTALL_FILE, f"-Dfile={file}", f"-DpomFile={file}", "-Dpackaging=pom")
+
+
 def _download(pom: str, into: Path) -> None:
+    file = into / "pom.xml"
+    file.write_text(pom)
+    _maven("-f", str(file), COPY_DEPENDENCIES, "-DincludeScope=runtime", f"-DoutputDirectory={into}")
+
+
+def _maven(*arguments: str) -> None:
     mvn = shutil.which("mvn")
     if mvn is None:
         raise BrokerUnavailableError("no mvn to fetch the broker's jars with: apt-get install maven")
-    (into / "pom.xml").write_text(pom)
-    command = [
-        mvn,
-        "-B",
-        "-q",
-        "-f",
-        str(into / "pom.xml"),
-        COPY_DEPENDENCIES,
-        "-DincludeScope=runtime",
-        f"-DoutputDirectory={into}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run([mvn, "-B", "-q", *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines()
         raise BrokerUnavailableError("Maven could not fetch the broker's jars: " + " | ".join(said[:3]))

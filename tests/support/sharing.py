@@ -16,6 +16,7 @@ __all__ = ["ByBroker", "scope", "turn"]
 TOGETHER = (
     ("tests/real/test_spark", "Spark"),
     ("tests/real/test_kafka", "Kafka"),
+    ("tests/real/test_tubemq", "TubeMQ"),
     ("tests/real/", "Pulsar"),
     ("tests/spark/", "Spark"),
 )
@@ -27,6 +28,7 @@ APART = (
 FIRST = (
     "Pulsar",
     "Kafka",
+    "TubeMQ",
     "Spark",
     "tests/fuzz/",
     "tests/crash/test_campaign",

@@ -325,6 +325,18 @@ def test_a_read_at_another_place_takes_nothing(offset: int, fresh: bool) -> None
     assert bed.slots.session(bed.index) == 0
 
 
+def test_a_404_may_skip_the_entries_of_other_partitions() -> None:
+    """It names no offset, so that the next read may begin later, even the first one of a registration."""
+    bed = Bed(Position(28, 1))
+    skipped = bed.get(GOLDEN["e22_response"].frame)
+    assert skipped is not None
+    assert (skipped.code, skipped.offset, skipped.min_limit_ms) == (404, -1, 162)
+    fetched = bed.get(response(numbered(0, 3), 84))
+    assert fetched is not None
+    assert not fetched.moved
+    assert bed.values() == texts(1, 2)
+
+
 def test_responses_of_an_older_session_are_dropped() -> None:
     bed = Bed()
     bed.slots.attach(bed.index, Position(0, 0), 2)
