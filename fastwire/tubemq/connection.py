@@ -24,6 +24,8 @@ _NOTHING: tuple[Event, ...] = ()
 @dataclass(slots=True)
 class _Pending:
     method: Method
+    order: int  # of the requests of the connection
+    limit_s: float
     deadline: float
 
 
@@ -40,26 +42,33 @@ class Connection(ChunkConnection[Scanner, Event]):
         self.fetches_outstanding = 0
         self._request_timeout_s = request_timeout_s
         self._pending: dict[int, _Pending] = {}
-        self._serial = 0
+        self._sent = 0
+        self._answered = 0  # the order of the last request that was answered
 
     # --- bytes in
 
     def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
         if stop == _FETCHED:
             fetched = self.scanner.take_fetched()
-            if fetched is not None and self._pending.pop(fetched.serial, None) is not None:
+            if fetched is not None and self._take(fetched.serial) is not None:
                 self.fetches_outstanding -= 1
                 events.append(FetchDone(fetched))
         elif stop == _RESPONSE:
             response = self.scanner.take_response()
             if response is not None:
-                self._answered(*response, events)
+                self._answer(*response, events)
         elif (corrupt := self.scanner.take_corrupt()) is not None:
             events.append(CorruptFound(corrupt))
         return False
 
-    def _answered(self, serial: int, content: bytes, events: list[Event]) -> None:
+    def _take(self, serial: int) -> _Pending | None:
         pending = self._pending.pop(serial, None)
+        if pending is not None:
+            self._answered = max(self._answered, pending.order)
+        return pending
+
+    def _answer(self, serial: int, content: bytes, events: list[Event]) -> None:
+        pending = self._take(serial)
         if pending is None:
             return  # a server that stops may answer twice (spec: tubemq 5)
         body = decode_response(content, pending.method)
@@ -77,12 +86,19 @@ class Connection(ChunkConnection[Scanner, Event]):
         return len(self._pending) > self.fetches_outstanding
 
     def tick(self, now: float) -> Sequence[Event]:
-        """Handle the deadlines of requests."""
+        """Handle the deadlines of requests.
+
+        A server answers in the order of the requests (spec: tubemq 6). While bytes arrive, the request whose response
+        they are, and those behind it, are not late; a request that was passed over is.
+        """
         self.scanner.rest()
         if self.closed or self._suspended_at is not None:
             return _NOTHING
         for serial, pending in self._pending.items():
-            if now >= pending.deadline:
+            deadline = pending.deadline
+            if pending.order > self._answered:
+                deadline = max(deadline, self._received_at + pending.limit_s)
+            if now >= deadline:
                 return (Lost(f"{pending.method.name} (request {serial}) was not answered in time"),)
         return _NOTHING
 
@@ -119,7 +135,8 @@ class Connection(ChunkConnection[Scanner, Event]):
         if self.closed:
             raise ValueError("the connection is closed")
         limit = self._request_timeout_s if timeout_s is None else timeout_s
-        self._serial = self._serial % 0xFFFFFFFF + 1
-        self._out.append(encode_request(self._serial, method, body, max(1, int(limit * 1000))))
-        self._pending[self._serial] = _Pending(method, now + limit)
-        return self._serial
+        self._sent += 1
+        serial = (self._sent - 1) % 0xFFFFFFFF + 1
+        self._out.append(encode_request(serial, method, body, max(1, int(limit * 1000))))
+        self._pending[serial] = _Pending(method, self._sent, limit, now + limit)
+        return serial

@@ -73,6 +73,29 @@ def test_a_request_without_an_answer_loses_the_connection() -> None:
     assert lost.reason == "CONSUMER_CLOSE (request 2) was not answered in time"
 
 
+def test_bytes_postpone_the_response_in_arrival_and_those_behind_it() -> None:
+    bed = Bed()
+    first = bed.connection.get(GET, Planned(bed.index, 1), 0.0)
+    bed.connection.request(Method.CONSUMER_CLOSE, CLOSE, 0.0)
+    frame = encode_response(first, Method.GET, EMPTY)
+    for at in range(5):
+        assert bed.feed(frame[at : at + 1], at * 9.0) == ()
+        assert bed.connection.tick(at * 9.0 + 8.9) == ()
+    bed.feed(frame[5:], 45.0)
+    assert bed.connection.tick(54.9) == ()
+    assert len(bed.connection.tick(55.0)) == 1
+
+
+def test_bytes_do_not_postpone_a_request_that_was_passed_over() -> None:
+    bed = Bed()
+    bed.connection.request(Method.CONSUMER_CLOSE, CLOSE, 0.0)
+    second = bed.connection.request(Method.CONSUMER_CLOSE, CLOSE, 0.0)
+    bed.feed(encode_response(second, Method.CONSUMER_CLOSE, CLOSED), 9.0)
+    (lost,) = bed.connection.tick(10.0)
+    assert isinstance(lost, Lost)
+    assert "(request 1)" in lost.reason
+
+
 def test_a_rest_moves_all_deadlines() -> None:
     bed = Bed()
     bed.connection.request(Method.CONSUMER_CLOSE, CLOSE, 0.0)
