@@ -153,7 +153,7 @@ def _real(system: str, records: int, show: Console) -> Iterator[tuple[str, str]]
 
 
 async def _produce(system: str, url: str, topic: str, load: Load, show: Console) -> None:
-    options = WriteOptions(compression=load.compression, batch=load.batch)
+    options = WriteOptions(batch=load.batch)
     done = 0
     async with system_named(system).open_writer(parse_connection({"url": url}), topic, options) as writer:
         with _producing(load.records, show) as progress:
@@ -176,7 +176,7 @@ def _embedded(system: str, records: int, show: Console) -> Iterator[tuple[str, s
             for partition, numbers in load.parts():
                 keys = [load.key(number).encode() for number in numbers]
                 values = list(map(load.record, numbers))
-                broker.produce(TOPIC, values, partition, keys=keys, codec=load.compression)
+                broker.produce(TOPIC, values, partition, keys=keys, codec=broker.usual_codec)
                 done += len(numbers)
                 progress(done)
         _say_produced(load, TOPIC, started, show)

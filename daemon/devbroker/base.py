@@ -57,6 +57,9 @@ class DevBroker(Server, ABC):
     default_port: ClassVar[int]
     """The port on which real brokers of the system listen."""
 
+    usual_codec: ClassVar[str] = "LZ4"
+    """The compression that producers of the system usually choose, in capitals."""
+
     @abstractmethod
     def create_topic(self, name: str, partitions: int = 0) -> None:
         """Make a topic.

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from .load import Load
 from .produced import Produced
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named"]
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "refuse_create"]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
@@ -32,12 +32,15 @@ class Put(NamedTuple):
 class WriteOptions:
     """Options of a writer.
 
-    ``compression`` is the name of a codec in capitals, ``batch`` the number of records per entry (0: no batches),
-    ``hashing`` the hash that maps a key to its partition. With ``public_keys`` records are encrypted.
+    ``compression`` is the name of a codec in capitals, None for the usual one of the system, ``batch`` the number of
+    records per entry (0: no batches), ``hashing`` the hash that maps a key to its partition. With ``public_keys``
+    records are encrypted. A topic that does not exist is created with ``create`` partitions; 0 leaves that to the
+    broker.
     """
 
-    compression: str = "NONE"
+    compression: str | None = None
     batch: int = 1
+    create: int = 0
     hashing: str = "java"
     public_keys: Keys = field(default_factory=dict)
 
@@ -63,8 +66,16 @@ class Writer(Protocol):
         """Wait until all records are confirmed."""
 
 
-def codec_named(codecs: type[C], name: str, title: str) -> C:
-    """Return a codec by its name. Raises ValueError with those that the system called ``title`` has."""
+def codec_named(codecs: type[C], name: str | None, title: str) -> C:
+    """Return a codec by its name, LZ4 for None. Raises ValueError with those that the system called ``title`` has."""
+    if name is None:
+        return codecs["LZ4"]
     if name not in codecs.__members__:
         raise ValueError(f"{title} has no {name.lower()}: {', '.join(codec.lower() for codec in codecs.__members__)}")
     return codecs[name]
+
+
+def refuse_create(options: WriteOptions, title: str) -> None:
+    """Raise ValueError if a topic is to be created in the system called ``title``, whose producers create none."""
+    if options.create:
+        raise ValueError(f"{title}: topics are created by the brokers, or by the tools of {title}")

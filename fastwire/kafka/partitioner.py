@@ -1,5 +1,7 @@
 """Routing of records to partitions, compatible with the Java producer."""
 
+from fastwire.batching import KeyPartitioner
+
 __all__ = ["Partitioner", "murmur2"]
 
 _MASK = 0xFFFFFFFF
@@ -22,21 +24,9 @@ def murmur2(data: bytes) -> int:
     return found ^ found >> 15
 
 
-class Partitioner:
-    """Chooses among ``partitions``: by key, or for records without a key the ``current`` partition.
-
-    The producer calls ``turn`` when a batch of the current partition is closed: a change with each record would split
-    batches.
-    """
-
-    def __init__(self, partitions: int) -> None:
-        self.partitions = partitions
-        self.current = 0
+class Partitioner(KeyPartitioner):
+    """Chooses partitions as the Java producer does: by Murmur2 of the key."""
 
     def of_key(self, key: bytes) -> int:
         """Return the partition of ``key``; an empty key is a key."""
         return (murmur2(key) & _POSITIVE) % self.partitions
-
-    def turn(self) -> None:
-        """Advance to the next partition."""
-        self.current = (self.current + 1) % self.partitions

@@ -5,42 +5,23 @@ again under its sequence number, by which the broker recognises it. Time is an a
 """
 
 import math
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fastwire.errors import FastwireError, ProtocolError
+from fastwire.batching import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed
+from fastwire.errors import ProtocolError
 from fastwire.kafka.error import RETRY, BrokerError, Code
 from fastwire.kafka.message import Body
 from fastwire.kafka.payload import MAX_SEQUENCE, Compression, Record, encode_batch
 
-__all__ = ["BatchLimits", "NotConfirmed", "Outcome", "Producer", "ProducerSettings", "Sending", "weight"]
+__all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
 
 MOST_IN_FLIGHT = 5  # a broker recognises duplicates of so many batches
-RETRY_S = 0.1
 FORGOTTEN_S = 60.0  # idle time after which the leader may have forgotten the producer id; brokers' default is a day
 
 # The broker has no state of earlier batches, so it has not stored this one either.
 _LOST_TRACK = frozenset({Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.UNKNOWN_PRODUCER_ID})
 _TOO_LARGE = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 _AGAIN = RETRY | {Code.CORRUPT_MESSAGE}  # the batch was intact when it was sent
-
-
-class NotConfirmed(FastwireError):  # noqa: N818 - what has happened: the records may be stored all the same
-    """The broker sent no response before the timeout; whether the records are stored is unknown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Limits of a batch. The first limit that is reached closes it; bytes count before compression."""
-
-    records: int = 10_000
-    bytes: int = 512 << 10
-    delay_s: float = 0.005
-
-    def __post_init__(self) -> None:
-        if self.records < 1 or self.bytes < 1 or self.delay_s < 0:
-            raise ValueError("a batch needs records and bytes of at least 1, and a delay that is not negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,27 +33,9 @@ class ProducerSettings:
     send_timeout_s: float | None = 120.0  # from the call of ``send``; None: no timeout
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of the records of ``tickets``: stored from ``offset`` on, or failed with ``error``.
-
-    The offset is -1 if the broker recognised a duplicate whose offset it no longer knows.
-    """
-
-    tickets: Sequence[object]
-    size: int  # bytes of the batch
-    offset: int = -1
-    error: FastwireError | None = None
-
-
 @dataclass(slots=True, eq=False)
-class _Batch:
-    since: float
-    records: list[Record] = field(default_factory=list)
-    tickets: list[object] = field(default_factory=list)
-    weight: int = 0
+class _Batch(Batch[Record]):
     sequence: int = -1
-    data: bytes = b""  # empty until it is encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +74,7 @@ def weight(record: Record) -> int:
     return size
 
 
-class Producer:
+class Producer(BatchedProducer[Record, _Batch]):
     """Numbers batches and keeps them until they are confirmed. ``take_outcomes`` returns the results.
 
     ``take`` returns the next batch to send; every ``Sending`` comes back by ``answered`` or ``unanswered``. While
@@ -120,52 +83,20 @@ class Producer:
     """
 
     def __init__(self, settings: ProducerSettings) -> None:
-        self.weight = 0  # bytes, before compression, of all records without an outcome
-        self.batches = 0  # closed so far
-        self.failure: FastwireError | None = None
-        self._settings = settings
-        self._open: _Batch | None = None
-        self._pending: deque[_Batch] = deque()  # those in flight come first
-        self._outcomes: list[Outcome] = []
+        super().__init__(settings)
+        self._compression = settings.compression
         self._producer_id = -1
         self._epoch = -1
         self._next_sequence = 0
-        self._in_flight = 0
         self._holding = False  # nothing is sent until all batches in flight have come back
         self._known_at = -math.inf  # time when the leader last confirmed a sequence
         self._start_over = True  # with a new id, and sequences from 0
-        self._again_at = 0.0
 
-    # --- records in
+    def _begin(self, now: float) -> _Batch:
+        return _Batch(now)
 
-    @property
-    def idle(self) -> bool:
-        """True if every record has its outcome."""
-        return self._open is None and not self._pending
-
-    def send(self, record: Record, ticket: object, now: float) -> None:
-        """Queue a record; its outcome carries ``ticket``. Raises the error that has ended the producer."""
-        if self.failure is not None:
-            raise self.failure
-        limits = self._settings.batching
-        size = weight(record)
-        if self._open is not None and self._open.weight + size > limits.bytes:
-            self.flush()
-        if self._open is None:
-            self._open = _Batch(now)
-        self._open.records.append(record)
-        self._open.tickets.append(ticket)
-        self._open.weight += size
-        self.weight += size
-        if len(self._open.records) >= limits.records or self._open.weight >= limits.bytes:
-            self.flush()
-
-    def flush(self) -> None:
-        """Close the open batch."""
-        if self._open is not None:
-            self._pending.append(self._open)
-            self._open = None
-            self.batches += 1
+    def _weigh(self, record: Record) -> int:
+        return weight(record)
 
     # --- batches out
 
@@ -211,7 +142,7 @@ class Producer:
             self._next_sequence = self._next_sequence + len(batch.records) & MAX_SEQUENCE
         batch.data = encode_batch(
             batch.records,
-            compression=self._settings.compression,
+            compression=self._compression,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             base_sequence=batch.sequence,
@@ -273,54 +204,10 @@ class Producer:
         for half in reversed(halves):
             self._pending.insert(at, half)
 
-    # --- outcomes
-
-    def take_outcomes(self) -> list[Outcome]:
-        """Return the outcomes since the last call, in order."""
-        found, self._outcomes = self._outcomes, []
-        return found
-
-    def _end(self, batch: _Batch, *, offset: int = -1, error: FastwireError | None = None) -> None:
-        self._pending.remove(batch)
-        self.weight -= batch.weight
-        self._outcomes.append(Outcome(batch.tickets, len(batch.data), offset, error))
-
-    def fail(self, error: FastwireError) -> None:
-        """End the producer: all unconfirmed records fail with ``error``."""
-        self.failure = self.failure or error
-        self.flush()
-        for batch in tuple(self._pending):
-            self._end(batch, error=error)
-        self._in_flight = 0
-
-    # --- time
-
-    @property
-    def deadline(self) -> float | None:
-        """Time at which ``tick`` or ``take`` is due, if nothing else happens before; None if there is no such time."""
-        times = [self._open.since + self._settings.batching.delay_s] if self._open is not None else []
-        if self._pending:
-            if self._again_at:
-                times.append(self._again_at)
-            if self._settings.send_timeout_s is not None and not self._in_flight:
-                times.append(self._pending[0].since + self._settings.send_timeout_s)
-        return min(times) if times else None
-
-    def tick(self, now: float) -> None:
-        """Close the batch that is due, and fail batches whose send timeout has passed."""
-        if self._open is not None and now >= self._open.since + self._settings.batching.delay_s:
-            self.flush()
-        if now >= self._again_at:
-            self._again_at = 0.0
-        patience = self._settings.send_timeout_s
-        if patience is None or self._in_flight:
+    def _expired(self, error: NotConfirmed, now: float) -> None:
+        if self._start_over or self._next_sequence == 0:
             return
-        error = NotConfirmed(f"not confirmed within {patience or 0:g} s")
-        while self._pending and now >= self._pending[0].since + patience:
-            self._end(self._pending[0], error=error)
-            if self._start_over or self._next_sequence == 0:
-                continue
-            # Later batches may be stored, too, and the broker would not recognise them under other sequences.
-            for batch in [one for one in self._pending if one.sequence >= 0]:
-                self._end(batch, error=error)
-            self._leave_gap(now)
+        # Later batches may be stored, too, and the broker would not recognise them under other sequences.
+        for batch in [one for one in self._pending if one.sequence >= 0]:
+            self._end(batch, error=error)
+        self._leave_gap(now)

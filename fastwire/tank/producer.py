@@ -1,80 +1,53 @@
 """State machine of the producer of one partition: bundles, retries, results (spec: tank 7). Time is in seconds.
 
-One bundle is in flight at a time, so that retries keep the order. A bundle without an answer is sent again, and the
-broker may then hold it twice. A producer that numbers its messages (``numbered``) writes sparse bundles of message type
-5: the broker refuses the repetition of one that it holds. That requires that nobody else writes to the partition.
+One bundle is in flight at a time, so that retries keep the order. A bundle without an answer is sent again. A producer
+that numbers its messages sends sparse bundles by message type 5, and the broker refuses the repetition of one that it
+holds. It refuses a first attempt, too, if another producer has written to the partition meanwhile: from then on bundles
+go by message type 1, and one that is sent again may be stored twice.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
+from fastwire.batching import RETRY_S, Batch, BatchedProducer, BatchLimits
 from fastwire.errors import FastwireError
 from fastwire.tank.bundle import Message, encode_bundle
 from fastwire.tank.error import BrokerError, ProduceCode
 from fastwire.tank.produce import PartitionBundle
 
-__all__ = ["BundleLimits", "NotConfirmed", "Outcome", "Producer", "ProducerSettings", "Sending", "weight"]
+__all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
 
-RETRY_S = 0.1
 MOST_MESSAGES = 65_535  # a broker counts the messages of a bundle modulo 65,536 in some places (spec: tank 5.4)
+MOST_KEY = 255
 OVERHEAD = 16  # bytes of a message beside key and value, about
 
 # The bundle is not stored, and may be later, or elsewhere.
-_AGAIN = frozenset({ProduceCode.NOT_ENOUGH_REPLICAS, ProduceCode.NO_LEADER, ProduceCode.REDIRECT})
-
-
-class NotConfirmed(FastwireError):  # noqa: N818 - what has happened: the messages may be stored all the same
-    """The broker sent no answer before the timeout; whether the messages are stored is unknown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleLimits:
-    """Limits of a bundle. The first limit that is reached closes it; bytes count before compression."""
-
-    messages: int = 10_000
-    bytes: int = 512 << 10
-    delay_s: float = 0.005
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.messages <= MOST_MESSAGES or self.bytes < 1 or self.delay_s < 0:
-            raise ValueError(
-                f"a bundle needs 1 to {MOST_MESSAGES} messages, bytes of at least 1, and a delay that is not negative"
-            )
+_AGAIN: frozenset[IntEnum] = frozenset({ProduceCode.NOT_ENOUGH_REPLICAS, ProduceCode.NO_LEADER, ProduceCode.REDIRECT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """Settings of a producer; ``compress`` None: bundles of more than 1 KiB or 512 messages."""
+    """Settings of a producer; ``compress`` None: bundles of more than 1 KiB or 512 messages.
 
-    compress: bool | None = None
-    limits: BundleLimits = field(default_factory=BundleLimits)
-    send_timeout_s: float | None = 120.0  # from the call of ``send``; None: no timeout
-    numbered: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of the messages of ``tickets``: stored, or failed with ``error``.
-
-    ``first`` is the sequence of the first one if the producer has numbered them, else -1: the broker does not say it.
+    With ``numbered`` the producer numbers its messages until another producer writes to the partition.
     """
 
-    tickets: Sequence[object]
-    size: int  # bytes of the bundle
-    first: int = -1
-    error: FastwireError | None = None
+    compress: bool | None = None
+    batching: BatchLimits = field(default_factory=BatchLimits)
+    send_timeout_s: float | None = 120.0  # from the call of ``send``; None: no timeout
+    numbered: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batching.records > MOST_MESSAGES:
+            raise ValueError(f"{self.batching.records} messages in a bundle: TANK has room for {MOST_MESSAGES}")
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
-    since: float
-    messages: list[Message] = field(default_factory=list)
-    tickets: list[object] = field(default_factory=list)
-    weight: int = 0
-    first: int = -1
-    data: bytes = b""  # empty until it is encoded
+class _Batch(Batch[Message]):
+    first: int = -1  # sequence of the first message; -1: not numbered
     doubted: bool = False  # it was sent, and may be stored
+    refused: bool = False  # as a repetition, or because another producer has written: the last sequence tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +67,7 @@ def weight(message: Message) -> int:
     return OVERHEAD + len(message.value) + len(message.key or b"")
 
 
-class Producer:
+class Producer(BatchedProducer[Message, _Batch]):
     """Collects messages into bundles and keeps them until they are confirmed. ``take_outcomes`` returns the results.
 
     ``take`` returns the bundle to send; it comes back by ``answered`` or ``unanswered``. While ``needs_sequence`` is
@@ -102,78 +75,63 @@ class Producer:
     """
 
     def __init__(self, settings: ProducerSettings) -> None:
-        self.weight = 0  # bytes, before compression, of all messages without an outcome
-        self.batches = 0  # closed so far
-        self.failure: FastwireError | None = None
-        self._settings = settings
-        self._open: _Batch | None = None
-        self._pending: deque[_Batch] = deque()
-        self._outcomes: list[Outcome] = []
-        self._in_flight = False
+        super().__init__(settings)
+        self.numbered = settings.numbered
+        """True until another producer has written to the partition: no bundle is stored twice."""
+        self._compress = settings.compress
         self._next = -1
-        self._again_at = 0.0
 
-    # --- messages in
+    def _begin(self, now: float) -> _Batch:
+        return _Batch(now)
 
-    @property
-    def idle(self) -> bool:
-        """True if every message has its outcome."""
-        return self._open is None and not self._pending
+    def _weigh(self, record: Message) -> int:
+        return weight(record)
 
-    def send(self, message: Message, ticket: object, now: float) -> None:
-        """Queue a message; its outcome carries ``ticket``. Raises the error that has ended the producer, and ValueError
-        for a key of more than 255 bytes.
-        """
-        if self.failure is not None:
-            raise self.failure
-        if len(message.key or b"") > 255:
-            raise ValueError(f"a key of {len(message.key or b'')} bytes: TANK has room for 255")
-        limits = self._settings.limits
-        size = weight(message)
-        if self._open is not None and self._open.weight + size > limits.bytes:
-            self.flush()
-        if self._open is None:
-            self._open = _Batch(now)
-        self._open.messages.append(message)
-        self._open.tickets.append(ticket)
-        self._open.weight += size
-        self.weight += size
-        if len(self._open.messages) >= limits.messages or self._open.weight >= limits.bytes:
-            self.flush()
-
-    def flush(self) -> None:
-        """Close the open bundle."""
-        if self._open is not None:
-            self._pending.append(self._open)
-            self._open = None
-            self.batches += 1
+    def send(self, record: Message, ticket: object, now: float) -> None:
+        """Queue a message, as the base. Raises ValueError for a key of more than 255 bytes."""
+        if len(record.key or b"") > MOST_KEY:
+            raise ValueError(f"a key of {len(record.key or b'')} bytes: TANK has room for {MOST_KEY}")
+        super().send(record, ticket, now)
 
     # --- bundles out
 
     @property
     def needs_sequence(self) -> bool:
-        """True if the next sequence of the partition must be known now."""
-        return self._settings.numbered and self._next < 0 and bool(self._pending)
+        """True if the last sequence of the partition must be known now."""
+        return self.numbered and self._next < 0 and bool(self._pending)
 
     def number(self, sequence: int) -> None:
-        """Set the sequence of the next message: the last one of the partition + 1."""
+        """Set the sequence of the next message: the last one of the partition + 1.
+
+        After a repetition was refused this tells whether the bundle is stored, or another one.
+        """
         self._next = sequence
+        batch = self._pending[0] if self._pending else None
+        if batch is not None and batch.refused:
+            if sequence == batch.first + len(batch.records):
+                self._end(batch, offset=batch.first)
+            else:
+                self._share(batch)
+
+    def _share(self, batch: _Batch) -> None:
+        """Number no more messages: another producer writes to the partition."""
+        self.numbered = False
+        batch.first, batch.data = -1, b""
 
     def take(self, now: float) -> Sending | None:
         """Return the bundle that may be sent now, if any."""
         if self._in_flight or not self._pending or self.needs_sequence or now < self._again_at:
             return None
         batch = self._pending[0]
-        numbered = self._settings.numbered
         if not batch.data:
-            messages: Sequence[Message] = batch.messages
-            if numbered:
+            messages: Sequence[Message] = batch.records
+            if self.numbered:
                 batch.first = self._next
                 messages = [replace(one, sequence=batch.first + place) for place, one in enumerate(messages)]
                 self._next += len(messages)
-            batch.data = encode_bundle(messages, compress=self._settings.compress, sparse=numbered)
-        self._in_flight = True
-        return Sending(batch.data, batch.first if numbered else None)
+            batch.data = encode_bundle(messages, compress=self._compress, sparse=self.numbered)
+        self._in_flight = 1
+        return Sending(batch.data, batch.first if batch.first >= 0 else None)
 
     # --- answers in
 
@@ -181,67 +139,27 @@ class Producer:
         """Handle the code of the bundle in flight, a ProduceCode or an unknown number."""
         if self.failure is not None or not self._in_flight:
             return
-        self._in_flight = False
+        self._in_flight = 0
         batch = self._pending[0]
-        if code == ProduceCode.STORED or (code == ProduceCode.BAD_SEQUENCE and batch.doubted):
-            self._end(batch)
+        if code == ProduceCode.STORED:
+            self._end(batch, offset=batch.first)
+        elif code == ProduceCode.BAD_SEQUENCE and batch.first >= 0:
+            if batch.doubted:
+                batch.refused = True
+                self._next = -1
+            else:
+                self._share(batch)
         elif code == ProduceCode.TIMED_OUT or code in _AGAIN:
             batch.doubted = batch.doubted or code == ProduceCode.TIMED_OUT
             self._again_at = now + RETRY_S
         else:
-            if code == ProduceCode.BAD_SEQUENCE:
-                self._next = -1  # somebody else writes to the partition
             known = ProduceCode(code) if code in ProduceCode.__members__.values() else None
             what = "the broker has not stored the messages"
-            self._end(batch, FastwireError(f"{what}: code {code:#x}") if known is None else BrokerError(known, what))
+            error = FastwireError(f"{what}: code {code:#x}") if known is None else BrokerError(known, what)
+            self._end(batch, error=error)
 
     def unanswered(self, now: float) -> None:
         """Handle a lost connection: the bundle in flight may be stored, and is sent again."""
         if self.failure is None and self._in_flight:
-            self._in_flight = False
+            self._in_flight = 0
             self._pending[0].doubted = True
-
-    # --- outcomes
-
-    def take_outcomes(self) -> list[Outcome]:
-        """Return the outcomes since the last call, in order."""
-        found, self._outcomes = self._outcomes, []
-        return found
-
-    def _end(self, batch: _Batch, error: FastwireError | None = None) -> None:
-        self._pending.remove(batch)
-        self.weight -= batch.weight
-        self._outcomes.append(Outcome(batch.tickets, len(batch.data), batch.first, error))
-
-    def fail(self, error: FastwireError) -> None:
-        """End the producer: all unconfirmed messages fail with ``error``."""
-        self.failure = self.failure or error
-        self.flush()
-        for batch in tuple(self._pending):
-            self._end(batch, error)
-        self._in_flight = False
-
-    # --- time
-
-    @property
-    def deadline(self) -> float | None:
-        """Time at which ``tick`` or ``take`` is due, if nothing else happens before; None if there is no such time."""
-        times = [self._open.since + self._settings.limits.delay_s] if self._open is not None else []
-        if self._pending and not self._in_flight:
-            if self._again_at:
-                times.append(self._again_at)
-            if self._settings.send_timeout_s is not None:
-                times.append(self._pending[0].since + self._settings.send_timeout_s)
-        return min(times) if times else None
-
-    def tick(self, now: float) -> None:
-        """Close the bundle that is due, and fail bundles whose send timeout has passed."""
-        if self._open is not None and now >= self._open.since + self._settings.limits.delay_s:
-            self.flush()
-        if now >= self._again_at:
-            self._again_at = 0.0
-        patience = self._settings.send_timeout_s
-        if patience is None or self._in_flight:
-            return
-        while self._pending and now >= self._pending[0].since + patience:
-            self._end(self._pending[0], NotConfirmed(f"not confirmed within {patience:g} s"))

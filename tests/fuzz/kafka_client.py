@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastwire.batching import BatchLimits
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.kafka.connection import Connection, Key, State
 from fastwire.kafka.error import BrokerError
@@ -13,7 +14,7 @@ from fastwire.kafka.membership import Ask, Assign, Classic, Consumer, Elsewhere,
 from fastwire.kafka.message import Body, decode_request
 from fastwire.kafka.metadata import Metadata
 from fastwire.kafka.payload import Record
-from fastwire.kafka.producer import BatchLimits, Producer, ProducerSettings, Sending
+from fastwire.kafka.producer import Producer, ProducerSettings, Sending
 from fastwire.kafka.question import (
     EARLIEST,
     NO_MEMBER,

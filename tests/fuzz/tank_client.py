@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from fastwire.batching import BatchLimits
 from fastwire.position import Log, Position
 from fastwire.tank.bundle import Message
 from fastwire.tank.connection import Connection, Request, State
@@ -22,7 +23,7 @@ from fastwire.tank.message import (
     Status,
 )
 from fastwire.tank.produce import ProduceAnswer, ProduceRequest
-from fastwire.tank.producer import BundleLimits, Producer, ProducerSettings
+from fastwire.tank.producer import Producer, ProducerSettings
 from fastwire.tank.response import Fetched, Planned
 from fastwire.tank.scan import Scanner
 from fastwire.tank.slot import SlotTable
@@ -61,8 +62,8 @@ class Client(ScanningClient[Connection, Asked]):
         self.slots = SlotTable()
         for topic, number in PLACES:
             self.slots.add(Log("tank", "c", topic, str(number)))
-        limits = BundleLimits(messages=3, delay_s=1.0)
-        self.producer = Producer(ProducerSettings(limits=limits, send_timeout_s=40.0, numbered=True))
+        limits = BatchLimits(records=3, delay_s=1.0)
+        self.producer = Producer(ProducerSettings(batching=limits, send_timeout_s=40.0, numbered=True))
 
     # --- steps
 

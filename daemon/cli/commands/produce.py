@@ -64,7 +64,10 @@ def produce(
     batch: Annotated[
         int, typer.Option("--batch", metavar="N", min=0, help="Most records in a batch; 0: no batches.")
     ] = 1000,
-    compression: Annotated[Codec, typer.Option("--compression", help="Compression of the batches.")] = Codec.LZ4,
+    compression: Annotated[
+        Codec | None,
+        typer.Option("--compression", help="Compression of the batches; default: lz4, where the system has it."),
+    ] = None,
     rate: Annotated[
         int | None, typer.Option("--rate", metavar="N", min=1, help="Largest number of records per second.")
     ] = None,
@@ -72,6 +75,15 @@ def produce(
         KeyHash,
         typer.Option("--key-hash", help="Hash of keys to partitions; use that of the topic's other producers."),
     ] = KeyHash.JAVA,
+    create: Annotated[
+        int,
+        typer.Option(
+            "--create",
+            metavar="PARTITIONS",
+            min=0,
+            help="Create the topic if it does not exist; for systems whose brokers do not by themselves.",
+        ),
+    ] = 0,
     public_keys: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,7 +117,13 @@ def produce(
         system = system_named(connection.system)
         with argument("TOPIC"):
             system.grammar.topic(topic)
-        options = WriteOptions(compression=compression.name, batch=batch, hashing=key_hash.value, public_keys=sealed)
+        options = WriteOptions(
+            compression=None if compression is None else compression.name,
+            batch=batch,
+            create=create,
+            hashing=key_hash.value,
+            public_keys=sealed,
+        )
         make_writer = partial(system.open_writer, connection, topic, options)
         make_writer()  # raises now what is wrong with the options; it connects only when it is entered
     except ConfigError as exc:

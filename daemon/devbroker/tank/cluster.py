@@ -48,6 +48,7 @@ class Cluster(DevBroker):
 
     scheme = "tank"
     default_port = 11011
+    usual_codec = "SNAPPY"
 
     def __init__(self, options: TankOptions | None = None) -> None:
         super().__init__()

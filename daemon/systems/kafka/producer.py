@@ -4,41 +4,27 @@ Exactly once and in order within a partition for as long as the object lives: ev
 """
 
 import asyncio
-from dataclasses import dataclass
 
 from fastwire.errors import FastwireError, UnsupportedError
 from fastwire.kafka.connection import Key
 from fastwire.kafka.error import REFRESH, BrokerError, Code
 from fastwire.kafka.partitioner import Partitioner
 from fastwire.kafka.payload import Compression, Record
-from fastwire.kafka.producer import Outcome, Producer, ProducerSettings, Sending, weight
+from fastwire.kafka.producer import Producer, ProducerSettings, Sending, weight
 
-from ...net.backoff import Backoff
-from ...runtime.logs import get_logger
-from ..topicwriter import PENDING_BYTES, Part, TopicWriter, failed
+from ..leaderwriter import OPEN_S, LeaderPart, LeaderWriter
+from ..topicwriter import PENDING_BYTES
 from .cluster import MISSING_S, Cluster
 from .link import Answer, Link
 from .refusal import is_for_good
 
-__all__ = ["Sent", "TopicProducer"]
+__all__ = ["TopicProducer"]
 
 REPLICATION_MS = 20_000  # less than an answer may take
 ZSTD_FROM = 7  # the version of Produce
-RETRY_S = 2.0  # at most between two tries
-OPEN_S = 30.0
-
-log = get_logger("producer")
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Position of a stored record; offset -1: the broker recognised a duplicate, and no longer knows its offset."""
-
-    partition: int
-    offset: int
-
-
-class TopicProducer(TopicWriter["_Part", Record, Sent]):
+class TopicProducer(LeaderWriter["_Part", Record]):
     """Writes to all partitions of one topic. As a context, a normal exit waits until all records are confirmed.
 
     The owner of ``cluster`` has to tick its links. Everything raises ProduceError.
@@ -53,40 +39,19 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
         super().__init__(topic, most_pending_bytes=most_pending_bytes)
-        self.topic = topic
         self.settings = settings or ProducerSettings()
         self.cluster = cluster
         self._partitioner = Partitioner(1)
 
-    # --- coming and going
+    def patience_s(self, error: FastwireError) -> float:
+        """See ``LeaderWriter.patience_s``."""
+        if not isinstance(error, BrokerError) or is_for_good(error):
+            return 0.0
+        return MISSING_S if error.code == Code.UNKNOWN_TOPIC_OR_PARTITION else OPEN_S
 
-    @property
-    def partitions(self) -> int:
-        """The number of partitions that are written to."""
-        return len(self._parts)
-
-    async def open(self) -> None:
-        """Find the partitions. A topic that does not exist is created if the broker creates topics automatically.
-
-        What a broker says will pass is tried again for a while; one that cannot be reached or understood is not.
-        """
-        backoff = Backoff(most_s=RETRY_S)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        while True:
-            try:
-                count = await self._count()
-                break
-            except FastwireError as exc:
-                missing = isinstance(exc, BrokerError) and exc.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-                patience = MISSING_S if missing else OPEN_S
-                passing = isinstance(exc, BrokerError) and not is_for_good(exc)
-                if not passing or loop.time() >= began + patience:
-                    raise failed(self.topic, exc) from exc
-            await asyncio.sleep(backoff.next())
-        self._partitioner.partitions = count
-        self._parts = [self._part(number) for number in range(count)]
-        self._watch()
+    def ends(self, error: FastwireError) -> bool:
+        """See ``LeaderWriter.ends``."""
+        return is_for_good(error)
 
     async def _count(self) -> int:
         await self.cluster.refresh([self.topic], create=True)
@@ -97,13 +62,8 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
             raise BrokerError(code, "does not exist, and the broker does not make it" if missing else "cannot be found")
         return len(known.leaders)
 
-    async def _add(self, number: int) -> "_Part":
-        return self._part(number)
-
-    def _part(self, number: int) -> "_Part":
-        part = _Part(self, number)
-        part.start()
-        return part
+    def _make(self, number: int) -> "_Part":
+        return _Part(self, number)
 
     def _chooser(self) -> Partitioner:
         return self._partitioner
@@ -114,72 +74,16 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     def _key(self, record: Record) -> bytes | None:
         return record.key
 
-    def settled(self, part: "_Part", outcome: Outcome) -> None:
-        """Resolve the records of a batch that is confirmed or has failed."""
-        partition, offset = part.partition, outcome.offset
-        if outcome.error is not None:
-            self._given_up(part, outcome.tickets, failed(f"{self.topic} partition {partition}", outcome.error))
-            return
-        places = (Sent(partition, offset + place if offset >= 0 else -1) for place in range(len(outcome.tickets)))
-        placed = zip(outcome.tickets, places, strict=True)
-        self._confirmed(part, placed, records=len(outcome.tickets), size=outcome.size)
 
-
-class _Part(Part[Producer]):
+class _Part(LeaderPart[Producer]):
     def __init__(self, owner: TopicProducer, partition: int) -> None:
-        super().__init__(Producer(owner.settings))
+        super().__init__(Producer(owner.settings), owner, partition)
         self._owner = owner
-        self.partition = partition
         self._link: Link | None = None
         self._stale = False  # the metadata are known to be old
-        self._woken = asyncio.Event()
 
-    def send(self, record: Record, ticket: object) -> None:
-        try:
-            self.machine.send(record, ticket, self._loop.time())
-        except FastwireError as exc:
-            raise failed(f"{self._owner.topic} partition {self.partition}", exc) from exc
-        self._moved()
-
-    def _moved(self) -> None:
-        self._woken.set()
-
-    def _fail(self, error: FastwireError) -> None:
-        super()._fail(error)
-        self._settle()
-
-    def _settle(self) -> None:
-        for outcome in self.machine.take_outcomes():
-            error = outcome.error
-            self._owner.settled(self, outcome)
-            if isinstance(error, BrokerError) and is_for_good(error):
-                self.machine.fail(error)
-                self._settle()
-
-    # --- at the leader
-
-    async def _run(self) -> None:
-        backoff = Backoff(most_s=RETRY_S)
-        while not self.broken:
-            self._woken.clear()
-            self.machine.tick(self._loop.time())
-            self._settle()
-            try:
-                await self._send()
-                backoff.reset()
-            except FastwireError as exc:
-                if is_for_good(exc):
-                    self._fail(exc)
-                    return
-                self._stale = True
-                await asyncio.sleep(backoff.failed(log, "cannot write, trying again", exc, topic=self._owner.topic))
-                continue
-            deadline = self.machine.deadline
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._woken.wait()
-            except TimeoutError:
-                pass  # it is time for something
+    def _set_back(self) -> None:
+        self._stale = True
 
     async def _send(self) -> None:
         """Send all requests that are allowed now."""

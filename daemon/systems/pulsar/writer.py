@@ -14,7 +14,7 @@ from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named
+from ..writer import Put, WriteOptions, codec_named, refuse_create
 from .load import entries
 from .produce import open_topic
 from .producer import TopicProducer
@@ -67,6 +67,7 @@ class PulsarWriter:
 
 def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[PulsarWriter]:
     """See ``System.open_writer``."""
+    refuse_create(options, "Pulsar")
     settings = ProducerSettings(
         compression=codec_named(Compression, options.compression, "Pulsar"),
         batching=BatchLimits(messages=options.batch) if options.batch else None,

@@ -72,6 +72,11 @@ class Cluster(BrokerBook[Link]):
         self._nodes_until = 0.0
         self._asking: dict[str, asyncio.Task[Ranges]] = {}
 
+    @property
+    def client_id(self) -> str:
+        """The name of this client in requests."""
+        return self._settings.client_id
+
     # --- connections
 
     def _make(self, key: BrokerKey) -> Link:

@@ -208,6 +208,8 @@ def test_nobody_there_or_not_wanted() -> None:
         (["produce", "pulsar://h", "bad/name"], "Invalid value for TOPIC"),
         (["produce", "pulsar://h", "t", "--load", "0"], "Invalid value for '--load'"),
         (["produce", "pulsar://h", "t", "--compression", "bz2"], "Invalid value for '--compression'"),
+        (["produce", "pulsar://h", "t", "--create", "2"], "Pulsar: topics are created by the brokers"),
+        (["produce", "kafka://h", "t", "--create", "2"], "Kafka: topics are created by the brokers"),
         (["produce", "pulsar://h", "t", "--ca", "x"], "Invalid value for --ca: needs an encrypted connection"),
     ],
 )
