@@ -58,7 +58,7 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
             if not await source.unfinished(heads, pipeline.coverage):
                 landed_at = landed_at or loop.time()
                 # Records committed by an earlier run need their ack as well: wait until the broker's cursor shows it.
-                confirmed = not await source.unfinished(heads, Coverage())
+                confirmed = not source.confirms or not await source.unfinished(heads, Coverage())
                 if confirmed or loop.time() - landed_at > CONFIRM_LIMIT_S:
                     pipeline.drain("end")
                     return

@@ -46,6 +46,8 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     Links report their events by ``on_connected``, ``on_lost`` and ``on_chunk``.
     """
 
+    confirms = True
+    """See ``Source.confirms``."""
     cluster: C
     _stats: Lag
 

@@ -133,6 +133,8 @@ class Source(Protocol):
     system: str
     logs: list[Log]
     """By log index; grows (new partitions), never shrinks or changes."""
+    confirms: bool
+    """True if the brokers keep the progress of consumers, so that they confirm acknowledgements."""
 
     @property
     def cluster_id(self) -> str:

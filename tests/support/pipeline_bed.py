@@ -65,6 +65,7 @@ class NotingSource:
         self.peer_is_done = True
         self.unreachable_since: float | None = None
         self.standing_by = False
+        self.confirms = True
         self.stage_ns = {"decode": 1_000_000_000}
         self.unreachable_because = ""
         self.start_error: Exception | None = None

@@ -97,6 +97,8 @@ class SystemDelivery(SystemSuite):
         sink = MemorySink()
         await scene.land(sink)
         assert sink.rows == []
+        assert scene.last_source is not None
+        assert scene.last_source.confirms == ("groups" not in self.lacks), "confirms: False without groups, else True"
         scene.produce(10)
         await scene.land(sink)
         await scene.land(sink)

@@ -26,6 +26,7 @@ from ...runtime.budget import Budget
 from ...runtime.metrics import DaemonMetrics
 from ...sinks.base import Sink, Superseded
 from ...systems.registry import source_factory
+from ...systems.source import Source, SourceEvents
 
 __all__ = ["GROUP", "OPEN", "PARTITIONS", "TOPIC", "MemoryLog", "MemorySink", "Row", "Run", "Scene", "rows_of", "until"]
 
@@ -222,6 +223,8 @@ class Scene:
     def __init__(self, broker: DevBroker, keys: Mapping[str, Any]) -> None:
         self.broker = broker
         self._keys = keys
+        self.last_source: Source | None = None
+        """The source of the pipeline that was started last."""
         self.produced: list[bytes] = []
         """The values of all records that were produced."""
         broker.create_topic(TOPIC, PARTITIONS)
@@ -276,8 +279,13 @@ class Scene:
         budget = Budget(pool)
         metrics = DaemonMetrics("0").pipeline("conformance")
         factory = source_factory(self.source(**more), pool, metrics)
+
+        def make(events: SourceEvents, cluster: str | None) -> Source:
+            self.last_source = factory(events, cluster)
+            return self.last_source
+
         pipeline = Pipeline(
-            "conformance", factory, sink, budget, metrics, policy, until_end=until_end, create=True, drain_timeout_s=10
+            "conformance", make, sink, budget, metrics, policy, until_end=until_end, create=True, drain_timeout_s=10
         )
         budget.start()
         run = Run(pipeline, pool, budget)

@@ -6,7 +6,6 @@ import pytest
 
 from fastwire.pulsar.columns import ROW
 from fastwire_daemon.config import ConfigError, load_config, parse_config, parse_connection
-from tests.support.alone import ADVICE, without_groups
 from tests.support.config_file import MINIMAL, problem, problems, sink, source
 
 
@@ -387,14 +386,13 @@ def test_memory_that_cannot_do() -> None:
     assert parse_config('daemon.memory = "64MiB"\n' + two, {}).daemon.memory == 64 * 2**20
 
 
-def test_keys_of_what_a_system_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_what_a_system_does_not_have() -> None:
     """A key for a group, a login or TLS is one mistake, which names the systems that have it and the way out."""
-    without_groups(monkeypatch)
     keys = {"url": "'toy://h'", "topics": "['t']", "auth": "{ user = 'a', tokn = 'b' }", "tls": "{ key = 'x' }"}
     told = "is not supported for toy: it is a key for pulsar and kafka"
     rest = [
         f"f.toml:6: pipelines.orders.source.auth: {told}",
-        f"f.toml:7: pipelines.orders.source.tls: {told}; {ADVICE}",
+        f"f.toml:7: pipelines.orders.source.tls: {told}; the protocol has no TLS, use a tunnel",
     ]
     text = source(**keys)
     assert problems(text) == [f"f.toml:4: pipelines.orders.source.subscription: {told}", *rest]

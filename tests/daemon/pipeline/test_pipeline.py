@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -512,6 +512,35 @@ async def test_until_end_waits_for_what_was_there_at_the_start() -> None:
     assert bed.task is not None
     await bed.task
     assert bed.sink.rows == 20
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+async def test_until_end_waits_for_the_broker_to_confirm_if_it_can(confirms: bool) -> None:
+    """The end is asked for with an empty Coverage, which leaves the broker's cursor, only where there is a cursor."""
+    bed = Bed(until_end=True)
+    asked: list[Coverage] = []
+    landed = asyncio.Event()
+
+    def prepare(source: NotingSource) -> None:
+        source.confirms = confirms
+        source.head = Position(1, 0)
+
+        async def unfinished(heads: Mapping[int, Position], coverage: Coverage) -> list[int]:
+            if not landed.is_set():
+                return [0]
+            asked.append(coverage)
+            return []
+
+        source.unfinished = unfinished  # type: ignore[method-assign]
+
+    bed.prepare = prepare
+    await bed.running()
+    await bed.give()
+    bed.source.received = Position(1, 0)
+    landed.set()
+    assert bed.task is not None
+    await bed.task
+    assert any(not len(coverage) for coverage in asked) == confirms
 
 
 async def test_until_end_gives_up_without_a_broker() -> None:

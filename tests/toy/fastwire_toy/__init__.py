@@ -1,11 +1,9 @@
-"""A message system as small as one can be: topics of partitions of records that are numbered from 0, over TCP.
+"""A message system as small as one can be: a broker with topics of partitions, whose records are numbered from 0.
 
-A frame is a size (u32, big-endian, of what follows), a kind (u8), the number of a request (u32) and a body. Requests
-are JSON objects of kind 0. Each is answered once, in any order, by a frame with its number: a JSON object (kind 0), or
-the records of a fetch (kind 1)::
+It has no groups, no login and no TLS: the dataset is the only cursor. A frame is a size (u32, big-endian, of what
+follows), a kind (u8) and a body. Requests are JSON objects of kind 0. Each connection answers them in their order: with
+a JSON object (kind 0), or with the records from the offset of a fetch on (kind 1), as soon as there are some::
 
-    u64 offset | i64 milliseconds | key | value | u16 headers, each: key | value
+    i64 milliseconds | key | value
     key, value: i32 size (-1: null), bytes
-
-A consumer of a group acquires a partition before it reads it: the answer comes when no other consumer has it.
 """

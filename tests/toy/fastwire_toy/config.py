@@ -1,7 +1,10 @@
-"""Configuration of the toy system, which has no keys of its own."""
+"""Configuration of the toy system: the keys that all systems share, and advice about those that it lacks."""
+
+from collections.abc import Mapping
+from typing import ClassVar
 
 from fastwire_daemon.config.connection import Connection
-from fastwire_daemon.config.source import SubscribedSource
+from fastwire_daemon.config.source import SourceConfig
 
 __all__ = ["CONNECTION", "SOURCE"]
 
@@ -9,8 +12,10 @@ __all__ = ["CONNECTION", "SOURCE"]
 class ToyConnection(Connection):
     """A connection to the broker of the toy system."""
 
+    lacks: ClassVar[Mapping[str, str]] = {"tls": "the protocol has no TLS, use a tunnel"}
 
-class ToySourceConfig(ToyConnection, SubscribedSource):
+
+class ToySourceConfig(ToyConnection, SourceConfig):
     """Source of records: topics of the toy system."""
 
 

@@ -1,11 +1,11 @@
-"""The embedded broker of the toy system: topics in memory, and groups whose consumers acquire partitions."""
+"""The embedded broker of the toy system: topics in memory."""
 
 import base64
 import json
 import struct
-import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from fastwire.errors import ProtocolError
@@ -21,26 +21,7 @@ __all__ = ["ToyBroker", "make"]
 
 FETCH_BYTES = 1 << 20
 HOLD_S = 3600.0
-HEAD = struct.Struct(">IBI")
-
-Headers = Sequence[tuple[bytes, bytes | None]]
-
-
-@dataclass(eq=False)
-class Stored:
-    """One partition: encoded records, committed offsets by group, and the consumer of each group that has it."""
-
-    records: list[bytes] = field(default_factory=list)
-    committed: dict[str, int] = field(default_factory=dict)
-    owners: dict[str, "ToyConnection"] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Topic:
-    """A topic. A topic that is created again has another ``incarnation``."""
-
-    partitions: list[Stored]
-    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+HEAD = struct.Struct(">IB")
 
 
 class ToyBroker(DevBroker):
@@ -51,7 +32,7 @@ class ToyBroker(DevBroker):
 
     def __init__(self, partitions: int) -> None:
         super().__init__()
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, list[list[bytes]]] = {}  # encoded records by partition
         self.held = HeldRequests()
         self._partitions = partitions
 
@@ -62,12 +43,12 @@ class ToyBroker(DevBroker):
     def create_topic(self, name: str, partitions: int = 0) -> None:
         if name in self.topics:
             raise ValueError(f"topic {name} exists already")
-        self.topics[name] = Topic([Stored() for _ in range(partitions or self._partitions)])
+        self.topics[name] = [[] for _ in range(partitions or self._partitions)]
 
     @on_loop
     def grow_topic(self, name: str, partitions: int) -> None:
-        stored = self.topics[name].partitions
-        stored += [Stored() for _ in range(partitions - len(stored))]
+        stored = self.topics[name]
+        stored += [[] for _ in range(partitions - len(stored))]
 
     @on_loop
     def delete_topic(self, name: str) -> None:
@@ -87,24 +68,15 @@ class ToyBroker(DevBroker):
         if codec != "NONE":
             raise KeyError(codec)
         for number, value in enumerate(values):
-            self.store(self.topics[name].partitions[partition], None if keys is None else keys[number], value, ())
+            self.store(self.topics[name][partition], None if keys is None else keys[number], value)
 
     @on_loop
     def end_positions(self, name: str) -> list[Position]:
-        return [Position(len(stored.records), 0) for stored in self.topics[name].partitions]
+        return [Position(len(records), 0) for records in self.topics[name]]
 
-    @on_loop
-    def backlog(self, name: str, group: str) -> int:
-        partitions = self.topics[name].partitions
-        if not any(group in stored.committed for stored in partitions):
-            raise KeyError(group)
-        return sum(len(stored.records) - stored.committed.get(group, 0) for stored in partitions)
-
-    def store(self, stored: Stored, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    def store(self, records: list[bytes], key: bytes | None, value: bytes | None) -> None:
         """Append a record, and answer the fetches that wait for it."""
-        record = struct.pack(">Qq", len(stored.records), now_ms()) + _cell(key) + _cell(value)
-        record += struct.pack(">H", len(headers)) + b"".join(_cell(name) + _cell(cell) for name, cell in headers)
-        stored.records.append(record)
+        records.append(struct.pack(">q", now_ms()) + _cell(key) + _cell(value))
         self.held.wake()
 
 
@@ -117,7 +89,7 @@ def _data(text: str | None) -> bytes | None:
 
 
 class ToyConnection(Connection):
-    """One client. A request that breaks the protocol is a violation."""
+    """One client. A request that no sound client sends is a violation."""
 
     def __init__(self, broker: ToyBroker) -> None:
         super().__init__(broker)
@@ -126,109 +98,59 @@ class ToyConnection(Connection):
     def receive(self, data: memoryview) -> int:
         at = 0
         while len(data) - at >= HEAD.size:
-            size, kind, number = HEAD.unpack_from(data, at)
+            size, kind = HEAD.unpack_from(data, at)
             if kind != 0:
                 raise ProtocolError("kind", at + 4, detail=f"{kind} of a request")
             if len(data) - at < 4 + size:
                 break
-            body = json.loads(bytes(data[at + HEAD.size : at + 4 + size]))
+            request = json.loads(bytes(data[at + HEAD.size : at + 4 + size]))
             at += 4 + size
-            try:
-                getattr(self, f"_{body.pop('do')}")(number, **body)
-            except RefusedError as exc:
-                self._answer(number, error=str(exc))
+            if not self._answer(request):
+                self.broker.held.hold(self, HOLD_S, partial(self._answer, request))
         return at
 
     def lost(self) -> None:
         self.broker.held.drop(self)
-        for topic in self.broker.topics.values():
-            for stored in topic.partitions:
-                stored.owners = {group: owner for group, owner in stored.owners.items() if owner is not self}
-        self.broker.held.wake()
 
-    def _answer(self, number: int, **body: Any) -> None:
-        self._send(0, number, json.dumps(body).encode())
+    def _answer(self, request: Mapping[str, Any], last: bool = False) -> bool:
+        """Answer a request; return False if it has to wait for records."""
+        found: bytes | dict[str, Any]
+        try:
+            keys = {key: value for key, value in request.items() if key not in ("do", "topic")}
+            found = getattr(self, f"_{request['do']}")(self._stored(request["topic"]), **keys)
+        except RefusedError as exc:
+            found = {"error": str(exc)}
+        body = found if isinstance(found, bytes) else json.dumps(found).encode()
+        if body:
+            self.queue(HEAD.pack(len(body) + 1, isinstance(found, bytes)), body)
+        return bool(body)
 
-    def _send(self, kind: int, number: int, body: bytes) -> None:
-        self.queue(HEAD.pack(len(body) + 5, kind, number), body)
-
-    def _stored(self, topic: str, partition: int, incarnation: str) -> Stored:
-        found = self.broker.topics.get(topic)
-        if found is None or found.incarnation != incarnation:
-            raise RefusedError(1, f"topic {topic} was deleted")
-        return found.partitions[partition]
+    def _stored(self, topic: str) -> list[list[bytes]]:
+        if topic not in self.broker.topics:
+            raise RefusedError(1, "the broker does not know it")
+        return self.broker.topics[topic]
 
     # --- the requests
 
-    def _topic(self, number: int, topic: str) -> None:
-        found = self.broker.topics.get(topic)
-        if found is None:
-            raise RefusedError(2, f"topic {topic} is not known")
-        ends = [len(stored.records) for stored in found.partitions]
-        self._answer(number, incarnation=found.incarnation, partitions=len(ends), ends=ends)
+    def _topic(self, stored: list[list[bytes]]) -> dict[str, Any]:
+        return {"ends": [len(records) for records in stored]}
 
-    def _acquire(self, number: int, group: str, **keys: Any) -> None:
-        self._stored(**keys)
+    def _produce(self, stored: list[list[bytes]], partition: int, key: str | None, value: str | None) -> dict[str, Any]:
+        self.broker.store(stored[partition], _data(key), _data(value))
+        return {}
 
-        def answer(last: bool) -> bool:
-            try:
-                stored = self._stored(**keys)
-            except RefusedError as exc:
-                self._answer(number, error=str(exc))
-                return True
-            if stored.owners.setdefault(group, self) is not self:
-                return False
-            self._answer(number, committed=stored.committed.get(group), end=len(stored.records))
-            return True
-
-        self._hold(answer)
-
-    def _fetch(self, number: int, offset: int, **keys: Any) -> None:
-        if offset > len(self._stored(**keys).records):
-            raise ProtocolError("offset", detail=f"a fetch at {offset}, behind the end")
-
-        def answer(last: bool) -> bool:
-            try:
-                records = self._stored(**keys).records
-            except RefusedError as exc:
-                self._answer(number, error=str(exc))
-                return True
-            body = b""
-            for record in records[offset:]:
-                if body and len(body) + len(record) > FETCH_BYTES:
-                    break
-                body += record
-            if body:
-                self._send(1, number, body)
-            return bool(body)
-
-        self._hold(answer)
-
-    def _hold(self, answer: Any) -> None:
-        if not answer(False):
-            self.broker.held.hold(self, HOLD_S, answer)
-
-    def _commit(self, number: int, group: str, offset: int, **keys: Any) -> None:
-        stored = self._stored(**keys)
-        if stored.owners.get(group) is not self:
-            raise ProtocolError("group", detail=f"a commit for {group} by a connection that has not the partition")
-        if not stored.committed.get(group, 0) <= offset <= len(stored.records):
-            raise ProtocolError("offset", detail=f"a commit of {offset}")
-        stored.committed[group] = offset
-        self._answer(number)
-
-    def _committed(self, number: int, group: str, **keys: Any) -> None:
-        stored = self._stored(**keys)
-        self._answer(number, committed=stored.committed.get(group), end=len(stored.records))
-
-    def _produce(self, number: int, topic: str, partition: int, records: list[Any]) -> None:
-        found = self.broker.topics.get(topic)
-        if found is None:
-            raise RefusedError(2, f"topic {topic} is not known")
-        for key, value, headers in records:
-            cells = [(name.encode(), _data(cell)) for name, cell in headers]
-            self.broker.store(found.partitions[partition], _data(key), _data(value), cells)
-        self._answer(number)
+    def _fetch(self, stored: list[list[bytes]], partition: int, offset: int) -> bytes:
+        records = stored[partition]
+        if offset < 0:
+            raise ProtocolError("offset", detail=f"a fetch at {offset}")
+        if offset > len(records):
+            raise RefusedError(2, f"partition {partition} has {len(records)} records, and none at {offset}")
+        body = b""
+        for record in islice(records, offset, None):
+            if body and len(body) + len(record) > FETCH_BYTES:
+                break
+            body += record
+        return body
 
 
 def make(partitions: int = 0) -> ToyBroker:

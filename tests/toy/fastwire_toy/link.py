@@ -1,4 +1,4 @@
-"""A connection to the broker: requests with numbers, and the chunks of fetched records."""
+"""A connection to the broker: requests one after the other, and the chunks of fetched records."""
 
 import asyncio
 import json
@@ -17,6 +17,8 @@ from .scan import Place, Scanner, Stop
 
 __all__ = ["ConnectionLost", "Link", "RequestRefused", "connect"]
 
+MEMORY = 1 << 20  # bytes, of connections that fetch no records
+
 
 class ConnectionLost(FastwireError):  # noqa: N818 - what happened to the connection
     """The connection has ended, or was refused."""
@@ -27,47 +29,40 @@ class RequestRefused(FastwireError):  # noqa: N818 - the broker's answer
 
 
 class Link(asyncio.BufferedProtocol):
-    """One connection. ``on_chunk`` gets each chunk before the fetch that ends it is answered."""
+    """One connection, for one request at a time."""
 
-    def __init__(
-        self,
-        table: LogTable,
-        pool: Pool,
-        on_chunk: Callable[[Chunk], object],
-        *,
-        columns: frozenset[str] | None = None,
-    ) -> None:
-        self.ended = asyncio.get_running_loop().create_future()
-        self._scanner = Scanner(table, pool, columns=columns)
+    def __init__(self, scanner: Scanner, on_chunk: Callable[[Chunk], object]) -> None:
+        self._scanner = scanner
         self._on_chunk = on_chunk
         self._transport: asyncio.Transport | None = None
-        self._requests = 0
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    async def ask(self, what: str, *, place: Place | None = None, **body: Any) -> dict[str, Any]:
-        """Return the answer to a request; {} for the records of a fetch, which go to ``place``.
+    async def ask(self, what: str, topic: str, **keys: Any) -> dict[str, Any]:
+        """Return the answer to a request about a topic. Raises RequestRefused, and ConnectionLost."""
+        text = await self._request({"do": what, "topic": topic, **keys})
+        answer: dict[str, Any] = json.loads(text)
+        if "error" in answer:
+            raise RequestRefused(f"topic {topic}: {answer['error']}")
+        return answer
 
-        Raises RequestRefused, and ConnectionLost.
-        """
-        if self.ended.done():
-            raise ConnectionLost("the connection has ended")
+    async def fetch(self, place: Place, topic: str) -> None:
+        """Wait for records at ``place``, which moves on when they have gone to ``on_chunk``. Raises as above."""
+        self._scanner.place = place
+        await self.ask("fetch", topic, partition=place.partition, offset=place.offset)
+
+    def close(self) -> None:
+        """Close the connection; nothing more is received."""
         assert self._transport is not None
-        self._requests += 1
-        answer = self._waiting[self._requests] = asyncio.get_running_loop().create_future()
-        if place is not None:
-            self._scanner.expect(self._requests, place)
-        data = json.dumps({"do": what, **body}).encode()
-        self._transport.write(struct.pack(">IBI", len(data) + 5, 0, self._requests) + data)
-        found: dict[str, Any] = await answer
-        if "error" in found:
-            raise RequestRefused(found["error"])
-        return found
+        self._transport.abort()
 
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._transport is not None:
-            self._transport.close()
-            await self.ended
+    async def _request(self, body: dict[str, Any]) -> bytes:
+        assert self._transport is not None
+        if self._transport.is_closing():
+            raise ConnectionLost("the connection has ended")
+        self._answer = asyncio.get_running_loop().create_future()
+        data = json.dumps(body).encode()
+        self._transport.write(struct.pack(">IB", len(data) + 1, 0) + data)
+        return await self._answer
 
     # --- called by the event loop
 
@@ -81,52 +76,36 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             self._scanner.received(nbytes)
-            while (stop := self._scanner.scan()) != Stop.NEED_BYTES:
-                self._handle(stop)
+            while self._scanner.scan() == Stop.ANSWER:
+                chunk = self._scanner.take_chunk()
+                if chunk is not None:
+                    self._on_chunk(chunk)
+                if not self._answer.done():
+                    self._answer.set_result(self._scanner.text or b"{}")
         except ProtocolError:
-            self._scanner.drop_chunk()
-            assert self._transport is not None
-            self._transport.abort()
-
-    def _handle(self, stop: int) -> None:
-        self._give()
-        if stop == Stop.OUTPUT_CAP:
-            self._scanner.resume()
-        elif stop == Stop.ANSWER:
-            request, text = self._scanner.take_answer()
-            waiting = self._waiting.pop(request)
-            if not waiting.done():
-                waiting.set_result(json.loads(text) if text else {})
-
-    def _give(self) -> None:
-        chunk = self._scanner.take_chunk()
-        if chunk is not None:
-            self._on_chunk(chunk)
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._scanner.drop_chunk()
-        if not self.ended.done():
-            self.ended.set_result(None)
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(ConnectionLost("the connection was lost"))
-                answer.exception()  # whoever waited for it may be gone
-        self._waiting.clear()
+        if not self._answer.done():
+            self._answer.set_exception(ConnectionLost("the connection was lost"))
+            self._answer.exception()  # the caller may be gone
 
 
 async def connect(
     url: BrokerUrl,
-    table: LogTable,
-    pool: Pool,
+    table: LogTable | None = None,
+    pool: Pool | None = None,
     on_chunk: Callable[[Chunk], object] = Chunk.release,
     *,
     columns: frozenset[str] | None = None,
 ) -> Link:
-    """Connect to the broker. Raises ConnectionLost."""
+    """Connect to the broker, for requests and for the records of the logs of ``table``. Raises ConnectionLost."""
     assert isinstance(url, ToyUrl)
+    scanner = Scanner(table or LogTable(), pool or Pool(MEMORY), columns=columns)
     loop = asyncio.get_running_loop()
     try:
-        _, link = await loop.create_connection(lambda: Link(table, pool, on_chunk, columns=columns), url.host, url.port)
+        _, link = await loop.create_connection(lambda: Link(scanner, on_chunk), url.host, url.port)
     except OSError as exc:
-        raise ConnectionLost(f"cannot connect to {url.hosts}: {exc.strerror}") from None
+        raise ConnectionLost(f"cannot connect to {url.hosts}: {exc.strerror}") from exc
     return link

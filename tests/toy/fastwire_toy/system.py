@@ -4,34 +4,32 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.logs import LogTable
+from fastwire.errors import FastwireError
 from fastwire.position import Log
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import Connection, SourceConfig, Start, TopicChoice
+from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.base import Described, MakeSource, System, TopicReader
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.produced import Produced, ProduceError
-from fastwire_daemon.systems.writer import Put, WriteOptions, Writer
+from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, refuse_create
 
 from .config import ToySourceConfig
 from .grammar import GRAMMAR
-from .link import Link, RequestRefused, connect
+from .link import Link, connect
 from .scan import Place
 from .source import ToySource
 
-__all__ = ["SYSTEM"]
-
-MEMORY = 1 << 20  # bytes, of connections that read no records
+__all__ = ["SYSTEM", "ToySystem"]
 
 
 class ToySystem(System):
     """See ``systems.base.System``."""
 
     grammar = GRAMMAR
-    group_word = "group"
 
     def make_source(self, source: SourceConfig) -> MakeSource:
         assert isinstance(source, ToySourceConfig)
@@ -41,108 +39,93 @@ class ToySystem(System):
         return ToyReader(connection, topics, start, pool)
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        link = await connect(connection.url, LogTable(), Pool(MEMORY))
+        link = await connect(connection.url)
         try:
-            return Described([(name, (await _topic(link, name))["partitions"]) for name in topics.names], [])
+            return Described([(name, len((await link.ask("topic", name))["ends"])) for name in topics.names], [])
         finally:
-            await link.close()
+            link.close()
 
     def open_writer(
         self, connection: Connection, topic: str, options: WriteOptions
     ) -> AbstractAsyncContextManager[Writer]:
-        return _open_writer(connection, topic, options)
-
-    def sharing(self, source: SourceConfig) -> str:
-        assert isinstance(source, ToySourceConfig)
-        return f"group {source.subscription}, one consumer a partition"
+        refuse_create(options, "Toy")
+        if options.compression not in (None, "NONE"):
+            raise ValueError("Toy has no compression")
+        return _open_writer(connection, topic)
 
 
 SYSTEM = ToySystem()
 
 
-async def _topic(link: Link, name: str) -> dict[str, Any]:
-    try:
-        return await link.ask("topic", topic=name)
-    except RequestRefused as exc:
-        raise RequestRefused(f"topic {name}: {exc}") from None
-
-
 class ToyReader:
-    """See ``systems.base.TopicReader``: reads all partitions by one fetch each."""
+    """See ``systems.base.TopicReader``: one connection a partition."""
 
     schemas = None
 
     def __init__(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> None:
-        self._connection = connection
+        self._url = connection.url
         self._topics = topics
         self._start = start
         self._pool = pool
         self._table = LogTable()
-        self._link: Link | None = None
-        self._chunks: asyncio.Queue[Chunk] = asyncio.Queue()
-        self._places: list[tuple[Place, int, dict[str, Any]]] = []  # with the end at the opening, and the keys
+        self._ends: dict[Place, int] = {}
+        self._chunks: asyncio.Queue[Chunk | FastwireError] = asyncio.Queue()
+        self._tasks = Tasks(lambda fault: self._chunks.put_nowait(FastwireError(fault)))
 
     async def open(self) -> None:
-        self._link = link = await connect(self._connection.url, self._table, self._pool, self._chunks.put_nowait)
-        for name in self._topics.names:
-            found = await _topic(link, name)
-            for number, end in enumerate(found["ends"]):
-                index = self._table.add_log(Log("toy", "", name, str(number), found["incarnation"]))
-                named = self._start.positions.get(f"{name}/{number}")
-                begin = named.a if named is not None else end if self._start.kind == "latest" else 0
-                keys = {"topic": name, "partition": number, "incarnation": found["incarnation"]}
-                self._places.append((Place(index, number, begin), end, keys))
+        link = await connect(self._url)
+        try:
+            for name in self._topics.names:
+                for number, end in enumerate((await link.ask("topic", name))["ends"]):
+                    named = self._start.positions.get(f"{name}/{number}")
+                    begin = named.a if named is not None else end if self._start.kind == "latest" else 0
+                    place = Place(self._table.add_log(Log("toy", "", name, str(number))), number, begin)
+                    self._ends[place] = end
+                    self._tasks.run(self._follow(place, name), "toy reader")
+        finally:
+            link.close()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
-        tasks = [asyncio.create_task(self._follow(place, keys)) for place, _, keys in self._places]
-        try:
-            while True:
-                yield await self._chunks.get()
-        finally:
-            for task in tasks:
-                task.cancel()
+        while True:
+            found = await self._chunks.get()
+            if isinstance(found, FastwireError):
+                raise found
+            yield found
 
     async def up_to_now(self) -> AsyncIterator[Chunk]:
-        for place, end, keys in self._places:
-            while place.offset < end:
-                await self._fetch(place, keys)
-                while not self._chunks.empty():
-                    yield self._chunks.get_nowait()
+        while any(place.offset < end for place, end in self._ends.items()) or not self._chunks.empty():
+            yield await anext(aiter(self))
 
-    async def _follow(self, place: Place, keys: dict[str, Any]) -> None:
-        while True:
-            await self._fetch(place, keys)
-
-    async def _fetch(self, place: Place, keys: dict[str, Any]) -> None:
-        assert self._link is not None
-        await self._link.ask("fetch", place=place, offset=place.offset, **keys)
+    async def _follow(self, place: Place, topic: str) -> None:
+        try:
+            link = await connect(self._url, self._table, self._pool, self._chunks.put_nowait)
+            try:
+                while True:
+                    await link.fetch(place, topic)
+            finally:
+                link.close()
+        except FastwireError as exc:
+            self._chunks.put_nowait(exc)
 
     async def close(self) -> None:
-        if self._link is not None:
-            await self._link.close()
+        await self._tasks.close()
 
 
 class ToyWriter:
-    """See ``systems.writer.Writer``: each record is a request, and ``flush`` waits for the answers."""
+    """See ``systems.writer.Writer``: each record is a request."""
 
     def __init__(self, link: Link, topic: str, partitions: int) -> None:
         self.topic = topic
         self.produced = Produced()
         self._link = link
         self._partitions = partitions
-        self._next = 0
-        self._sent: set[asyncio.Task[dict[str, Any]]] = set()
 
     async def write(self, put: Put) -> None:
-        partition = put.partition
-        if partition is None:
-            self._next = partition = (self._next + 1) % self._partitions
+        partition = self.produced.records % self._partitions if put.partition is None else put.partition
         if not 0 <= partition < self._partitions:
             raise ProduceError(f"{self.topic} has no partition {partition}: there are {self._partitions}")
         key = put.key.encode() if isinstance(put.key, str) else put.key
-        record = [_text(key), _text(put.value), [[name, _text(value.encode())] for name, value in put.properties]]
-        request = self._link.ask("produce", topic=self.topic, partition=partition, records=[record])
-        self._sent.add(asyncio.create_task(request))
+        await self._link.ask("produce", self.topic, partition=partition, key=_text(key), value=_text(put.value))
         self.produced.records += 1
         self.produced.entries += 1
         self.produced.bytes += len(put.value or b"")
@@ -151,13 +134,10 @@ class ToyWriter:
         for partition, numbers in load.parts():
             for number in numbers:
                 await self.write(Put(load.record(number), key=load.key(number), partition=partition))
-            await self.flush()
             yield len(numbers)
 
     async def flush(self) -> None:
-        sent, self._sent = self._sent, set()
-        for each in sent:
-            await each
+        pass  # what is written is confirmed
 
 
 def _text(data: bytes | None) -> str | None:
@@ -165,11 +145,9 @@ def _text(data: bytes | None) -> str | None:
 
 
 @asynccontextmanager
-async def _open_writer(connection: Connection, topic: str, options: WriteOptions) -> AsyncIterator[Writer]:
-    link = await connect(connection.url, LogTable(), Pool(MEMORY))
+async def _open_writer(connection: Connection, topic: str) -> AsyncIterator[Writer]:
+    link = await connect(connection.url)
     try:
-        writer = ToyWriter(link, topic, (await _topic(link, topic))["partitions"])
-        yield writer
-        await writer.flush()
+        yield ToyWriter(link, topic, len((await link.ask("topic", topic))["ends"]))
     finally:
-        await link.close()
+        link.close()
