@@ -179,6 +179,9 @@ def read_message(kind: type[M], data: bytes, what: str, offset: int = 0) -> M:
         message.ParseFromString(data)
     except DecodeError as exc:
         raise ProtocolError(what, offset, detail=str(exc)) from None
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
+        raise ProtocolError(what, offset, detail=f"required fields are missing: {missing}")
     return message
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.brokers.tubemq import PARTITIONS, STORES, TubeMQBroker
-from tests.support.tubemq import Cluster, Member, Reader, send
-from tests.support.tubemq_rules import RULES, group
+from tests.support.tubemq.client import Cluster, Member, Reader, send
+from tests.support.tubemq.rules import RULES, group
 
 pytestmark = pytest.mark.broker
 

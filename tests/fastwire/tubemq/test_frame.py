@@ -19,6 +19,7 @@ from fastwire.tubemq.frame import (
     encode_refusal,
     encode_request,
     encode_response,
+    read_message,
 )
 from tests.fastwire.tubemq.golden import EXAMPLES, Example, content_of
 
@@ -140,6 +141,12 @@ def test_a_response_of_another_method_is_a_protocol_error() -> None:
     example = next(one for one in RESPONSES if one.entry["method"] == Method.COMMIT)
     with pytest.raises(ProtocolError, match="18 answers a request of 16"):
         decode_response(example.content, Method.BROKER_HEARTBEAT)
+
+
+def test_a_message_without_a_required_field_is_a_protocol_error() -> None:
+    body = pb.CloseRequestP2M(clientId="c").SerializeToString()
+    with pytest.raises(ProtocolError, match="required fields are missing: groupName"):
+        read_message(pb.CloseRequestC2M, body, "close")
 
 
 def test_services_of_the_methods() -> None:

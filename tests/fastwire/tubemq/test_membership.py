@@ -1,5 +1,6 @@
 """A member of a server-balanced group: registration, heartbeats, events and their results, losses."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.flow import NO_RULES
 from fastwire.tubemq.frame import Method
-from fastwire.tubemq.membership import Assignment, EventType, Membership, Settings, State
+from fastwire.tubemq.membership import Assignment, Bound, EventType, Membership, Settings, State
 from fastwire.tubemq.text import Broker, Partition
 from tests.fastwire.tubemq.golden import EXAMPLES
 
@@ -170,6 +171,43 @@ def test_a_lost_partition_is_reported_at_once() -> None:
     assert list(made.subscribeInfo) == [ZERO.subscription(CLIENT, "fw")]
     member.lost([ONE], 4.0)
     assert member.next_at() == 13.0
+
+
+def test_partitions_that_a_broker_does_not_know_are_lost() -> None:
+    member = registered()
+    heartbeat(member, 0.0, beat())
+    member.took(ZERO)
+    member.took(ONE)
+    answer = pb.HeartBeatResponseB2C(success=True, errCode=200, errMsg="OK!", hasPartFailure=True)
+    answer.failureInfo.extend([f"411:{ONE}", "411:1:127.0.0.1:18123#gold:9"])
+    assert member.broker_answered(BROKER, answer, 3.0) == [ONE]
+    made, _ = heartbeat(member, 3.0, beat())
+    assert list(made.subscribeInfo) == [ZERO.subscription(CLIENT, "fw")]
+    answer.failureInfo.append("nonsense")
+    with pytest.raises(ProtocolError):
+        member.broker_answered(BROKER, answer, 4.0)
+    busy = pb.HeartBeatResponseB2C(success=False, errCode=500, errMsg="busy")
+    assert member.broker_answered(BROKER, busy, 4.0) == []
+    refused = pb.HeartBeatResponseB2C(success=False, errCode=415, errMsg="token")
+    assert member.broker_answered(Broker(2, "127.0.0.1", 18123), refused, 4.0) == []
+    assert member.broker_answered(BROKER, refused, 4.0) == [ZERO]
+    assert member.next_at() == 4.0
+
+
+def test_a_bound_member_names_its_offsets_and_waits_for_the_others() -> None:
+    bound = Bound("key", 2, offsets={ZERO.key: 28, ONE.key: 0})
+    member = Membership(dataclasses.replace(SETTINGS, bound=bound))
+    made = request(member, 0.0)
+    assert (made.requireBound, made.sessionKey, made.totalCount, made.selectBig) == (True, "key", 2, True)
+    assert (made.requiredPartition, made.notAllocated) == ("1:gold:0=28,1:gold:1=0", True)
+    member.answered(GOLDEN["e01_response"].body, 0.0)
+    assert member.unallocated
+    answer = beat((1, EventType.CONNECT, (ZERO,)))
+    answer.notAllocated = False
+    heartbeat(member, 0.0, answer)
+    assert not member.unallocated
+    heartbeat(member, 10.0, beat(code=411))
+    assert not request(member, 10.0).notAllocated
 
 
 def test_every_sixth_heartbeat_has_the_full_report() -> None:

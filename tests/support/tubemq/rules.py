@@ -3,16 +3,32 @@
 Each function drives a cluster and fails where a rule does not hold; the test modules of both run all of ``RULES``.
 """
 
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.client_membership import ClientMembership, NodeSettings
 from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.frame import Method, encode_frame
-from fastwire.tubemq.request import Start
+from fastwire.tubemq.master import ClientSettings, State
+from fastwire.tubemq.membership import Bound
+from fastwire.tubemq.producer import Producer
+from fastwire.tubemq.request import Consumer, Start
 from fastwire.tubemq.selection import Metadata
 from fastwire.tubemq.text import read_broker, read_producer_topic
-from tests.support.tubemq import HOST, Cluster, Link, Member, Reader, client_name, refusal, send
+from tests.support.tubemq.client import (
+    HOST,
+    LIMIT_S,
+    Cluster,
+    Link,
+    Member,
+    Reader,
+    answer_of,
+    client_name,
+    refusal,
+    send,
+)
 
 __all__ = ["RULES"]
 
@@ -33,6 +49,17 @@ def group() -> str:
 
 def numbered(count: int, size: int = 0) -> list[bytes]:
     return [(b"%d " % number).ljust(size, b"x") for number in range(count)]
+
+
+def perform(members: Sequence[Member], done: Callable[[], bool]) -> None:
+    """Let members perform their events in turn until ``done``."""
+    deadline = time.monotonic() + LIMIT_S
+    while not done():
+        assert time.monotonic() < deadline
+        for member in members:
+            assignment = member.step()
+            if assignment is not None:
+                member.perform(assignment)
 
 
 # --- frames
@@ -112,6 +139,33 @@ def a_producer_learns_brokers_and_partitions(cluster: Cluster) -> None:
         assert closed.success
         beaten = link.call(Method.PRODUCER_HEARTBEAT, beat, pb.HeartResponseM2P)
         assert beaten.errCode == 411
+
+
+@rule
+def a_producer_stores_in_all_partitions_in_turn(cluster: Cluster) -> None:
+    topic = cluster.fresh_topic()
+    producer = Producer(ClientSettings(client_id=client_name(), host=HOST, topics=(topic,)))
+    with Link(cluster.master_port) as master, Link(cluster.broker_port) as broker:
+        for now in (0.0, 0.0, 10.0):  # the registration, and two heartbeats that both bring the partitions
+            made = producer.take_request(now)
+            assert made is not None
+            producer.answered(answer_of(master.ask(*made)), now)
+        assert producer.message_bytes(topic) >= 1 << 20
+        for value in numbered(6):
+            place = producer.choose(topic, 10.0)
+            assert place is not None
+            stored = broker.call(Method.SEND, producer.request(place, value), pb.SendMessageResponseB2P)
+            assert producer.sent(place, stored, 10.0)
+        producer.close(10.0)
+        made = producer.take_request(10.0)
+        assert made is not None
+        producer.answered(answer_of(master.ask(*made)), 10.0)
+        assert producer.state is State.CLOSED
+    with Reader(cluster, topic, group()) as reader:
+        for number in (0, 1):
+            reader.register(number)
+            assert len(reader.drain(number)) == 3 * (number + 1)
+        assert sorted(reader.values()) == numbered(6)
 
 
 @rule
@@ -325,11 +379,7 @@ def a_member_is_assigned_all_partitions_and_gives_up_half(cluster: Cluster) -> N
         one.step()
         one.settle(2)
         two.step()
-        while not two.membership.held:
-            for member in (one, two):
-                assignment = member.step()
-                if assignment is not None:
-                    member.perform(assignment)
+        perform((one, two), lambda: bool(two.membership.held))
         keys = [set(member.membership.held) for member in (one, two)]
         assert sorted(key for each in keys for key in each) == [f"1:{topic}:0", f"1:{topic}:1"]
         two.step()
@@ -352,6 +402,23 @@ def a_lost_partition_that_is_reported_is_assigned_again(cluster: Cluster) -> Non
         member.perform(assignment)
         member.step()
         member.leave()
+
+
+@rule
+def a_bound_group_waits_for_all_members(cluster: Cluster) -> None:
+    topic, name = cluster.fresh_topic(), group()
+    bound = Bound("key", 2, offsets={f"1:{topic}:0": 28})
+    with Member(cluster, name, topic, bound=bound) as one, Member(cluster, name, topic, bound=bound) as two:
+        one.step()
+        one.step()
+        assert one.membership.unallocated
+        two.step()
+        perform((one, two), lambda: len(one.membership.held) + len(two.membership.held) == 2)
+        for member in (one, two):
+            member.step()
+        assert (one.membership.unallocated, two.membership.unallocated) == (False, False)
+        for member in (one, two):
+            member.leave()
 
 
 @rule
@@ -434,6 +501,45 @@ def client_balance_lists_partitions(cluster: Cluster) -> None:
         assert link.call(Method.CLIENT_HEARTBEAT, beat, pb.HeartResponseM2CV2).errCode == 411
         ask = pb.GetPartMetaRequestC2M(clientId=client, groupName=name, brokerConfigId=-2, topicMetaInfoId=-2)
         assert link.call(Method.CLIENT_METADATA, ask, pb.GetPartMetaResponseM2C).errCode == 411
+
+
+@rule
+def a_client_balanced_member_has_its_partitions_at_once(cluster: Cluster) -> None:
+    topic, name = cluster.fresh_topic(), group()
+    settings = NodeSettings(
+        client_id=client_name(name), group=name, host=HOST, topics=(topic,), source_count=1, node_id=0
+    )
+    member = ClientMembership(settings)
+    with Link(cluster.master_port) as master, Link(cluster.broker_port) as broker:
+
+        def step(now: float) -> None:
+            made = member.take_request(now)
+            assert made is not None
+            member.answered(answer_of(master.ask(*made)), now, 1_700_000_000_000)
+
+        step(0.0)
+        step(0.0)
+        found = member.take_share(0.0)
+        assert found is not None
+        assert [each.number for each in found.take] == [0, 1]
+        consumer = Consumer(settings.client_id, name)
+        for partition in found.take:
+            register = consumer.register(partition, member.token.for_broker())
+            assert broker.call(Method.BROKER_REGISTER, register, pb.RegisterResponseB2C).success
+            member.took(partition)
+        step(0.0)
+        consumer = Consumer(settings.client_id, name)
+        first, second = found.take
+        ended = consumer.unregister(second, member.token.for_broker())
+        assert broker.call(Method.BROKER_REGISTER, ended, pb.RegisterResponseB2C).success
+        beat = consumer.heartbeat(member.held.values(), member.token.for_broker())
+        answer = broker.call(Method.BROKER_HEARTBEAT, beat, pb.HeartBeatResponseB2C)
+        assert member.broker_answered(first.broker, answer, 1.0) == [second]
+        ended = consumer.unregister(first, member.token.for_broker())
+        assert broker.call(Method.BROKER_REGISTER, ended, pb.RegisterResponseB2C).success
+        member.close(1.0)
+        step(1.0)
+        assert member.state is State.CLOSED
 
 
 @rule

@@ -9,7 +9,6 @@ from typing import Any, Protocol, Self, TypeVar
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from fastwire.errors import FastwireError
 from fastwire.position import Log, Position, register
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.connection import Connection
@@ -26,7 +25,7 @@ from fastwire.tubemq.slot import SlotTable
 from fastwire.tubemq.text import Broker, Partition
 from fastwire.wire.pool import Pool
 
-__all__ = ["HOST", "Cluster", "Link", "Member", "Reader", "client_name", "refusal", "send"]
+__all__ = ["HOST", "LIMIT_S", "Cluster", "Link", "Member", "Reader", "answer_of", "client_name", "refusal", "send"]
 
 register(POSITIONS)
 
@@ -61,6 +60,12 @@ def client_name(group: str = "") -> str:
     """Return a client id that is not used again: of a consumer with a group, of a producer without."""
     base = f"{HOST}-{time.time_ns()}-{next(_numbers)}"
     return f"{group}_{base}-Pull-fw" if group else f"{base}-fw"
+
+
+def answer_of(answer: Message | Refused) -> Message:
+    """Return an answer that is not an exception."""
+    assert not isinstance(answer, Refused), answer
+    return answer
 
 
 def refusal(answer: Message | Refused) -> Refused:
@@ -304,10 +309,7 @@ class Member(_Closing):
         self.now = max(self.now, due)
         made = self.membership.take_request(self.now)
         assert made is not None
-        answer = self.link.ask(*made)
-        if isinstance(answer, Refused):
-            raise FastwireError(f"{answer.exception}: {answer.text}")
-        return self.membership.answered(answer, self.now)
+        return self.membership.answered(answer_of(self.link.ask(*made)), self.now)
 
     def assignment(self) -> Assignment:
         """Send heartbeats until one brings an event, and return it."""

@@ -1,0 +1,169 @@
+"""A producer: its registration at the Master, the partitions it may store in, and sends that must be repeated.
+
+Delivery is at least once: a send whose response is lost is repeated, and the broker may have stored both (spec: tubemq
+19).
+"""
+
+from collections.abc import Mapping
+
+from google.protobuf.message import Message
+
+from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.credentials import UNDEFINED
+from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
+from fastwire.tubemq.frame import Method
+from fastwire.tubemq.master import HEARTBEAT_S, RETRY_S, ClientSettings, MasterClient, State
+from fastwire.tubemq.request import send_request
+from fastwire.tubemq.text import Broker, Partition, read_broker, read_producer_topic
+
+__all__ = ["MESSAGE_BYTES", "Producer"]
+
+MESSAGE_BYTES = (1 << 20) + (10 << 10)
+"""The largest payload that a broker stores, unless the Master names another size."""
+
+REST_S = 1.0  # of a partition after a send that failed
+
+
+class Producer(MasterClient):
+    """One producer. The driver sends ``request`` to the broker of a partition that ``choose`` returned."""
+
+    def __init__(self, settings: ClientSettings, *, address: int = 0) -> None:
+        """``address`` is the IPv4 address that brokers note for each message."""
+        super().__init__(settings)
+        self.settings = settings
+        self._address = address
+        self._brokers: dict[int, Broker] = {}
+        self._check_sum = -1
+        self._config_id = UNDEFINED
+        self._most = MESSAGE_BYTES
+        self._most_of: dict[str, int] = {}
+        self._partitions: dict[str, list[Partition]] = {}
+        self._turns: dict[str, int] = {}
+        self._rests: dict[str, float] = {}  # until when, by key of the partition
+
+    # --- requests to the Master
+
+    def _config(self) -> pb.ApprovedClientConfig:
+        return pb.ApprovedClientConfig(configId=self._config_id)
+
+    def _register(self) -> tuple[Method, Message]:
+        return Method.PRODUCER_REGISTER, pb.RegisterRequestP2M(
+            clientId=self.settings.client_id,
+            topicList=self.settings.topics,
+            brokerCheckSum=self._check_sum,
+            hostName=self.settings.host,
+            appdConfig=self._config(),
+        )
+
+    def _next(self, now: float) -> tuple[Method, Message]:
+        return Method.PRODUCER_HEARTBEAT, pb.HeartRequestP2M(
+            clientId=self.settings.client_id,
+            brokerCheckSum=self._check_sum,
+            hostName=self.settings.host,
+            topicList=self.settings.topics,
+            appdConfig=self._config(),
+        )
+
+    def _close(self) -> tuple[Method, Message]:
+        return Method.PRODUCER_CLOSE, pb.CloseRequestP2M(clientId=self.settings.client_id)
+
+    def answered(self, body: Message, now: float) -> None:
+        """Handle the response to the request in flight.
+
+        Raises BrokerError if the Master refuses the client for good, ProtocolError for a response that breaks the
+        protocol, and no partition is changed then.
+        """
+        if self._landed(body, now, pb.CloseResponseM2P):
+            return
+        assert isinstance(body, pb.RegisterResponseM2P | pb.HeartResponseM2P)
+        registers = isinstance(body, pb.RegisterResponseM2P)
+        if not self._accepted(body.errCode, body.errMsg, now, RETRY_S if registers else HEARTBEAT_S):
+            return
+        # The first heartbeat follows at once: it brings the partitions.
+        self._due = now if registers else now + HEARTBEAT_S
+        self.state = State.REGISTERED
+        brokers = [read_broker(text, tls=self.settings.tls) for text in body.brokerInfos]
+        if brokers:
+            self._brokers = {broker.id: broker for broker in brokers}
+        if isinstance(body, pb.HeartResponseM2P):
+            self._store_topics(body)
+        self._check_sum = body.brokerCheckSum
+        if body.HasField("authorizedInfo"):
+            self.token.store(body.authorizedInfo)
+        if body.HasField("appdConfig"):
+            self._config_id = body.appdConfig.configId
+            if body.appdConfig.HasField("maxMsgSize"):
+                self._most = body.appdConfig.maxMsgSize
+
+    def _lost(self, method: Method, now: float, unsent: bool) -> None:
+        """Repeat the request, which changes nothing at the Master."""
+
+    def _store_topics(self, body: pb.HeartResponseM2P) -> None:
+        partitions: dict[str, list[Partition]] = {}
+        most_of: dict[str, int] = {}
+        for text in body.topicInfos:
+            metas, most = read_producer_topic(text)
+            for meta in metas:
+                broker = self._brokers.get(meta.broker_id)
+                if broker is not None:
+                    places = partitions.setdefault(meta.topic, [])
+                    places += (Partition(broker, meta.topic, number) for number in meta.numbers())
+                if most is not None:
+                    most_of[meta.topic] = most
+        self._partitions, self._most_of = partitions, most_of
+
+    # --- messages
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """Return the partitions of a topic that store messages now."""
+        return self._partitions.get(topic, [])
+
+    def message_bytes(self, topic: str) -> int:
+        """Return the size of the largest payload of a topic."""
+        return self._most_of.get(topic, self._most)
+
+    def choose(self, topic: str, now: float) -> Partition | None:
+        """Return the partition for the next message, in turn; None while none can store one."""
+        places = self.partitions(topic)
+        self._rests = {key: until for key, until in self._rests.items() if until > now}
+        for _ in places:
+            turn = self._turns.get(topic, 0) % len(places)
+            self._turns[topic] = turn + 1
+            if places[turn].key not in self._rests:
+                return places[turn]
+        return None
+
+    def request(
+        self, partition: Partition, value: bytes, attributes: Mapping[str, str] | None = None
+    ) -> pb.SendMessageRequestP2B:
+        """Return the request that stores a message. Raises ValueError for an empty or too large payload."""
+        request = send_request(
+            self.settings.client_id,
+            partition.topic,
+            partition.number,
+            value,
+            self.token.for_broker(),
+            address=self._address,
+            attributes=attributes,
+        )
+        most = self.message_bytes(partition.topic)
+        if not 1 <= len(request.data) <= most:
+            raise ValueError(f"a message of {len(request.data)} bytes: {partition.topic} stores 1 to {most}")
+        return request
+
+    def sent(self, partition: Partition, body: pb.SendMessageResponseB2P | None, now: float) -> bool:
+        """Return whether a message was stored; if not, it is to be sent again, to the partition that comes next.
+
+        ``body`` is the response of the broker, None without one. Raises BrokerError for a message that no partition
+        stores.
+        """
+        if body is not None:
+            remedy = remedy_of(body.errCode)
+            if remedy is Remedy.NONE:
+                return True
+            if remedy is Remedy.CREDENTIALS or body.errCode == Code.BAD_REQUEST:
+                raise BrokerError(body.errCode, body.errMsg)
+            if remedy is Remedy.FORBIDDEN and self.state is State.REGISTERED:
+                self._due = min(self._due, now)  # the partition is closed or gone, which a heartbeat tells
+        self._rests[partition.key] = now + REST_S
+        return False
