@@ -15,22 +15,41 @@ from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.spark.source.ranges import Partition
 from tests.support.kafka.source_pipe import batches
 from tests.support.source_pipe import entries
+from tests.support.tank.bundles import bundle
 
-__all__ = ["ROWS", "SCENES", "KafkaScene", "PulsarScene", "Scene", "Serve", "numbers", "numbers_of", "serve"]
+__all__ = [
+    "ROWS",
+    "SCENES",
+    "KafkaScene",
+    "PulsarScene",
+    "Scene",
+    "Serve",
+    "TankScene",
+    "numbers",
+    "numbers_of",
+    "serve",
+]
 
 ROWS = 10  # of an entry
 
 
 class Scene(ABC):
-    """``index`` is that of the partition of a topic that was not partitioned, ``beginning`` that of any partition."""
+    """The broker of one system. A system without groups has no ``group_option``.
+
+    ``index`` is that of the partition of a topic that was not partitioned, ``beginning`` that of any partition. With
+    ``times`` a query may begin at a time.
+    """
 
     system: str
     index: int
     beginning: Position
+    first = 0  # the column ``offset`` of the first row
     group_option: str
+    times = True
     broker: Any
 
     @property
@@ -49,8 +68,8 @@ class Scene(ABC):
         return Partition(self.topic, self.index)
 
     def group(self, name: str) -> dict[str, str]:
-        """The option that gives the brokers' memory of a query its name."""
-        return {self.group_option: name}
+        """The option that gives the brokers' memory of a query its name; none if the brokers have no memory."""
+        return {self.group_option: name} if self.group_option else {}
 
     def text(self, position: Position) -> str:
         return format_position(self.system, position)
@@ -80,9 +99,9 @@ class Scene(ABC):
     def trim(self, index: int) -> None:
         """Let retention take what stands in ``t`` before that entry."""
 
-    @abstractmethod
     def unread(self, group: str) -> int:
         """Rows of ``t`` that the group has not confirmed."""
+        raise NotImplementedError  # a system without groups
 
     @abstractmethod
     def left(self) -> bool:
@@ -144,6 +163,40 @@ class KafkaScene(Scene):
 
     def left(self) -> bool:
         return self.broker.call(lambda: not self.broker.groups)
+
+
+class TankScene(Scene):
+    """Entries are bundles. A segment ends before each entry whose number is a multiple of ``SEGMENT``."""
+
+    SEGMENT = 10
+    system = "tank"
+    index = 0
+    beginning = Position(1, 0)
+    first = 1
+    group_option = ""
+    times = False
+
+    def __init__(self, broker: TankDevBroker | None = None, **settings: Any) -> None:
+        self.broker: TankDevBroker = broker or TankDevBroker(TankOptions(**settings))
+
+    def name(self, topic: str) -> str:
+        return topic
+
+    def append(self, first: int, count: int, topic: str = "t", partition: int = -1) -> None:
+        for number in range(first, first + count):
+            if number % self.SEGMENT == 0:
+                self.broker.roll(topic, max(partition, 0))
+            self.broker.append(topic, [bundle(number, ROWS)], max(partition, 0))
+
+    def at(self, index: int) -> Position:
+        return Position((index + 1) * ROWS + 1, 0)
+
+    def trim(self, index: int) -> None:
+        assert index % self.SEGMENT == 0
+        self.broker.trim("t", index * ROWS + 1)
+
+    def left(self) -> bool:
+        return True  # the protocol has nothing that could be left
 
 
 SCENES: dict[str, type[Scene]] = {"pulsar": PulsarScene, "kafka": KafkaScene}

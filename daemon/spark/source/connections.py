@@ -30,6 +30,7 @@ class RangeBook(TimedLinkBook[K, L]):
     """The links of a cluster of which one at a time is read: that of the partition whose range a task reads.
 
     ``chunks`` are those that came and were not taken, ``ended_by`` is what has ended the reading before its end.
+    ``throttled_until`` is the time of the loop at which a broker that throttles takes requests again.
     """
 
     chunk_age_s = math.inf  # a range has an end, so a reader takes the open chunk itself
@@ -38,6 +39,7 @@ class RangeBook(TimedLinkBook[K, L]):
         super().__init__()
         self.chunks: deque[Chunk] = deque()
         self.ended_by: Exception | None = None
+        self.throttled_until = 0.0
         self._reading: L | None = None
         self._news = asyncio.Event()
         self._time = asyncio.get_running_loop().time

@@ -303,7 +303,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begun = read_offsets(start, system)
         self._commit(begun.positions)
         heads = self._now(begun.positions)
-        remade = self._remade(begun.incarnations)
+        remade = self._remade(begun.incarnations) | self._shorter(begun.positions)
         known = {each: position for each, position in begun.positions.items() if each.topic not in remade}
         starts = {**self._broker.beginnings(heads.keys() - known.keys()), **known}
         news = self._news(starts, heads)
@@ -343,6 +343,19 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._lost(f"{', '.join(sorted(remade))}: was deleted and made again")
         return remade
 
+    def _shorter(self, begun: Mapping[Partition, Position]) -> set[str]:
+        """Return the topics of logs that end before what was read, where only another log of that name can."""
+        if dialect_of(str(self._options.connection.url)).truncates:
+            return set()
+        shorter = [each for each, start in begun.items() if self._before(self._heads[each], start)]
+        for partition in shorter:
+            self._ends_early(partition, self._heads[partition], begun[partition])
+        return {partition.topic for partition in shorter}
+
+    def _ends_early(self, partition: Partition, head: Position, read: Position) -> None:
+        end, before = self._text(head), self._text(read)
+        self._lost(f"{partition} ends at {end}, before {before}, up to where it was read")
+
     def _news(
         self, starts: Mapping[Partition, Position], heads: Mapping[Partition, Position]
     ) -> dict[Partition, Position]:
@@ -353,8 +366,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if start is None:
                 continue  # it went away between two questions
             if self._before(head, start) and self._until is None:
-                end, before = self._text(head), self._text(start)
-                self._lost(f"{partition} ends at {end}, before {before}, up to where it was read")
+                self._ends_early(partition, head, start)
             elif self._before(start, head):
                 found[partition] = head
         return found

@@ -26,10 +26,12 @@ class Dialect:
     """The number of the first partition; -1 if a topic may have no partitions."""
     in_range: frozenset[str]
     """The columns that tell where a row is within its range; connections build them in any case."""
+    truncates: bool
+    """True if a log may lose its end and go on. Else one that ends before what was read is another log of that name."""
     unheld: str
     """The warning for a stream without a group, "" for none."""
     group: str
-    """The option for the name under which brokers keep the progress of a query."""
+    """The option for the name under which brokers keep the progress of a query, "" if they keep none."""
     prefix: str
     """The option for the beginning of generated names."""
     only: Mapping[str, Callable[[str], Any]]
@@ -37,7 +39,7 @@ class Dialect:
     options: Mapping[str, str]
     """The options for keys of a configuration file that only this system has, by key."""
     instead: Mapping[str, str]
-    """The options of other systems, each with the equivalent option of this one, or ""."""
+    """The options that only other systems have, each with the equivalent option of this one, or ""."""
 
 
 def dialect_of(url: str) -> Dialect:

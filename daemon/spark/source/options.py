@@ -54,7 +54,7 @@ class Options:
     min_partitions: int | None
     max_partition_rows: int | None
     fail_on_data_loss: bool
-    subscription: str  # or the group
+    subscription: str  # or the group, "" without one
     prefix: str
     commits: bool
     fail_on_commit_error: bool
@@ -67,7 +67,7 @@ class Options:
     batch_bytes: int
     prefetch: int
     window: int  # of Pulsar
-    fetch_bytes: int  # of Kafka
+    fetch_bytes: int  # of systems that are asked for records
     read_committed: bool
     pushes_filters: bool
 
@@ -148,7 +148,7 @@ def _known(dialect: Dialect) -> dict[str, Callable[[str], Any]]:
     def spoken(parse: Callable[[str, Dialect], Any]) -> Callable[[str], Any]:
         return lambda given: parse(given, dialect)
 
-    return {
+    known = {
         **_KNOWN,
         "subscribe": spoken(_topics),
         "subscribePattern": dialect.grammar.pattern,
@@ -159,6 +159,7 @@ def _known(dialect: Dialect) -> dict[str, Callable[[str], Any]]:
         "endingOffsetsByTimestamp": spoken(_times),
         **dialect.only,
     }
+    return {name: parse for name, parse in known.items() if name not in dialect.instead}
 
 
 _KNOWN: dict[str, Callable[[str], Any]] = {

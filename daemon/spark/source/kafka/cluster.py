@@ -22,8 +22,9 @@ from ....systems.kafka.config import own_connection
 from ....systems.kafka.link import Link
 from ....systems.kafka.settings import ClientSettings, client_fields
 from ..connections import POOL_BYTES, RangeBook
+from ..offsetreading import UnreadableError
 from ..options import Options
-from ..ranges import DataLossError, Partition
+from ..ranges import Partition
 from ..rows import Rows
 from .dialect import DIALECT
 
@@ -60,8 +61,7 @@ def incarnation_of(topic: Topic) -> str:
 class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
     """One connection to each broker, for questions and for the records of one range at a time.
 
-    ``answers`` counts the answers to a Fetch that speak of a partition, ``throttled_until`` is the time of the loop at
-    which a broker that throttles takes requests again.
+    ``answers`` counts the answers to a Fetch that speak of a partition.
     """
 
     def __init__(self, settings: ClientSettings, limits: FetchLimits) -> None:
@@ -69,7 +69,6 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
         self.limits = limits
         self.sessions = count(1)
         self.answers = 0
-        self.throttled_until = 0.0
         self._indexes: dict[tuple[Partition, str], int] = {}
         self._replicas: dict[Place, tuple[int, float]] = {}  # -1: the leader; and how long that holds
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self, limits)
@@ -142,7 +141,7 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
     def on_corrupt(self, batch: CorruptBatch) -> None:
         """End the reading: nothing behind ``batch`` can be found."""
         at = POSITIONS.format(batch.position)
-        self.tell(DataLossError(f"the log cannot be read from {at} on: {batch.reason}: {batch.detail}"))
+        self.tell(UnreadableError(f"the log cannot be read from {at} on: {batch.reason}: {batch.detail}"))
 
     def on_throttled(self, link: Link, seconds: float) -> None:
         """Note for how long silence is no sign of a dead broker."""

@@ -22,6 +22,7 @@ DIALECT = Dialect(
     places_example='{"topic":{"0":1234,"1":-2}}',
     least_partition=0,
     in_range=frozenset({"offset"}),
+    truncates=True,  # by an unclean election
     unheld="",  # retention decides in any case
     group="groupId",
     prefix="groupIdPrefix",

@@ -1,8 +1,6 @@
 """Requests and commits of the driver to the brokers of Kafka (spec: kafka 5.1, 9.3, 13)."""
 
-import time
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 
 from fastwire.errors import FastwireError
 from fastwire.grammar import NamePattern
@@ -10,31 +8,28 @@ from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.question import EARLIEST, LATEST, NO_MEMBER, Offsets
 from fastwire.position import Position
 
-from ....net.endpoint import LinkLost
 from ....systems.kafka.refusal import is_for_good
-from ..asking import AskingBroker
 from ..connections import Connections
+from ..offsetdriver import OffsetBroker
 from ..options import Options
-from ..ranges import Partition, Range
+from ..ranges import Partition
 from .cluster import RangeCluster, incarnation_of
 from .reading import Records, place_of
 
 __all__ = ["KafkaBroker"]
 
-SAMPLE_RECORDS = 100
 COMMIT_PATIENCE_S = 10.0  # committed offsets serve monitoring only, so a batch does not wait long for them
 
 # Errors a group coordinator returns for an offset commit by a non-member.
 _TAKEN = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS})
 
 
-class KafkaBroker(AskingBroker[RangeCluster]):
+class KafkaBroker(OffsetBroker[RangeCluster]):
     """Implements ``Broker``."""
 
     def __init__(self, connections: Connections[RangeCluster], options: Options) -> None:
         super().__init__(connections, options)
         self._incarnations: dict[str, str] = {}
-        self._beginnings: dict[Partition, Position] = {}  # asked for since the last heads
         self._committed: dict[Partition, int] = {}
 
     # --- topics
@@ -92,13 +87,9 @@ class KafkaBroker(AskingBroker[RangeCluster]):
         ]
         return await self._cluster.offsets({place_of(partition): timestamp for partition in there})
 
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
-        """Return the first offsets of the logs; they are requested at most as often as the heads."""
-        wanted = list(partitions)
-        new = [partition for partition in wanted if partition not in self._beginnings]
-        if new:
-            self._beginnings |= self.patiently("asking where topics begin", lambda: self._places(new, EARLIEST))
-        return {each: Position(self._beginnings[each].a, -1) for each in wanted if each in self._beginnings}
+    async def _ask_beginnings(self, partitions: list[Partition]) -> dict[Partition, Position]:
+        places = await self._places(partitions, EARLIEST)
+        return {partition: Position(place.a, -1) for partition, place in places.items()}
 
     def at_time(self, partition: Partition, time_ms: int) -> Position | None:
         """Ask the broker, which has an index of times."""
@@ -106,49 +97,10 @@ class KafkaBroker(AskingBroker[RangeCluster]):
         found = self.patiently(what, lambda: self._places([partition], time_ms)).get(partition)
         return None if found is None or found.a < 0 else Position(found.a, -1)
 
-    def rows(self, partition: Partition, start: Position, end: Position) -> int:
-        """Return the difference of the offsets: holes count as records."""
-        return max(0, end.a - start.a)
-
-    def _sample(self, partition: Partition, head: Position) -> None:
-        """Read what stands before the head; that may be nothing, but markers."""
-
-        async def look() -> None:
-            await self._cluster.refresh([partition.topic])
-            start = Position(max(begin, head.a - SAMPLE_RECORDS), -1)
-            link = await self._cluster.leader("fetch", place_of(partition))
-            records = Records(self._cluster, partition, start, link, -1)
-            begun_at = time.monotonic()
-            try:
-                while records.position.a < head.a and not self._cluster.chunks:
-                    await records.news()
-                    waited_since = max(begun_at, self._cluster.throttled_until)
-                    if time.monotonic() - waited_since >= self._options.patience_s:
-                        raise LinkLost(records.silence())
-                for chunk in self._cluster.take_all():
-                    if chunk.rows:
-                        self._saw(chunk.payload_bytes, chunk.rows)
-            finally:
-                records.close()
-
-        begin = self.beginnings([partition]).get(partition, head).a
-        if begin < head.a:
-            self.patiently(f"looking into {partition}", look)
-
-    def limited(self, partition: Partition, start: Position, end: Position, rows: int) -> Position:
-        """The epoch of the end holds for what lies before it: a log that was not cut there was not cut here."""
-        return Position(min(start.a + rows, end.a), end.b)
-
-    def ranges(self, partition: Partition, start: Position, end: Position, pieces: int) -> list[Range]:
-        """Split the ranges at any offset."""
-        count = min(pieces, end.a - start.a)
-        cuts = [start, *(Position(start.a + (end.a - start.a) * each // count, end.b) for each in range(1, count)), end]
-        return [
-            Range(
-                system="kafka", partition=partition, start=one, end=two, incarnation=self.incarnation(partition.topic)
-            )
-            for one, two in pairwise(cuts)
-        ]
+    async def _records(self, partition: Partition, offset: int) -> Records:
+        await self._cluster.refresh([partition.topic])
+        link = await self._cluster.leader("fetch", place_of(partition))
+        return Records(self._cluster, partition, Position(offset, -1), link, -1)
 
     # --- commits
 

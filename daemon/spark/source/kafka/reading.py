@@ -1,8 +1,6 @@
 """Reading of a range of offsets [S, E) of one partition, with the same rows each time (spec: kafka 9, 13).
 
-Offsets are ours to choose, so nothing is left behind at the broker, and any number of attempts may read the same range
-at the same time. The end is reached when the *next* offset is E: compaction, markers and aborted transactions leave
-holes, so the record at E - 1 may never come. What tells a loss:
+Compaction, markers and aborted transactions leave holes. What tells a loss:
 
 * The topic of that name is another one by its id.
 * The epoch in which E was planned ends before E in the leader's log: it was cut by an unclean election.
@@ -17,15 +15,10 @@ fetched from tiered storage.
 
 import asyncio
 import time
-from bisect import bisect_left
 
-import pyarrow as pa
-
-from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.fetch import Target
-from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.question import EARLIEST, LATEST
 from fastwire.kafka.slot import PartitionResult
 from fastwire.position import Position
@@ -33,8 +26,9 @@ from fastwire.position import Position
 from ....net.endpoint import LinkLost
 from ....systems.kafka.link import Link
 from ....systems.kafka.refusal import ends_reading, is_for_good
-from ..ranges import DataLossError, Partition, Range
-from ..reading import RangeReader, ReadingRules, TryAgainError, logger
+from ..offsetreading import OffsetRangeReader
+from ..ranges import Partition
+from ..reading import TryAgainError, logger
 from .cluster import RangeCluster, incarnation_of
 
 __all__ = ["KafkaRangeReader", "Records", "place_of"]
@@ -106,8 +100,7 @@ class Records:
     async def news(self) -> bool:
         """Request records and wait a moment; return True if a response about the partition is complete.
 
-        Raises LinkLost, BrokerError for an error of the partition, DataLossError for a log that cannot be read
-        further, ElsewhereError.
+        Raises LinkLost, BrokerError for an error of the partition, UnreadableError, ElsewhereError.
         """
         cluster = self._cluster
         self.link.pump()
@@ -137,13 +130,8 @@ class Records:
         self._cluster.leave(self.link)
 
 
-class KafkaRangeReader(RangeReader):
+class KafkaRangeReader(OffsetRangeReader[RangeCluster]):
     """A range of Kafka's."""
-
-    def __init__(self, cluster: RangeCluster, part: Range, rules: ReadingRules) -> None:
-        super().__init__(part, rules)
-        self._cluster = cluster
-        self._place = place_of(part.partition)
 
     def _is_missing(self, error: FastwireError) -> bool:
         return isinstance(error, TopicGoneError)
@@ -156,17 +144,7 @@ class KafkaRangeReader(RangeReader):
             return
         records = Records(self._cluster, self._part.partition, self._at, *await self._cluster.nearest(self._place))
         at_replica = records.replica is not None and records.replica >= 0
-        failure: FastwireError | None = None
-        try:
-            try:
-                await self._follow(records, at_replica)
-            except FastwireError as exc:
-                failure = exc
-            # What came is sound, whatever has ended the reading.
-            for chunk in self._cluster.take_all():
-                await self._hand_on(chunk)
-        finally:
-            records.close()
+        failure = await self._drain(records, self._follow(records, at_replica))
         if isinstance(failure, ElsewhereError):
             self._cluster.prefer(self._place, failure.node)
             raise TryAgainError
@@ -238,8 +216,6 @@ class KafkaRangeReader(RangeReader):
 
     async def _failed(self, error: FastwireError) -> None:
         """Raise the error for reading that has ended at ``_at`` with this one."""
-        if isinstance(error, DataLossError):
-            raise DataLossError(f"{self._part}: {error}")
         if not isinstance(error, BrokerError) or error.code != Code.OFFSET_OUT_OF_RANGE:
             raise error
         # The log begins behind the offset that was asked for, or ends before it.
@@ -247,30 +223,7 @@ class KafkaRangeReader(RangeReader):
         place = self._place
         begin, end = [(await self._cluster.offsets({place: each})).of(place)[0] for each in (EARLIEST, LATEST)]
         if begin > at:
-            self._lost(f"the log begins at {begin}, behind {at}: what lay before was deleted")
-            self._at = Position(min(begin, self._end.a), -1)
+            self._begins_late(begin)
         elif end < at:
             self._falls_short(end)
         raise TryAgainError
-
-    def _falls_short(self, end: int) -> None:
-        self._lost(f"the log ends at {end}, before the range does")
-        self._end = Position(end, -1)
-
-    async def _hand_on(self, chunk: Chunk) -> None:
-        """Pass on the rows of ``chunk`` that belong to the range."""
-        for letter in chunk.diverted:
-            if letter.start is not None and letter.start.a < self._end.a:
-                at = POSITIONS.format(letter.position)
-                self._lost(f"the batch before {at} cannot be decoded: {letter.reason}")
-        if chunk.rows:
-            batch = pa.record_batch(chunk)
-            offsets = batch.column("offset")
-            rows = chunk.rows
-            if offsets[rows - 1].as_py() >= self._end.a:
-                rows = bisect_left(range(rows), self._end.a, key=lambda row: offsets[row].as_py())
-            if rows:
-                await self._pass_on(batch.slice(0, rows))
-        spans = chunk.spans()
-        if spans:
-            self._at = spans[-1].end

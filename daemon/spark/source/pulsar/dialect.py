@@ -24,6 +24,7 @@ DIALECT = Dialect(
     places_example='{"topic":{"0":"12:34","1":-2}}',
     least_partition=-1,
     in_range=frozenset({"ledger", "offset"}),
+    truncates=True,
     unheld=(
         "without the option subscription the brokers do not know what this query has still to read: "
         "retention alone decides how long they keep it"

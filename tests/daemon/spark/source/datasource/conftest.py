@@ -26,7 +26,22 @@ def system(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def serving(system: str) -> Serve:
     """Serve a scene of the system."""
+    return _serve(system)
 
+
+@pytest.fixture(params=sorted(name for name, scene in SCENES.items() if scene.group_option))
+def serving_groups(request: pytest.FixtureRequest) -> Serve:
+    """Serve a scene of each system whose brokers keep the progress of a query."""
+    return _serve(request.param)
+
+
+@pytest.fixture(params=sorted(name for name, scene in SCENES.items() if scene.times))
+def serving_times(request: pytest.FixtureRequest) -> Serve:
+    """Serve a scene of each system whose brokers find times."""
+    return _serve(request.param)
+
+
+def _serve(system: str) -> Serve:
     def start(count: int = 0, **settings: Any) -> Any:
         return serve(SCENES[system](**settings), count)
 
@@ -36,7 +51,8 @@ def serving(system: str) -> Serve:
 @pytest.fixture(autouse=True)
 def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not know is missing after a moment."""
-    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.cluster.MISSING_S", 0.05)
+    for system in ("kafka", "tank"):
+        monkeypatch.setattr(f"fastwire_daemon.spark.source.{system}.cluster.MISSING_S", 0.05)
 
 
 @pytest.fixture

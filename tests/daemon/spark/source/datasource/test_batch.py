@@ -117,7 +117,7 @@ def test_an_empty_batch(serving: Serve) -> None:
         assert list(reader.read(InputPartition(None))) == []
 
 
-def test_a_batch_between_positions_and_times(serving: Serve) -> None:
+def test_a_batch_between_positions(serving: Serve) -> None:
     with serving(50) as scene:
         first, last = scene.at(9), scene.at(29)
         places = {
@@ -126,6 +126,10 @@ def test_a_batch_between_positions_and_times(serving: Serve) -> None:
         }
         reader = BatchReader(given(scene, **places))
         assert rows(reader, reader.partitions()) == list(range(10, 30))
+
+
+def test_a_batch_between_times(serving_times: Serve) -> None:
+    with serving_times(50) as scene:
         times = {"startingTimestamp": "1700000010000", "endingTimestamp": "1700000030000"}
         reader = BatchReader(given(scene, **times))
         assert rows(reader, reader.partitions()) == list(range(10, 30))
@@ -169,8 +173,8 @@ def test_the_largest_numbers_that_options_take(serving: Serve, largest: int) -> 
         assert rows(reader, reader.partitions()) == list(range(30))
 
 
-def test_times_beyond_all_records(serving: Serve) -> None:
-    with serving(3) as scene:
+def test_times_beyond_all_records(serving_times: Serve) -> None:
+    with serving_times(3) as scene:
         reader = BatchReader(given(scene, startingTimestamp=str(2**63 - 1)))
         with pytest.raises(FastwireError, match="has no record of 9223372036854775807 or later"):
             reader.partitions()
@@ -205,7 +209,7 @@ def test_columns_are_what_was_declared(serving: Serve) -> None:
         names = [name for name in batch.schema.names if batch.schema.field(name).nullable]
         assert names == batch.schema.names
         [first, *_] = batch.to_pylist()
-        assert (first["topic"], first["partition"], first["offset"]) == (scene.topic, scene.index, 0)
+        assert (first["topic"], first["partition"], first["offset"]) == (scene.topic, scene.index, scene.first)
         assert (first["key"], first["headers"], first["timestampType"]) == (None, None, 0)
         assert first["timestamp"].timestamp() == 1_700_000_000
         if scene.system == "pulsar":

@@ -12,9 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
+from fastwire.systems import SYSTEMS
 from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.daemon.spark.source.datasource.playing import rows, stream, through_text
-from tests.support.spark_scene import KafkaScene, Serve, serve
+from tests.support.spark_scene import KafkaScene, Serve, TankScene, serve
 
 YES_NO = ("true", "false")
 
@@ -216,8 +217,8 @@ def test_spark_4_0_passes_no_arguments(serving: Serve, query: Any) -> None:
 # --- commits
 
 
-def test_the_backlog_shrinks_as_spark_commits(serving: Serve, query: Any) -> None:
-    with serving(30) as scene:
+def test_the_backlog_shrinks_as_spark_commits(serving_groups: Serve, query: Any) -> None:
+    with serving_groups(30) as scene:
         one = query(scene, startingOffsets="earliest", **scene.group("s"))
         one.plan()
         assert scene.unread("s") == 300  # planned is not read
@@ -242,15 +243,15 @@ def test_a_stream_without_a_subscription_is_warned(
         assert ("retention alone decides" in caplog.text) is (scene.system == "pulsar")
 
 
-def test_a_subscription_keeps_its_place_for_a_stream_from_the_latest(serving: Serve, query: Any) -> None:
-    with serving(30) as scene:
+def test_a_subscription_keeps_its_place_for_a_stream_from_the_latest(serving_groups: Serve, query: Any) -> None:
+    with serving_groups(30) as scene:
         one = query(scene, **scene.group("s"))
         one.plan()
         assert scene.unread("s") == 0
 
 
-def test_commits_that_fail_end_no_query(serving: Serve, query: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(30) as scene:
+def test_commits_that_fail_end_no_query(serving_groups: Serve, query: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with serving_groups(30) as scene:
         one = query(scene, startingOffsets="earliest", **scene.group("s"), pollTimeoutMs="50")
         strict = query(
             scene,
@@ -333,6 +334,30 @@ def test_a_topic_that_is_made_again_at_once(query: Any) -> None:
         scene.append(120, 12, "many", 1)
         assert lenient.go() == list(range(120, 132))
         assert "new" not in lenient.ends[-1]
+
+
+@pytest.mark.skipif("tank" not in SYSTEMS, reason="TANK is not registered yet")
+def test_a_topic_that_is_made_again_without_an_identity(query: Any) -> None:
+    """TANK's topics have no ids: a log that ends before what was read is another one, from its beginning on."""
+    with serve(TankScene()) as scene:
+        scene.create("many", 2)
+        scene.append(0, 10, "many", 0)
+        scene.append(100, 10, "many", 1)
+        more = {"subscribe": "many", "startingOffsets": "earliest"}
+        strict, lenient, ending = (query(scene, failOnDataLoss=fail, **more) for fail in ("true", "false", "false"))
+        assert strict.go() == lenient.go() == ending.go() == [*range(10), *range(100, 110)]
+        scene.delete("many")
+        scene.create("many", 2)
+        scene.append(20, 3, "many", 0)
+        ending.reader.prepareForTriggerAvailableNow()
+        with pytest.raises(DataLossError, match="many partition 0 ends at 31, before 101, up to where it was read"):
+            strict.plan()
+        for one in (lenient, ending):
+            assert one.go() == [20, 21, 22]
+            assert one.ends[-1]["new"] == {"many": {"0": "1", "1": "1"}}
+        scene.append(120, 12, "many", 1)
+        assert lenient.go() == list(range(120, 132))
+        assert ending.go() == []
 
 
 def test_a_topic_that_is_deleted_before_its_batch_is_read(serving: Serve, query: Any) -> None:

@@ -1,0 +1,43 @@
+"""The words of the options for TANK."""
+
+from typing import Any
+
+from fastwire.position import Position
+from fastwire.tank.grammar import GRAMMAR
+from fastwire.tank.position import POSITIONS
+
+from ..dialects import Dialect
+from ..values import INT32, size
+
+__all__ = ["DIALECT"]
+
+
+def _position(value: Any) -> Position:
+    return POSITIONS.parse(str(value))
+
+
+DIALECT = Dialect(
+    grammar=GRAMMAR,
+    position=_position,
+    places_example='{"topic":{"0":1234,"1":-2}}',
+    least_partition=0,
+    in_range=frozenset({"offset"}),
+    truncates=False,
+    unheld="",  # retention decides in any case
+    group="",  # a broker keeps no progress
+    prefix="",
+    only={"fetchMaxBytes": size(INT32)},
+    options={},
+    instead={
+        **dict.fromkeys(("subscription", "subscriptionPrefix", "groupId", "groupIdPrefix"), ""),
+        **dict.fromkeys(("commitOffsets", "failOnCommitError"), ""),
+        **dict.fromkeys(("isolationLevel", "clientId", "clientRack", "listener"), ""),
+        "receiverQueueSize": "fetchMaxBytes",
+        # A broker has no index of times, and does not look at the timestamps of messages.
+        "startingTimestamp": "startingOffsets",
+        "startingOffsetsByTimestamp": "startingOffsets",
+        "startingOffsetsByTimestampStrategy": "startingOffsets",
+        "endingTimestamp": "endingOffsets",
+        "endingOffsetsByTimestamp": "endingOffsets",
+    },
+)

@@ -1,0 +1,212 @@
+"""Ranges of TANK's sequences, read ahead on a thread, and what the driver asks; losses are said, holes are none."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fastwire.errors import FastwireError
+from fastwire.position import Position
+from fastwire.systems import SYSTEMS
+from fastwire.tank.bundle import Message, encode_bundle
+from fastwire.tank.error import PartitionStatus
+from fastwire_daemon.devbroker.tank import TankDevBroker
+from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
+from tests.support.ranges import ALL, Ranges, T
+from tests.support.spark_scene import TankScene, numbers_of
+from tests.support.tank.bundles import bundle, bundles
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.skipif("tank" not in SYSTEMS, reason="TANK is not registered yet")
+
+RANGES = Ranges(TankScene, "5000")
+options, client, asking, values, part = RANGES.options, RANGES.client, RANGES.asking, RANGES.values, RANGES.part
+
+
+@pytest.fixture(autouse=True)
+def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that a broker does not know is missing after a moment."""
+    monkeypatch.setattr("fastwire_daemon.spark.source.tank.cluster.MISSING_S", 0.05)
+
+
+@contextmanager
+def serving(count: int = 0, **settings: Any) -> Iterator[TankDevBroker]:
+    with RANGES.serving(count, **settings) as scene:
+        yield scene.broker
+
+
+def lossy(broker: TankDevBroker, wanted: Range, why: str) -> list[bytes]:
+    return RANGES.lossy(broker.url, wanted, why)
+
+
+def test_what_compaction_leaves_are_holes_and_no_losses() -> None:
+    with serving() as broker:
+        keys = (b"a", b"b", b"c")
+        for round_ in range(4):
+            broker.append("t", [encode_bundle([Message(value=b"%d" % round_, key=key) for key in keys])])
+        broker.append("t", [bundle(7, 1)])
+        broker.roll("t")
+        broker.compact("t")
+        with closing(client(broker.url)) as one:
+            assert RANGES.numbers(one, part(0, 13)) == [9, 10, 11, 12]
+            assert RANGES.numbers(one, part(1, 10)) == [9]
+            assert RANGES.numbers(one, part(1, 8)) == []
+
+
+def test_a_bundle_that_is_larger_than_the_fetch_size() -> None:
+    with serving() as broker, closing(client(broker.url, fetchMaxBytes="100")) as one:
+        broker.append("t", bundles(0, 5, size=10_000))
+        assert numbers_of(values(one, part(0, 50))) == list(range(5))
+
+
+# --- what happens to connections
+
+
+def test_brokers_that_name_each_other_are_asked_with_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastwire_daemon.spark.source.tank.reading.TankRangeReader._is_there", _there)
+    with serving(5, nodes=2) as broker, closing(client(broker.url)) as one:
+        broker.move_leader("t", node=1)
+        one.run(one.cluster.ranges("t"))
+        broker.call(lambda: setattr(broker, "address", lambda node: (broker.host, broker.ports[1 - node])))
+        broker.move_leader("t", node=0)
+        with pytest.raises(FastwireError, match=r"nothing came for 0\.3 s"):
+            values(one, part(0, 50), patience_s=0.3)
+        assert broker.requests["CONSUME"] < 30
+
+
+async def _there(_: object) -> bool:
+    return True
+
+
+def test_a_topic_that_is_not_known_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a broker that has just started in its cluster: neither the task nor the driver takes it for a loss."""
+    monkeypatch.setattr("fastwire_daemon.spark.source.tank.cluster.MISSING_S", 30.0)
+    with serving(50) as broker, closing(client(broker.url, fetchMaxBytes="1000")) as one, asking(broker.url) as driver:
+        assert driver.heads([T]) == {T: Position(501, 0)}
+        questions = (lambda: values(one, part(0, 500), fail=False), lambda: driver.heads([T]))
+        assert [_asked_while_unknown(broker, ask) for ask in questions] == [ALL, {T: Position(501, 0)}]
+
+
+def _asked_while_unknown(broker: TankDevBroker, ask: Callable[[], object]) -> object:
+    hidden = broker.call(lambda: broker.topics.pop("t"))
+    asked = broker.requests["DISCOVER_PARTITIONS"]
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask)
+        eventually(lambda: broker.requests["DISCOVER_PARTITIONS"] > asked, "the broker was asked")
+        broker.call(lambda: broker.topics.update(t=hidden))
+        return answer.result(20)
+
+
+@pytest.mark.parametrize("status", [PartitionStatus.NO_LEADER, PartitionStatus.SYSTEM_FAULT])
+def test_faults_of_the_partition_pass(status: PartitionStatus) -> None:
+    with serving(50) as broker, closing(client(broker.url, fetchMaxBytes="1000")) as one:
+        broker.refuse_reads(status, 2)
+        assert values(one, part(0, 500)) == ALL
+
+
+# --- what is lost
+
+
+def test_a_topic_that_was_made_again() -> None:
+    with serving(10) as broker:
+        broker.delete_topic("t")
+        assert lossy(broker, part(0, 100), "the broker does not know the topic") == []
+        broker.create_topic("t")
+        broker.append("t", bundles(50, 2))
+        assert numbers_of(lossy(broker, part(0, 100), "the log ends at 21, before the range does")) == [50, 51]
+
+
+def test_a_topic_that_is_made_again_while_it_is_read() -> None:
+    with serving(3000) as broker, closing(client(broker.url, fetchMaxBytes=RANGES.few)) as one:
+        stream = RANGES.reading(one, part(0, 30_000))
+        next(stream)
+        broker.call(lambda: (broker.delete_topic("t"), broker.create_topic("t"), broker.append("t", bundles(0, 1))))
+        with pytest.raises(DataLossError, match=r"^t partition 0 from 1 to 30001: the log ends at 11, before"):
+            list(stream)
+
+
+def test_a_bundle_that_cannot_be_decoded() -> None:
+    with serving(5) as broker:
+        damaged = bundle(5)[:-1] + b"\0\0"
+        broker.append("t", [damaged, *bundles(6, 4)])
+        left = lossy(broker, part(0, 100), "the bundle before 61 cannot be decoded: CorruptMessage")
+        assert numbers_of(left) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+        assert lossy(broker, part(40, 55), "the bundle before 61 cannot be decoded") == ALL[40:50]
+        with closing(client(broker.url)) as one:  # outside of a range it is nobody's loss
+            assert values(one, part(0, 50)) == ALL[:50]
+            assert values(one, part(60, 100)) == ALL[60:100]
+
+
+def test_a_log_that_cannot_be_read_further() -> None:
+    with serving(5) as broker:
+        broker.call(lambda: broker.topics["t"][0].bundles.__setitem__(2, _without_count(broker)))
+        with closing(client(broker.url)) as one:
+            for fail in (True, False):
+                why = "^t partition 0 from 1 to 51: the log cannot be read from 21 on: MetadataError"
+                with pytest.raises(DataLossError, match=why):
+                    values(one, part(0, 50), fail=fail)
+            assert values(one, part(0, 20)) == ALL[:20]
+
+
+def _without_count(broker: TankDevBroker) -> Any:
+    stored = broker.topics["t"][0].bundles[2]
+    return replace(stored, data=b"\0\0" + stored.data[2:])
+
+
+def test_a_hole_that_cannot_be_read() -> None:
+    with serving(5) as broker:
+        broker.skip("t", 100)
+        why = "the broker has no messages from 51 on, and its log ends at 151"
+        assert lossy(broker, part(20, 150), why) == ALL[20:50]
+        broker.append("t", bundles(5, 5))
+        with closing(client(broker.url)) as one:
+            assert numbers_of(values(one, part(0, 200))) == list(range(10))
+
+
+# --- what the driver asks
+
+
+def test_heads_and_beginnings() -> None:
+    with serving(30, nodes=2) as broker:
+        broker.create_topic("many", 2)
+        one, two, missing = Partition("many", 0), Partition("many", 1), Partition("no", 0)
+        broker.append("many", bundles(0, 1), 1)
+        broker.trim("t", 201)
+        with asking(broker.url) as asked:
+            wanted = [T, one, two, missing, Partition("t", 5)]
+            assert asked.heads(wanted) == {T: Position(301, 0), one: Position(1, 0), two: Position(11, 0)}
+            questions = broker.requests["DISCOVER_PARTITIONS"]
+            assert asked.beginnings([T, one, two]) == {T: Position(201, 0), one: Position(1, 0), two: Position(1, 0)}
+            assert broker.requests["DISCOVER_PARTITIONS"] == questions  # one answer has both
+            assert asked.rows(T, Position(25, 0), Position(301, 0)) == 276
+            assert asked.limited(T, Position(25, 0), Position(301, 0), 100) == Position(125, 0)
+            assert asked.limited(T, Position(25, 0), Position(301, 0), 1000) == Position(301, 0)
+        with asking(broker.url) as asked:
+            assert asked.beginnings(wanted) == {T: Position(201, 0), one: Position(1, 0), two: Position(1, 0)}
+
+
+def test_a_partition_without_a_leader_does_not_delay_the_others() -> None:
+    with serving(30, nodes=2) as broker:
+        broker.create_topic("many", 2)
+        broker.move_leader("many", 0, -1)
+        one, two = Partition("many", 0), Partition("many", 1)
+        with asking(broker.url) as asked:
+            known = {T: Position(1, 0), one: Position(1, 0), two: Position(1, 0)}
+            assert asked.heads([T, one, two], known) == {T: Position(301, 0), one: Position(1, 0), two: Position(1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"startingTimestamp": "1"}, "startingTimestamp: is not an option of TANK, which has startingOffsets instead"),
+        ({"groupId": "g"}, "groupId: is not an option of TANK"),
+        ({"commitOffsets": "true"}, "commitOffsets: is not an option of TANK"),
+        ({"receiverQueueSize": "9"}, "receiverQueueSize: is not an option of TANK, which has fetchMaxBytes instead"),
+    ],
+)
+def test_options_that_only_others_have(given: dict[str, str], hint: str) -> None:
+    with pytest.raises(FastwireError, match=hint):
+        options("tank://127.0.0.1", **given)
