@@ -8,11 +8,12 @@ import sys
 from time import perf_counter_ns
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.scan import Stop
 from fastwire.position import Log
 from fastwire.pulsar.ack import encode_ack_runs
 from fastwire.pulsar.consumer import Acks
 from fastwire.pulsar.payload import Record, encode_batch_entry
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader

@@ -7,10 +7,9 @@ import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES
+from fastwire.columns.scan import CHUNK_FULL, NEED_BYTES, Stop
 from fastwire.kafka.response import Planned
 from fastwire.kafka.scan import Scanner as KafkaScanner
-from fastwire.kafka.scan import Stop
 from fastwire.kafka.slot import SlotTable as KafkaSlots
 from fastwire.position import Log, Position
 from fastwire.pulsar.scan import Scanner as PulsarScanner
@@ -94,8 +93,8 @@ class KafkaRounds(Rounds):
         self.scanner.plan(CORRELATION, self.planned)
 
     def go_on(self, stop: int) -> None:
-        if stop == Stop.FETCHED:
-            self.scanner.take_fetched()
+        if stop == Stop.FOUND:
+            self.scanner.take_found()
         else:
             super().go_on(stop)
 

@@ -68,6 +68,9 @@ class Scanning(Protocol):
     def scan(self) -> int:
         """Decode buffered bytes; return the reason for the stop."""
 
+    def take_found(self) -> object:
+        """Return what ``scan`` stopped for with FOUND."""
+
     def take_chunk(self) -> Chunk | None:
         """Close the open chunk and return it; None if it is empty."""
 
@@ -117,7 +120,7 @@ class ChunkConnection(ABC, Generic[S, E]):
                 events = []
             if stop == CHUNK_FULL:
                 self._hand_on(events)
-            elif stop == OUTPUT_CAP or self._stopped(stop, now, events):
+            elif stop == OUTPUT_CAP or self._found(now, events):
                 self.more = True
                 events.append(_MORE)
                 break
@@ -127,8 +130,11 @@ class ChunkConnection(ABC, Generic[S, E]):
         return () if events is None else events
 
     @abstractmethod
-    def _stopped(self, stop: int, now: float, events: list[E | ChunkReady | More]) -> bool:
-        """Handle a stop reason of this system; return True if the caller must handle it before the next scan."""
+    def _found(self, now: float, events: list[E | ChunkReady | More]) -> bool:
+        """Take what the scanner has found; return True if the caller must handle it before the next scan."""
+
+    def take_found(self) -> object:
+        """Return what ``scan`` stopped for with FOUND."""
 
     def take_chunk(self) -> Chunk | None:
         """Close the open chunk and return it, full or not; None if it is empty."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.scan import Stop
 from fastwire.position import Coverage, Log
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import encode_block_entry, encode_values
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 

@@ -1,10 +1,11 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from fastwire.columns.chunk cimport places_run
+from fastwire.columns.chunk cimport SpanRow, places_run
 from fastwire.columns.layout cimport RowLayout
 from fastwire.columns.logs cimport LogTable
 from fastwire.columns.open cimport OpenChunk
+from fastwire.columns.slots cimport SlotHead
 from fastwire.wire.codecs cimport Decompressor
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.receive cimport ReceiveBuffer
@@ -14,7 +15,7 @@ cdef enum:                       # why a scan stops, in every system
     STOP_NEED_BYTES = 0
     STOP_CHUNK_FULL = 1
     STOP_OUTPUT_CAP = 2
-    STOP_OWN = 3                 # a system's own reasons begin here
+    STOP_FOUND = 3
     GO_ON = 99
 
 
@@ -24,6 +25,7 @@ cdef class ChunkScanner:
     cdef Decompressor codecs
     cdef OpenChunk open
     cdef Stopwatch watch
+    cdef object found            # what STOP_FOUND is about
     cdef bint divert_corrupt
     cdef int64_t produced        # bytes decoded since the last read
     cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
@@ -60,3 +62,11 @@ cdef class ChunkScanner:
         if rows and places_run(&self.open.places, log, first, rows):
             raise MemoryError()
         return 0
+
+    @cython.final
+    cdef inline SpanRow* span_of(self, SlotHead* slot, int64_t begin_a, int64_t begin_b) except NULL:
+        """Return the span of a slot in the open chunk; without one it begins at the position given."""
+        if slot.chunk != self.open.number:
+            slot.span = self.open.begin_span(slot.log, begin_a, begin_b)
+            slot.chunk = self.open.number
+        return &self.open.places.spans[slot.span]

@@ -1,10 +1,18 @@
+from enum import IntEnum
+
 from fastwire.columns.chunk import Chunk
 
-__all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner"]
+__all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner", "Stop"]
 
 NEED_BYTES: int
 CHUNK_FULL: int
 OUTPUT_CAP: int
+
+class Stop(IntEnum):
+    NEED_BYTES = 0
+    CHUNK_FULL = 1
+    OUTPUT_CAP = 2
+    FOUND = 3
 
 class ChunkScanner:
     @property
@@ -27,5 +35,6 @@ class ChunkScanner:
     def resume(self) -> None: ...
     def times(self) -> tuple[int, int, int, int]: ...
     def scan(self) -> int: ...
+    def take_found(self) -> object: ...
     def take_chunk(self) -> Chunk | None: ...
     def drop_chunk(self) -> None: ...

@@ -2,18 +2,30 @@
 
 from fastwire.wire.pool cimport fw_most_frame, fw_pool_limit
 
-__all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner"]
+from enum import IntEnum
 
+__all__ = ["CHUNK_FULL", "NEED_BYTES", "OUTPUT_CAP", "ChunkScanner", "Stop"]
+
+# Plain numbers: a comparison with a member of an enumeration takes several times as long.
 NEED_BYTES = STOP_NEED_BYTES
 CHUNK_FULL = STOP_CHUNK_FULL
 OUTPUT_CAP = STOP_OUTPUT_CAP
+
+
+class Stop(IntEnum):
+    """Reason of the return of ``ChunkScanner.scan``. The caller handles it and calls again, which keeps wire order."""
+
+    NEED_BYTES = STOP_NEED_BYTES
+    CHUNK_FULL = STOP_CHUNK_FULL
+    OUTPUT_CAP = STOP_OUTPUT_CAP
+    FOUND = STOP_FOUND
 
 
 cdef class ChunkScanner:
     """Decodes the bytes of one connection into chunks.
 
     ``get_buffer`` and ``received`` take the bytes, ``scan`` decodes until it stops for a reason, and ``take_chunk`` and
-    the take methods of a system's scanner return what it stopped for.
+    ``take_found`` return what it stopped for.
 
     With a ``clock`` (a capsule "fastwire.clock" of a C function that returns nanoseconds) ``times`` returns durations.
     ``memory`` is the budget of the pool, in bytes.
@@ -93,8 +105,9 @@ cdef class ChunkScanner:
         return self.watch.times()
 
     def scan(self):
-        """Decode buffered bytes; return a Stop of the system as int."""
+        """Decode buffered bytes; return a Stop as int."""
         cdef int64_t began = self.watch.begin()
+        self.found = None
         try:
             return self.run()
         finally:
@@ -102,6 +115,12 @@ cdef class ChunkScanner:
 
     cdef int run(self) except -1:
         raise NotImplementedError
+
+    def take_found(self):
+        """Return the object of the system that ``scan`` stopped for with FOUND; None if it was taken before."""
+        found = self.found
+        self.found = None
+        return found
 
     def take_chunk(self):
         """Close the open chunk and return it; None if there is nothing in it."""

@@ -11,9 +11,9 @@ from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.event import Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply, Throttled
 from fastwire.kafka.message import APIS, Body, decode_response, encode_request, read_api_versions_error
-from fastwire.kafka.response import Planned
+from fastwire.kafka.response import Fetched, Planned
 from fastwire.kafka.sasl import Mechanism, SaslError
-from fastwire.kafka.scan import Scanner, Stop
+from fastwire.kafka.scan import Scanner
 
 __all__ = ["HIGHEST", "Connection", "Key", "State"]
 
@@ -74,9 +74,6 @@ HIGHEST = {
     Key.CONSUMER_GROUP_HEARTBEAT: (0, 1),
 }
 
-_COLD_RESPONSE = int(Stop.COLD_RESPONSE)
-_FETCHED = int(Stop.FETCHED)
-
 _NOTHING: tuple[Event, ...] = ()
 
 
@@ -121,13 +118,14 @@ class Connection(ChunkConnection[Scanner, Event]):
 
     # --- bytes in
 
-    def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
-        if stop == _FETCHED:
-            self._fetched(now, events)
-        elif stop == _COLD_RESPONSE:
-            self._response(self.scanner.take_response() or b"", now, events)
-        elif (corrupt := self.scanner.take_corrupt()) is not None:
-            events.append(CorruptFound(corrupt))
+    def _found(self, now: float, events: list[Event]) -> bool:
+        found = self.scanner.take_found()
+        if isinstance(found, Fetched):
+            self._fetched(found, now, events)
+        elif isinstance(found, bytes):
+            self._response(found, now, events)
+        elif found is not None:
+            events.append(CorruptFound(found))
         return False
 
     # --- bytes out
@@ -276,10 +274,7 @@ class Connection(ChunkConnection[Scanner, Event]):
             raise ProtocolError("correlation id", 4, detail=f"is {correlation_id}, the next answer is {expected}")
         return self._pending.popleft()
 
-    def _fetched(self, now: float, events: list[Event]) -> None:
-        fetched = self.scanner.take_fetched()
-        if fetched is None:
-            return
+    def _fetched(self, fetched: Fetched, now: float, events: list[Event]) -> None:
         self._next(fetched.correlation_id)
         self.fetches_outstanding -= 1
         self._mute(fetched.throttle_ms, now, events)

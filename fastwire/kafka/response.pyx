@@ -253,9 +253,9 @@ cdef class ResponseWalk:
         found = None if self.partitions is None else self.partitions.get(partition)
         if found is not None:
             slot = self.slots.get(found[0])
-            if slot.session and slot.session == <int32_t>found[1]:
+            if slot.head.session and slot.head.session == <int32_t>found[1]:
                 self.slot_index = found[0]
-                self.session = slot.session
+                self.session = slot.head.session
                 slot.error = error
                 slot.high_watermark = high
                 slot.stable_offset = stable

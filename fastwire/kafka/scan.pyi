@@ -1,6 +1,5 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Self, final
 
 from fastwire.columns.scan import ChunkScanner
@@ -10,15 +9,7 @@ from fastwire.kafka.slot import SlotTable
 from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
-__all__ = ["CorruptBatch", "Scanner", "Stop"]
-
-class Stop(IntEnum):
-    NEED_BYTES = 0
-    CHUNK_FULL = 1
-    OUTPUT_CAP = 2
-    COLD_RESPONSE = 3
-    FETCHED = 4
-    CORRUPT = 5
+__all__ = ["CorruptBatch", "Scanner"]
 
 @dataclass(frozen=True, slots=True)
 class CorruptBatch:
@@ -47,6 +38,4 @@ class Scanner(ChunkScanner):
     @property
     def aborted_batches(self) -> int: ...
     def plan(self, correlation_id: int, planned: Planned) -> None: ...
-    def take_response(self) -> bytes | None: ...
-    def take_fetched(self) -> Fetched | None: ...
-    def take_corrupt(self) -> CorruptBatch | None: ...
+    def take_found(self) -> bytes | Fetched | CorruptBatch | None: ...

@@ -14,11 +14,12 @@ from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
+    STOP_FOUND,
     STOP_NEED_BYTES,
     STOP_OUTPUT_CAP,
-    STOP_OWN,
     ChunkScanner,
 )
+from fastwire.columns.slots cimport SlotHead
 from fastwire.kafka.legacy cimport is_sound, put_message
 from fastwire.kafka.records cimport (
     BATCH_HEAD,
@@ -51,7 +52,6 @@ from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_i64be, fw_u32be
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import CorruptEntryError, Damage, ProtocolError
@@ -59,7 +59,7 @@ from fastwire.kafka.columns import ROW
 from fastwire.kafka.doubt import Doubt
 from fastwire.position import Position
 
-__all__ = ["CorruptBatch", "Scanner", "Stop"]
+__all__ = ["CorruptBatch", "Scanner"]
 
 cdef enum:
     MOST_FRAME = 1 << 30         # a response has no limit in the protocol (spec: kafka 1)
@@ -68,22 +68,6 @@ cdef enum:
     MOST_TOKEN = 1 << 20
     DEAD_BYTES = 1 << 20         # kept of a batch with an impossible size
     DEAD_OBJECTS = 256           # what Python keeps of a damaged batch besides its bytes
-
-cdef enum:
-    STOP_COLD_RESPONSE = STOP_OWN
-    STOP_FETCHED
-    STOP_CORRUPT
-
-
-class Stop(IntEnum):
-    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
-
-    NEED_BYTES = STOP_NEED_BYTES
-    CHUNK_FULL = STOP_CHUNK_FULL
-    OUTPUT_CAP = STOP_OUTPUT_CAP
-    COLD_RESPONSE = STOP_COLD_RESPONSE
-    FETCHED = STOP_FETCHED
-    CORRUPT = STOP_CORRUPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +97,14 @@ cdef Codec codec_of(int attributes, const uint8_t* data, int64_t size) except? C
 cdef class Scanner(ChunkScanner):
     """Decodes the bytes of one connection into chunks.
 
-    ``plan`` announces each Fetch request that is sent; ``take_response``, ``take_fetched`` and ``take_corrupt`` return
-    what else ``scan`` stops for. With ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with
-    ``"stop"`` it is CORRUPT. ``scan`` raises ProtocolError if the framing itself is broken.
+    ``plan`` announces each Fetch request that is sent. ``take_found`` returns a Fetched at the end of its response,
+    any other response as bytes from its correlation id on, or a CorruptBatch, whose partition is detached. With
+    ``on_corrupt="divert"`` a damaged batch joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBatch.
+    ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
     cdef dict plans              # by correlation id
     cdef ResponseWalk at         # the current response
-    cdef object response
-    cdef object fetched
-    cdef object corrupt
     cdef public bint raw         # frames are login tokens: no correlation id, may be empty (spec: kafka 15)
     cdef readonly int64_t batches
     cdef readonly int64_t cut_rows
@@ -143,18 +125,17 @@ cdef class Scanner(ChunkScanner):
 
     cdef int run(self) except -1:
         cdef int stop
-        self.response = None
         while True:
             if self.at.phase == FRAME:
                 stop = self.begin()
             elif self.at.phase == RECORDS:
                 stop = self.records()
             elif self.at.phase == REST:
-                self.fetched = self.at.rest()
-                if self.fetched is None:
+                self.found = self.at.rest()
+                if self.found is None:
                     return STOP_NEED_BYTES
                 self.frames += 1
-                return STOP_FETCHED
+                return STOP_FOUND
             else:
                 stop = GO_ON if self.at.piece() else STOP_NEED_BYTES
             if stop != GO_ON:
@@ -192,10 +173,10 @@ cdef class Scanner(ChunkScanner):
         cdef ReceiveBuffer b = self.buffer
         if b.end - b.start < 4 + total:
             return self.need(4 + total)
-        self.response = PyBytes_FromStringAndSize(<const char*>(b.data + b.start + 4), total)
+        self.found = PyBytes_FromStringAndSize(<const char*>(b.data + b.start + 4), total)
         b.start += 4 + total
         self.frames += 1
-        return STOP_COLD_RESPONSE
+        return STOP_FOUND
 
     cdef int records(self) except -1:
         """Decode the batches of one partition: each complete one, even if later bytes are missing."""
@@ -204,12 +185,14 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t present, size, wanted, next_base, began
         cdef bint whole
         cdef int stop
+        cdef SlotHead* slot
         while self.at.records_left:
             present = min(b.end - b.start, self.at.records_left)
             p = b.data + b.start
             size = 0
             if not self.at.skip:
-                self.at.skip = self.slots.room == 0 or self.slots.get(self.at.slot_index).session != self.at.session
+                slot = self.slots.head(self.at.slot_index)
+                self.at.skip = self.slots.room == 0 or slot.session != self.at.session
             if not self.at.skip:
                 wanted = min(self.at.records_left, RECORDS_HEAD)
                 if present < wanted:
@@ -274,8 +257,8 @@ cdef class Scanner(ChunkScanner):
         if not whole:
             return self.damaged(slot, p, size, "an answer without one complete batch", False)
         place.offset = slot.offset
-        place.topic = slot.topic
-        place.partition = slot.partition
+        place.topic = slot.head.topic
+        place.partition = slot.head.partition
         if p[MAGIC_AT] < 2:
             return self.message(slot, &place, p, size, next_base)
         read_batch_head(p, &head)
@@ -288,7 +271,7 @@ cdef class Scanner(ChunkScanner):
             return self.damaged(slot, p, size, f"CRC-32C is not {fw_u32be(p + 17):#010x}")
         next_offset = head.base_offset + head.offsets
         if not self.belongs(slot, p, size, head.base_offset, next_offset, next_base):
-            return STOP_CORRUPT if self.corrupt is not None else GO_ON
+            return STOP_FOUND if self.found is not None else GO_ON
         if self.at.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
             self.aborted_batches += 1
             return self.advance(slot, next_offset, head.leader_epoch, 0)
@@ -297,7 +280,7 @@ cdef class Scanner(ChunkScanner):
         data = p + BATCH_HEAD
         data_size = size - BATCH_HEAD
         # The decompressed size is unknown; the estimate is that of the largest recent batch.
-        expected = max(data_size, slot.largest) if head.attributes & CODEC_MASK else data_size
+        expected = max(data_size, slot.head.largest) if head.attributes & CODEC_MASK else data_size
         if chunk.full(min(<int64_t>head.count, expected), expected):
             return STOP_CHUNK_FULL
         if head.attributes & CODEC_MASK:
@@ -324,7 +307,7 @@ cdef class Scanner(ChunkScanner):
         if status:
             return self.reject(slot, p, size, next_offset, Damage.MESSAGE, str(reader_error(&r, "batch")))
         self.batches += 1
-        self.took(slot.log, data_size, first, &slot.largest)
+        self.took(slot.head.log, data_size, first, &slot.head.largest)
         self.cut_rows += head.count - (chunk.columns.rows - first)
         return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
 
@@ -353,9 +336,9 @@ cdef class Scanner(ChunkScanner):
             self.codecs.shrink()
         if not self.belongs(slot, p, size, offsets[0], offsets[1], next_base):
             columns_rewind(&chunk.columns, &mark)
-            return STOP_CORRUPT if self.corrupt is not None else GO_ON
+            return STOP_FOUND if self.found is not None else GO_ON
         self.batches += 1
-        self.took(slot.log, size, first, &slot.largest)
+        self.took(slot.head.log, size, first, &slot.head.largest)
         return self.advance(slot, offsets[1], -1, chunk.columns.rows - first)
 
     # --- what is believed of batches, and what becomes of damaged ones
@@ -460,7 +443,7 @@ cdef class Scanner(ChunkScanner):
         if self.at.slot_index < 0 or self.slots.room == 0:
             return GO_ON
         slot = self.slots.get(self.at.slot_index)
-        if slot.session != self.at.session or slot.error:
+        if slot.head.session != self.at.session or slot.error:
             return GO_ON
         if slot.ask >= 0:
             if self.at.same_seen:
@@ -513,7 +496,7 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t start = slot.offset
         cdef int32_t epoch = slot.epoch
         self.advance(slot, end, epoch, 0)
-        log = self.slots.logs[slot.log]
+        log = self.slots.logs[slot.head.log]
         position, before = Position(end, epoch), Position(start, epoch)
         for payload, detail in found:
             text = f"{reason}: {detail}"
@@ -531,12 +514,7 @@ cdef class Scanner(ChunkScanner):
 
     cdef int advance(self, Slot* slot, int64_t next_offset, int32_t epoch, int64_t rows) except -1:
         """Record that everything before ``next_offset`` was read: extend the span of the open chunk, or begin one."""
-        cdef OpenChunk chunk = self.open
-        cdef SpanRow* span
-        if slot.chunk != chunk.number:
-            slot.span = chunk.begin_span(slot.log, slot.offset, slot.epoch)
-            slot.chunk = chunk.number
-        span = &chunk.places.spans[slot.span]
+        cdef SpanRow* span = self.span_of(&slot.head, slot.offset, slot.epoch)
         span.end_a = slot.offset = next_offset
         span.end_b = slot.epoch = epoch
         slot.aligned = True
@@ -554,25 +532,7 @@ cdef class Scanner(ChunkScanner):
     cdef int refuse(self, reason, str detail) except -1:
         """Stop reading this partition; the caller decides how to proceed."""
         cdef Slot* slot = self.slots.get(self.at.slot_index)
-        self.corrupt = CorruptBatch(self.at.slot_index, Position(slot.offset, slot.epoch), reason, detail)
-        slot.session = 0
+        self.found = CorruptBatch(self.at.slot_index, Position(slot.offset, slot.epoch), reason, detail)
+        slot.head.session = 0
         self.at.skip = True
-        return STOP_CORRUPT
-
-    def take_response(self):
-        """Return the response that ``scan`` stopped for, from its correlation id on."""
-        response = self.response
-        self.response = None
-        return response
-
-    def take_fetched(self):
-        """Return the Fetched that ``scan`` stopped for."""
-        fetched = self.fetched
-        self.fetched = None
-        return fetched
-
-    def take_corrupt(self):
-        """Return the CorruptBatch that ``scan`` stopped for; its partition is detached."""
-        corrupt = self.corrupt
-        self.corrupt = None
-        return corrupt
+        return STOP_FOUND

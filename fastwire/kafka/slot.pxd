@@ -1,14 +1,11 @@
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
-from fastwire.columns.logs cimport LogTable
+from fastwire.columns.slots cimport PartitionSlots, SlotHead
 
 
 cdef struct Slot:
-    bint known
-    int32_t log
-    int32_t topic
-    int32_t partition
-    int32_t session              # responses to older sessions are dropped; 0 = not read
+    SlotHead head
     int64_t offset               # next offset to read
     int64_t ask                  # offset of the next request in the search for the end of damage; -1 = at ``offset``
     bint bisecting               # a Doubt chooses ``ask``; otherwise ``jump`` does
@@ -25,16 +22,15 @@ cdef struct Slot:
     int32_t leader_epoch
     int32_t preferred_replica
     int64_t diverging_offset     # where the leader's log differs, -1 = nowhere
-    int64_t largest              # bytes of the largest recent batch
     int64_t received             # bytes of records in the last answer
-    uint64_t chunk               # the chunk that holds this slot's open span
-    int64_t span
 
 
-cdef class SlotTable(LogTable):
-    cdef Slot* slots
-    cdef int64_t capacity
+cdef class SlotTable(PartitionSlots):
     cdef dict doubts             # Doubt by slot
     cdef readonly int64_t probing    # slots that have an ``ask``
     cdef void set_ask(self, Slot* s, int64_t offset) noexcept
-    cdef Slot* get(self, int64_t index) except NULL
+
+    @cython.final
+    cdef inline Slot* get(self, int64_t index) except NULL:
+        """Return the slot of a log. Raises KeyError."""
+        return <Slot*>self.head(index)

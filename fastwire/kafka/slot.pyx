@@ -5,10 +5,6 @@ The scanner uses this C array, indexed by log, for every batch. Python reads the
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
-
-from fastwire.columns.logs cimport LogTable
-from fastwire.wire.array cimport array_grown
 
 from dataclasses import dataclass
 
@@ -41,67 +37,40 @@ class PartitionResult:
 
 
 @cython.final
-cdef class SlotTable(LogTable):
+cdef class SlotTable(PartitionSlots):
     """The slots of one pipeline by log index, shared by all connections."""
 
-    def __cinit__(self):
+    def __cinit__(self, logs=()):
+        self.width = sizeof(Slot)
         self.doubts = {}
-
-    def __dealloc__(self):
-        free(self.slots)
 
     cdef void set_ask(self, Slot* s, int64_t offset) noexcept:
         """Let the next request begin at ``offset``; -1: at the position."""
         self.probing += (offset >= 0) - (s.ask >= 0)
         s.ask = offset
 
-    cdef Slot* get(self, int64_t index) except NULL:
-        if index < 0 or index >= self.capacity or not self.slots[index].known:
-            raise KeyError(f"no partition {index}")
-        return &self.slots[index]
-
     def add(self, log):
         """Add a partition and return its index; it is not read before ``attach``."""
-        cdef int64_t index = self.add_log(log)
-        cdef Slot* grown
-        cdef Slot* s
-        grown = <Slot*>array_grown(self.slots, &self.capacity, index + 1, sizeof(Slot))
-        if grown is NULL:
-            raise MemoryError()
-        self.slots = grown
-        s = &self.slots[index]
-        s.known = True
-        s.log = <int32_t>index
-        s.topic = self.topic_of(log)
-        s.partition = int(log.partition)
+        cdef Slot* s = <Slot*>self.add_slot(log, int(log.partition))
         s.ask = s.jump = s.lie = -1
         s.epoch = s.leader = s.leader_epoch = s.preferred_replica = -1
         s.high_watermark = s.stable_offset = s.log_start = s.diverging_offset = -1
-        return index
+        return s.head.log
 
     def attach(self, int64_t index, position, int32_t session):
         """Read from ``position`` on; only responses to requests of ``session`` (above 0) count from here on."""
-        cdef Slot* s = self.get(index)
-        if session <= 0:
-            raise ValueError("sessions start at 1")
+        cdef Slot* s = <Slot*>self.begin_session(index, session)
         s.offset = position.a
         s.epoch = position.b
-        s.session = session
         self.set_ask(s, -1)
         s.bisecting = s.doubted = s.aligned = False
         s.jump = s.lie = -1
         self.doubts.pop(index, None)
-        s.chunk = 0              # the next batch may not follow the end of the open span
 
     def detach(self, int64_t index):
         """Drop all responses about this partition from now on."""
-        cdef Slot* s = self.get(index)
-        s.session = 0
-        self.set_ask(s, -1)
-
-    def session(self, int64_t index):
-        """Return the session whose responses count; 0 = none."""
-        return self.get(index).session
+        PartitionSlots.detach(self, index)
+        self.set_ask(self.get(index), -1)
 
     def position(self, int64_t index):
         """Return the next offset, with the leader epoch of the last record."""
@@ -125,7 +94,3 @@ cdef class SlotTable(LogTable):
             s.error, s.high_watermark, s.stable_offset, s.log_start, s.leader, s.leader_epoch, s.preferred_replica,
             s.diverging_offset, s.received,
         )
-
-    def largest_batch(self, int64_t index):
-        """Return the decompressed size of the largest recent batch in bytes."""
-        return self.get(index).largest

@@ -33,7 +33,6 @@ from fastwire.pulsar.event import (
     TopicsChanged,
 )
 from fastwire.pulsar.request import REPLIES, BrokerError, Kind, SubscribeRequest, position_of, refusal, reply_id
-from fastwire.pulsar.scan import Stop
 from fastwire.pulsar.state import LEGAL, NOTICES, State
 
 __all__ = ["LEGAL", "Connection", "ScannerLike", "State"]
@@ -63,14 +62,9 @@ class ScannerLike(Scanning, Finisher, Protocol):
     def memory(self) -> int:
         """Memory budget of the pool, in bytes."""
 
-    def take_command(self) -> bytes | None:
-        """Return the command that the scanner stopped at."""
+    def take_found(self) -> bytes | ColdEntry | None:
+        """Return the command or entry that the scanner stopped at."""
 
-    def take_entry(self) -> ColdEntry | None:
-        """Return the entry that the scanner stopped at."""
-
-
-_COLD_COMMAND = int(Stop.COLD_COMMAND)
 
 _NOTHING: tuple[Event, ...] = ()
 
@@ -116,17 +110,16 @@ class Connection(ChunkConnection[ScannerLike, Event]):
 
     # --- bytes in
 
-    def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
-        if stop == _COLD_COMMAND:
-            self._command(self.scanner.take_command() or b"", now, events)
-            return False
-        return self._reject(events)
+    def _found(self, now: float, events: list[Event]) -> bool:
+        found = self.scanner.take_found()
+        if isinstance(found, ColdEntry):
+            return self._reject(found, events)
+        if found is not None:
+            self._command(found, now, events)
+        return False
 
-    def _reject(self, events: list[Event]) -> bool:
+    def _reject(self, entry: ColdEntry, events: list[Event]) -> bool:
         """Complete an entry that the hot loop left; return True if the caller must handle it before the next scan."""
-        entry = self.scanner.take_entry()
-        if entry is None:
-            return False
         rejected = self._completion.take(entry, self.scanner, lambda: self._hand_on(events))
         events += rejected
         # Later entries of this consumer must not be counted as if this one had been accepted.

@@ -1,5 +1,4 @@
 from collections.abc import Set as AbstractSet
-from enum import IntEnum
 from typing import Self, final
 
 from typing_extensions import Buffer
@@ -9,14 +8,7 @@ from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-__all__ = ["Scanner", "Stop"]
-
-class Stop(IntEnum):
-    NEED_BYTES = 0
-    CHUNK_FULL = 1
-    OUTPUT_CAP = 2
-    COLD_COMMAND = 3
-    COLD_ENTRY = 4
+__all__ = ["Scanner"]
 
 @final
 class Scanner(ChunkScanner):
@@ -47,8 +39,7 @@ class Scanner(ChunkScanner):
     def unknown_commands(self) -> int: ...
     @property
     def leftover_bytes(self) -> int: ...
-    def take_command(self) -> bytes | None: ...
-    def take_entry(self) -> ColdEntry | None: ...
+    def take_found(self) -> bytes | ColdEntry | None: ...
     def hold(self, cold: ColdEntry) -> None: ...
     def cover(self, cold: ColdEntry) -> None: ...
     def finish(self, cold: ColdEntry, metadata: Buffer, payload: Buffer, *, whole: bool = False) -> bool: ...

@@ -19,9 +19,8 @@ from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
-    STOP_NEED_BYTES,
+    STOP_FOUND,
     STOP_OUTPUT_CAP,
-    STOP_OWN,
     ChunkScanner,
 )
 from fastwire.pulsar.batch cimport DAMAGED, NO_MEMORY, NOT_UTF8, EntryPlace, decode_entry
@@ -58,13 +57,12 @@ from fastwire.wire.reader cimport Reader, read_u32be, read_uvarint, reader_error
 from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_u32be
 
-from enum import IntEnum
 
 from fastwire.errors import CorruptEntryError, Damage, ProtocolError
 from fastwire.pulsar.cold import UNDECODED
 from fastwire.pulsar.columns import ROW
 
-__all__ = ["Scanner", "Stop"]
+__all__ = ["Scanner"]
 
 cdef enum:
     FRAME_PADDING = 10_240       # largest frame = max_message_size + this (spec: pulsar 1.3)
@@ -74,29 +72,16 @@ cdef enum:
     TYPE_MESSAGE = 9
     LAST_TYPE = 81               # the highest number in the field tables
 
-cdef enum:
-    STOP_COLD_COMMAND = STOP_OWN
-    STOP_COLD_ENTRY
-
-
-class Stop(IntEnum):
-    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
-
-    NEED_BYTES = STOP_NEED_BYTES
-    CHUNK_FULL = STOP_CHUNK_FULL
-    OUTPUT_CAP = STOP_OUTPUT_CAP
-    COLD_COMMAND = STOP_COLD_COMMAND
-    COLD_ENTRY = STOP_COLD_ENTRY
-
 
 @cython.final
 cdef class Scanner(ChunkScanner):
     """Decodes the bytes of one connection into chunks.
 
-    ``take_command`` and ``take_entry`` return what else ``scan`` stops for. Frames for consumers that ``slots`` does
-    not attach to ``connection_id`` are dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead
-    letter; with ``"stop"`` it is a COLD_ENTRY. ``scan`` raises ProtocolError if the framing itself is broken. An entry
-    larger than a quarter of the budget is a COLD_ENTRY without its bytes, which are not received in one piece.
+    ``take_found`` returns a BaseCommand as bytes, or an entry that is not decoded here as a ColdEntry, whose position
+    is not covered until ``divert``. Frames for consumers that ``slots`` does not attach to ``connection_id`` are
+    dropped. With ``on_corrupt="divert"`` a damaged entry joins the chunk as a dead letter; with ``"stop"`` it is a
+    ColdEntry. ``scan`` raises ProtocolError if the framing itself is broken. An entry larger than a quarter of the
+    budget is a ColdEntry without its bytes, which are not received in one piece.
     """
     cdef SlotTable slots
     cdef uint32_t connection
@@ -104,8 +89,6 @@ cdef class Scanner(ChunkScanner):
     cdef int64_t max_frame
     cdef int64_t beyond          # size of the current frame if only its command is received; 0: it is received whole
     cdef int64_t passing         # bytes of it that are still to come
-    cdef bytes command
-    cdef ColdEntry cold
     cdef ColdEntry finishing     # the argument of the current ``finish``
     cdef uint64_t[ACK_SET_WORDS] ack_set
     cdef readonly int64_t entries
@@ -145,7 +128,6 @@ cdef class Scanner(ChunkScanner):
         cdef const uint8_t* p
         cdef int64_t size, total, command, began
         cdef int stop
-        self.command = None
         if self.passing and not self.pass_by():
             return self.need(1)
         while True:
@@ -236,8 +218,8 @@ cdef class Scanner(ChunkScanner):
             if kind > LAST_TYPE:
                 self.unknown_commands += 1
                 return GO_ON
-            self.command = PyBytes_FromStringAndSize(<const char*>(p + 8), command_size)
-            return STOP_COLD_COMMAND
+            self.found = PyBytes_FromStringAndSize(<const char*>(p + 8), command_size)
+            return STOP_FOUND
         if body is NULL:
             raise ProtocolError("BaseCommand.message", 8, detail="is missing in a MESSAGE")
         reader_init(&inner, p, (body - p) + body_size)
@@ -445,8 +427,8 @@ cdef class Scanner(ChunkScanner):
         if self.divert_corrupt and reason not in UNDECODED and not self.beyond:
             self.divert(cold)
             return GO_ON
-        self.cold = cold
-        return STOP_COLD_ENTRY
+        self.found = cold
+        return STOP_FOUND
 
     cdef Slot* slot_of(self, ColdEntry cold, MessageHead* head) noexcept:
         """Return the slot of ``cold``; NULL if its consumer is no longer on this connection."""
@@ -622,15 +604,3 @@ cdef class Scanner(ChunkScanner):
         else:
             self.place_cold(slot, head, self.finishing, c.rows - first)
         return GO_ON
-
-    def take_command(self):
-        """Return the BaseCommand that ``scan`` stopped for, as bytes."""
-        command = self.command
-        self.command = None
-        return command
-
-    def take_entry(self):
-        """Return the ColdEntry that ``scan`` stopped for. Its position is not covered until ``divert``."""
-        cold = self.cold
-        self.cold = None
-        return cold

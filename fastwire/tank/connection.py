@@ -11,8 +11,8 @@ from fastwire.tank.consume import ConsumeRequest
 from fastwire.tank.event import Answer, Connected, CorruptFound, Event, FetchDone, Lost, Reply
 from fastwire.tank.message import PING, MessageType, encode_frame
 from fastwire.tank.produce import ProduceAnswer, ProduceRequest
-from fastwire.tank.response import Planned
-from fastwire.tank.scan import Scanner, Stop
+from fastwire.tank.response import Fetched, Planned
+from fastwire.tank.scan import CorruptBundle, Scanner
 
 __all__ = ["Connection", "Request", "State"]
 
@@ -20,9 +20,6 @@ REQUEST_TIMEOUT_S = 30.0
 WAIT_SLACK_MS = 1000  # a broker rounds the wait of a request up (spec: tank 5.4)
 MOST_WAIT_MS = 3_600_000  # a broker waits no longer
 
-_FETCHED = int(Stop.FETCHED)
-_ANSWER = int(Stop.ANSWER)
-_PING = int(Stop.PING)
 
 _NOTHING: tuple[Event, ...] = ()
 
@@ -74,21 +71,22 @@ class Connection(ChunkConnection[Scanner, Event]):
 
     # --- bytes in
 
-    def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
-        if stop == _FETCHED:
-            fetched = self.scanner.take_fetched()
-            if fetched is not None:
-                self._pending.pop(fetched.request_id, None)
-                self.fetches_outstanding -= 1
-                events.append(FetchDone(fetched))
-        elif stop == _ANSWER:
-            self._answered(*(self.scanner.take_answer() or (0, b"")), events)
-        elif stop == _PING:
+    def _found(self, now: float, events: list[Event]) -> bool:
+        found = self.scanner.take_found()
+        if isinstance(found, Fetched):
+            self._pending.pop(found.request_id, None)
+            self.fetches_outstanding -= 1
+            events.append(FetchDone(found))
+        elif isinstance(found, CorruptBundle):
+            events.append(CorruptFound(found))
+        elif found is not None:
+            kind, payload = found
+            if kind != MessageType.PING:
+                self._answered(kind, payload, events)
+                return False
             self._pinged = True
             if self.state is State.GREETING:
                 events.append(self._greeted())
-        elif (corrupt := self.scanner.take_corrupt()) is not None:
-            events.append(CorruptFound(corrupt))
         return False
 
     def _greeted(self) -> Connected:

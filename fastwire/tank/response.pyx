@@ -132,7 +132,7 @@ cdef class ResponseWalk:
         cdef Slot* slot
         for index, session in (partitions or {}).values():
             slot = self.slots.get(index)
-            if slot.session == <int32_t>session:
+            if slot.head.session == <int32_t>session:
                 slot.status = UNKNOWN_TOPIC
                 slot.began = slot.sequence
                 slot.received = slot.needed = 0
@@ -183,10 +183,10 @@ cdef class ResponseWalk:
             self.unknown += 1
             return 0
         slot = self.slots.get(found[0])
-        if slot.session == 0 or slot.session != <int32_t>found[1]:
+        if slot.head.session == 0 or slot.head.session != <int32_t>found[1]:
             return 0
         part.slot = found[0]
-        part.session = slot.session
+        part.session = slot.head.session
         slot.began = slot.sequence
         slot.status = flags
         slot.high_watermark = high

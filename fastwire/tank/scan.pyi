@@ -1,6 +1,5 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Self, final
 
 from fastwire.columns.scan import ChunkScanner
@@ -10,16 +9,7 @@ from fastwire.tank.response import Fetched, Planned
 from fastwire.tank.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-__all__ = ["CorruptBundle", "Scanner", "Stop"]
-
-class Stop(IntEnum):
-    NEED_BYTES = 0
-    CHUNK_FULL = 1
-    OUTPUT_CAP = 2
-    ANSWER = 3
-    FETCHED = 4
-    CORRUPT = 5
-    PING = 6
+__all__ = ["CorruptBundle", "Scanner"]
 
 @dataclass(frozen=True, slots=True)
 class CorruptBundle:
@@ -45,6 +35,4 @@ class Scanner(ChunkScanner):
     @property
     def cut_rows(self) -> int: ...
     def plan(self, request_id: int, planned: Planned) -> None: ...
-    def take_answer(self) -> tuple[int, bytes] | None: ...
-    def take_fetched(self) -> Fetched | None: ...
-    def take_corrupt(self) -> CorruptBundle | None: ...
+    def take_found(self) -> tuple[int, bytes] | Fetched | CorruptBundle | None: ...

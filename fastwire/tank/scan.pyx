@@ -13,9 +13,8 @@ from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
-    STOP_NEED_BYTES,
+    STOP_FOUND,
     STOP_OUTPUT_CAP,
-    STOP_OWN,
     ChunkScanner,
 )
 from fastwire.tank.bundles cimport (
@@ -38,14 +37,13 @@ from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_u32le, fw_varint32
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import CorruptEntryError, Damage, ProtocolError
 from fastwire.position import Position
 from fastwire.tank.columns import ROW
 
-__all__ = ["CorruptBundle", "Scanner", "Stop"]
+__all__ = ["CorruptBundle", "Scanner"]
 
 cdef enum:                       # message types of answers (spec: tank 3)
     PRODUCE = 0x01
@@ -63,24 +61,6 @@ cdef enum:
     MOST_HEADER = 5 + 255 * (257 + 255 * 31)     # all names and records that fit their counts
     MOST_VARINT = 5
     NEEDED_LEAST = 1024          # to request where even the length of a bundle is cut off (spec: tank 5.5)
-
-cdef enum:
-    STOP_ANSWER = STOP_OWN
-    STOP_FETCHED
-    STOP_CORRUPT
-    STOP_PING
-
-
-class Stop(IntEnum):
-    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
-
-    NEED_BYTES = STOP_NEED_BYTES
-    CHUNK_FULL = STOP_CHUNK_FULL
-    OUTPUT_CAP = STOP_OUTPUT_CAP
-    ANSWER = STOP_ANSWER
-    FETCHED = STOP_FETCHED
-    CORRUPT = STOP_CORRUPT
-    PING = STOP_PING
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +81,10 @@ class CorruptBundle:
 cdef class Scanner(ChunkScanner):
     """Decodes the bytes of one connection into chunks.
 
-    ``plan`` announces each consume request that is sent; ``take_answer``, ``take_fetched`` and ``take_corrupt`` return
-    what else ``scan`` stops for. With ``on_corrupt="divert"`` a damaged bundle joins the chunk as a dead letter; with
-    ``"stop"`` it is CORRUPT. ``scan`` raises ProtocolError if the framing itself is broken.
+    ``plan`` announces each consume request that is sent. ``take_found`` returns a Fetched at the end of its answer,
+    any other answer or a ping as message type and payload, or a CorruptBundle, whose partition is detached. With
+    ``on_corrupt="divert"`` a damaged bundle joins the chunk as a dead letter; with ``"stop"`` it is a CorruptBundle.
+    ``scan`` raises ProtocolError if the framing itself is broken.
     """
     cdef SlotTable slots
     cdef dict plans              # by request id
@@ -113,9 +94,6 @@ cdef class Scanner(ChunkScanner):
     cdef bint entered            # ``running`` is that of the current partition
     cdef bint skip               # discard the rest of this chunk
     cdef int64_t surplus         # bytes that are discarded before anything else
-    cdef object answer
-    cdef object fetched
-    cdef object corrupt
     cdef readonly int64_t bundles
     cdef readonly int64_t cut_rows
 
@@ -136,7 +114,6 @@ cdef class Scanner(ChunkScanner):
         cdef ReceiveBuffer b = self.buffer
         cdef int64_t present
         cdef int stop
-        self.answer = None
         while True:
             if self.surplus:
                 present = min(b.end - b.start, self.surplus)
@@ -151,8 +128,8 @@ cdef class Scanner(ChunkScanner):
             else:
                 self.walking = False
                 self.frames += 1
-                self.fetched = self.at.done()
-                return STOP_FETCHED
+                self.found = self.at.done()
+                return STOP_FOUND
             if stop != GO_ON:
                 return stop
 
@@ -167,12 +144,8 @@ cdef class Scanner(ChunkScanner):
             return self.need(FRAME_HEAD)
         kind = p[0]
         total = fw_u32le(p + 1)
-        if kind == PING:
-            if total:
-                raise ProtocolError("payload length", 1, detail=f"{total} of a ping")
-            b.start += FRAME_HEAD
-            self.frames += 1
-            return STOP_PING
+        if kind == PING and total:
+            raise ProtocolError("payload length", 1, detail=f"{total} of a ping")
         if kind != CONSUME:
             return self.hand_out(kind, total)
         if total < 4 + LEAST_HEADER:
@@ -201,17 +174,17 @@ cdef class Scanner(ChunkScanner):
     cdef int hand_out(self, int kind, int64_t total) except -1:
         """Return a frame that is not decoded here, once it is complete."""
         cdef ReceiveBuffer b = self.buffer
-        if not (kind == PRODUCE or DISCOVER_PARTITIONS <= kind <= RELOAD_CONFIGURATION
+        if not (kind == PING or kind == PRODUCE or DISCOVER_PARTITIONS <= kind <= RELOAD_CONFIGURATION
                 or STATUS <= kind <= DISCOVER_TOPOLOGY):
             raise ProtocolError("message type", 0, detail=f"{kind:#x} is not that of an answer")
         if total > self.most_frame:
             raise ProtocolError("payload length", 1, detail=f"of an answer: {self.frame_too_large(total)}")
         if b.end - b.start < FRAME_HEAD + total:
             return self.need(FRAME_HEAD + total)
-        self.answer = (kind, PyBytes_FromStringAndSize(<const char*>(b.data + b.start + FRAME_HEAD), total))
+        self.found = (kind, PyBytes_FromStringAndSize(<const char*>(b.data + b.start + FRAME_HEAD), total))
         b.start += FRAME_HEAD + total
         self.frames += 1
-        return STOP_ANSWER
+        return STOP_FOUND
 
     cdef void pass_by(self, Part* part, int64_t size) noexcept:
         """Count ``size`` bytes of the current chunk as read; they may not have come yet."""
@@ -239,7 +212,7 @@ cdef class Scanner(ChunkScanner):
             self.entered = False
             return GO_ON
         if not self.skip:
-            self.skip = self.slots.room == 0 or self.slots.get(part.slot).session != part.session
+            self.skip = self.slots.room == 0 or self.slots.get(part.slot).head.session != part.session
         if self.skip:
             self.pass_by(part, part.left)
             return GO_ON
@@ -313,7 +286,7 @@ cdef class Scanner(ChunkScanner):
             )
             return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
         # The decompressed size is not read here; the estimate is that of the largest recent bundle.
-        expected = max(data_size, slot.largest) if head.flags & CODEC_MASK else data_size
+        expected = max(data_size, slot.head.largest) if head.flags & CODEC_MASK else data_size
         if chunk.full(min(head.count, expected), expected):
             return STOP_CHUNK_FULL
         if head.flags & CODEC_MASK:
@@ -326,8 +299,8 @@ cdef class Scanner(ChunkScanner):
             self.watch.decompressed(began)
         place.wanted = slot.sequence
         place.highest = part.high_watermark
-        place.topic = slot.topic
-        place.partition = slot.partition
+        place.topic = slot.head.topic
+        place.partition = slot.head.partition
         chunk.begin()
         first = chunk.columns.rows
         reader_init(&r, data, <Py_ssize_t>data_size)
@@ -348,18 +321,13 @@ cdef class Scanner(ChunkScanner):
             )
             return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
         self.bundles += 1
-        self.took(slot.log, data_size, first, &slot.largest)
+        self.took(slot.head.log, data_size, first, &slot.head.largest)
         self.cut_rows += head.count - (chunk.columns.rows - first)
         return self.advance(slot, next_sequence, chunk.columns.rows - first)
 
     cdef int advance(self, Slot* slot, int64_t next_sequence, int64_t rows) except -1:
         """Record that everything before ``next_sequence`` was read: extend the span of the open chunk, or begin one."""
-        cdef OpenChunk chunk = self.open
-        cdef SpanRow* span
-        if slot.chunk != chunk.number:
-            slot.span = chunk.begin_span(slot.log, slot.sequence, 0)
-            slot.chunk = chunk.number
-        span = &chunk.places.spans[slot.span]
+        cdef SpanRow* span = self.span_of(&slot.head, slot.sequence, 0)
         span.end_a = slot.sequence = next_sequence
         span.rows += rows
         return GO_ON
@@ -373,32 +341,14 @@ cdef class Scanner(ChunkScanner):
         before = Position(slot.sequence, 0)
         self.advance(slot, next_sequence, 0)
         self.open.divert(DeadLetter(
-            self.slots.logs[slot.log], Position(next_sequence, 0), f"{reason}: {detail}",
+            self.slots.logs[slot.head.log], Position(next_sequence, 0), f"{reason}: {detail}",
             PyBytes_FromStringAndSize(<const char*>p, size), 0, damage=reason, start=before,
         ))
         return GO_ON
 
     cdef int refuse(self, Slot* slot, reason, str detail) except -1:
         """Stop reading this partition; the caller decides how to proceed."""
-        self.corrupt = CorruptBundle(slot.log, Position(slot.sequence, 0), reason, detail)
-        slot.session = 0
+        self.found = CorruptBundle(slot.head.log, Position(slot.sequence, 0), reason, detail)
+        slot.head.session = 0
         self.skip = True
-        return STOP_CORRUPT
-
-    def take_answer(self):
-        """Return message type and payload of the answer that ``scan`` stopped for."""
-        answer = self.answer
-        self.answer = None
-        return answer
-
-    def take_fetched(self):
-        """Return the Fetched that ``scan`` stopped for."""
-        fetched = self.fetched
-        self.fetched = None
-        return fetched
-
-    def take_corrupt(self):
-        """Return the CorruptBundle that ``scan`` stopped for; its partition is detached."""
-        corrupt = self.corrupt
-        self.corrupt = None
-        return corrupt
+        return STOP_FOUND

@@ -5,10 +5,6 @@ The scanner uses this C array, indexed by log, for every bundle. Python reads th
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
-
-from fastwire.columns.logs cimport LogTable
-from fastwire.wire.array cimport array_grown
 
 from dataclasses import dataclass
 
@@ -38,51 +34,23 @@ class PartitionResult:
 
 
 @cython.final
-cdef class SlotTable(LogTable):
+cdef class SlotTable(PartitionSlots):
     """The slots of one pipeline by log index, shared by all connections."""
 
-    def __dealloc__(self):
-        free(self.slots)
-
-    cdef Slot* get(self, int64_t index) except NULL:
-        if index < 0 or index >= self.capacity or not self.slots[index].known:
-            raise KeyError(f"no partition {index}")
-        return &self.slots[index]
+    def __cinit__(self, logs=()):
+        self.width = sizeof(Slot)
 
     def add(self, log):
         """Add a partition and return its index; it is not read before ``attach``."""
-        cdef int64_t index = self.add_log(log)
-        cdef Slot* grown
-        cdef Slot* s
-        grown = <Slot*>array_grown(self.slots, &self.capacity, index + 1, sizeof(Slot))
-        if grown is NULL:
-            raise MemoryError()
-        self.slots = grown
-        s = &self.slots[index]
-        s.known = True
-        s.log = <int32_t>index
-        s.topic = self.topic_of(log)
-        s.partition = int(log.partition)
+        cdef Slot* s = <Slot*>self.add_slot(log, int(log.partition))
         s.port = -1
-        return index
+        return s.head.log
 
     def attach(self, int64_t index, position, int32_t session):
         """Read from ``position`` on; only answers to requests of ``session`` (above 0) count from here on."""
-        cdef Slot* s = self.get(index)
-        if session <= 0:
-            raise ValueError("sessions start at 1")
+        cdef Slot* s = <Slot*>self.begin_session(index, session)
         s.sequence = s.began = position.a
-        s.session = session
         s.received = s.needed = 0
-        s.chunk = 0              # the next bundle may not follow the end of the open span
-
-    def detach(self, int64_t index):
-        """Drop all answers about this partition from now on."""
-        self.get(index).session = 0
-
-    def session(self, int64_t index):
-        """Return the session whose answers count; 0 = none."""
-        return self.get(index).session
 
     def position(self, int64_t index):
         """Return the position before the next message to read."""
@@ -98,7 +66,3 @@ cdef class SlotTable(LogTable):
             s.status, s.high_watermark, s.first_available, leader, s.received, s.needed,
             s.received > 0 and s.needed == 0 and s.sequence == s.began,
         )
-
-    def largest_bundle(self, int64_t index):
-        """Return the decompressed size of the largest recent bundle in bytes."""
-        return self.get(index).largest

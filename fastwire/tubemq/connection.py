@@ -7,16 +7,13 @@ from google.protobuf.message import Message
 
 from fastwire.connection import ChunkConnection
 from fastwire.tubemq.event import CorruptFound, Event, FetchDone, FetchRefused, Lost, Reply
-from fastwire.tubemq.fetched import Planned
+from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
 from fastwire.tubemq.frame import Method, decode_response, encode_request
-from fastwire.tubemq.scan import Scanner, Stop
+from fastwire.tubemq.scan import Scanner
 
 __all__ = ["REQUEST_TIMEOUT_S", "Connection"]
 
 REQUEST_TIMEOUT_S = 10.0
-
-_FETCHED = int(Stop.FETCHED)
-_RESPONSE = int(Stop.RESPONSE)
 
 _NOTHING: tuple[Event, ...] = ()
 
@@ -47,18 +44,16 @@ class Connection(ChunkConnection[Scanner, Event]):
 
     # --- bytes in
 
-    def _stopped(self, stop: int, now: float, events: list[Event]) -> bool:
-        if stop == _FETCHED:
-            fetched = self.scanner.take_fetched()
-            if fetched is not None and self._take(fetched.serial) is not None:
+    def _found(self, now: float, events: list[Event]) -> bool:
+        found = self.scanner.take_found()
+        if isinstance(found, Fetched):
+            if self._take(found.serial) is not None:
                 self.fetches_outstanding -= 1
-                events.append(FetchDone(fetched))
-        elif stop == _RESPONSE:
-            response = self.scanner.take_response()
-            if response is not None:
-                self._answer(*response, events)
-        elif (corrupt := self.scanner.take_corrupt()) is not None:
-            events.append(CorruptFound(corrupt))
+                events.append(FetchDone(found))
+        elif isinstance(found, CorruptMessage):
+            events.append(CorruptFound(found))
+        elif found is not None:
+            self._answer(*found, events)
         return False
 
     def _take(self, serial: int) -> _Pending | None:

@@ -305,9 +305,9 @@ cdef int put_message(
     if has(c.mask, COL_MESSAGE_ID):
         int64s(c, COL_MESSAGE_ID)[row] = m.id
     if has(c.mask, COL_TOPIC):
-        int32s(c, COL_TOPIC)[row] = slot.topic
+        int32s(c, COL_TOPIC)[row] = slot.head.topic
     if has(c.mask, COL_PARTITION):
-        int32s(c, COL_PARTITION)[row] = slot.partition
+        int32s(c, COL_PARTITION)[row] = slot.head.partition
     if has(c.mask, COL_BROKER):
         int32s(c, COL_BROKER)[row] = slot.broker
     if has(c.mask, COL_TIMESTAMP):

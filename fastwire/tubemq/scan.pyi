@@ -1,5 +1,4 @@
 from collections.abc import Set as AbstractSet
-from enum import IntEnum
 from typing import Self, final
 
 from fastwire.columns.scan import ChunkScanner
@@ -7,17 +6,9 @@ from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
 from fastwire.tubemq.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-__all__ = ["ZONE_MINUTES", "Scanner", "Stop"]
+__all__ = ["ZONE_MINUTES", "Scanner"]
 
 ZONE_MINUTES: int
-
-class Stop(IntEnum):
-    NEED_BYTES = 0
-    CHUNK_FULL = 1
-    OUTPUT_CAP = 2
-    RESPONSE = 3
-    FETCHED = 4
-    CORRUPT = 5
 
 @final
 class Scanner(ChunkScanner):
@@ -42,6 +33,4 @@ class Scanner(ChunkScanner):
     def damaged(self) -> int: ...
     def plan(self, serial: int, planned: Planned) -> None: ...
     def give_up(self, serial: int) -> None: ...
-    def take_response(self) -> tuple[int, bytes] | None: ...
-    def take_fetched(self) -> Fetched | None: ...
-    def take_corrupt(self) -> CorruptMessage | None: ...
+    def take_found(self) -> tuple[int, bytes] | Fetched | CorruptMessage | None: ...

@@ -10,13 +10,12 @@ from libc.string cimport memmove
 
 from fastwire.columns.builder cimport Columns, Mark, columns_mark, columns_rewind
 from fastwire.columns.chunk cimport SpanRow
-from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
-    STOP_NEED_BYTES,
+    STOP_FOUND,
     STOP_OUTPUT_CAP,
-    STOP_OWN,
     ChunkScanner,
 )
 from fastwire.tubemq.message cimport BAD_CHECKSUM, DECODED, FILTERED, NO_MEMORY, Get, put_message, read_get
@@ -35,7 +34,6 @@ from fastwire.wire.reader cimport (
 from fastwire.wire.receive cimport ReceiveBuffer
 from fastwire.wire.varint cimport fw_bytes, fw_u32be, fw_varint
 
-from enum import IntEnum
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import Damage, ProtocolError
@@ -43,7 +41,7 @@ from fastwire.position import Position
 from fastwire.tubemq.columns import ROW
 from fastwire.tubemq.fetched import CorruptMessage, Fetched
 
-__all__ = ["ZONE_MINUTES", "Scanner", "Stop"]
+__all__ = ["ZONE_MINUTES", "Scanner"]
 
 ZONE_MINUTES = 8 * 60
 """The zone of ``$msgTime$`` by default: GMT+8, the clock of the servers' rules. The time itself names none."""
@@ -59,31 +57,16 @@ cdef enum:
     SUCCESS = 200
     NOT_FOUND = 404
 
-cdef enum:
-    STOP_RESPONSE = STOP_OWN
-    STOP_FETCHED
-    STOP_CORRUPT
-
-
-class Stop(IntEnum):
-    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again, which keeps wire order."""
-
-    NEED_BYTES = STOP_NEED_BYTES
-    CHUNK_FULL = STOP_CHUNK_FULL
-    OUTPUT_CAP = STOP_OUTPUT_CAP
-    RESPONSE = STOP_RESPONSE
-    FETCHED = STOP_FETCHED
-    CORRUPT = STOP_CORRUPT
-
 
 @cython.final
 cdef class Scanner(ChunkScanner):
     """Decodes the bytes of one connection into chunks.
 
-    ``plan`` announces each GET that is sent; ``take_response``, ``take_fetched`` and ``take_corrupt`` return what else
-    ``scan`` stops for. With ``on_corrupt="divert"`` a damaged message joins the chunk as a dead letter; with ``"stop"``
-    it is CORRUPT. ``scan`` raises ProtocolError if the framing itself is broken. ``zone_minutes`` is the zone of
-    ``$msgTime$``, east of Greenwich.
+    ``plan`` announces each GET that is sent. ``take_found`` returns a Fetched at the end of its response, any other
+    response as serial number and content, or a CorruptMessage, whose partition is detached. With
+    ``on_corrupt="divert"`` a damaged message joins the chunk as a dead letter; with ``"stop"`` it is a CorruptMessage.
+    ``scan`` raises ProtocolError if the framing itself is broken. ``zone_minutes`` is the zone of ``$msgTime$``, east
+    of Greenwich.
     """
     cdef SlotTable slots
     cdef dict plans              # Planned by serial number
@@ -102,9 +85,6 @@ cdef class Scanner(ChunkScanner):
     cdef Get reply
     cdef object planned
     cdef str text
-    cdef object response
-    cdef object fetched
-    cdef object corrupt
     cdef readonly int64_t messages
     cdef readonly int64_t cut_rows
     cdef readonly int64_t filtered_rows
@@ -129,7 +109,6 @@ cdef class Scanner(ChunkScanner):
 
     cdef int run(self) except -1:
         cdef int stop
-        self.response = None
         while True:
             stop = self.take_messages() if self.message_at else self.begin()
             if stop != GO_ON:
@@ -222,8 +201,8 @@ cdef class Scanner(ChunkScanner):
             if status == 0:
                 at = r.pos - p
                 return self.open_reply(planned, at)
-        self.response = (self.serial, PyBytes_FromStringAndSize(<const char*>(p + CONTENT), self.content))
-        return self.finish(STOP_RESPONSE)
+        self.found = (self.serial, PyBytes_FromStringAndSize(<const char*>(p + CONTENT), self.content))
+        return self.finish(STOP_FOUND)
 
     cdef int open_reply(self, planned, int64_t at) except -1:
         """Read what a GET response says besides its messages; ``at`` is the place of its RspResponseBody."""
@@ -280,9 +259,9 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t offset = self.reply.offset
         self.moved = False
         self.skip = 0
-        self.drop = slot.session != self.planned.session or self.reply.code != SUCCESS or offset < 0
+        self.drop = slot.head.session != self.planned.session or self.reply.code != SUCCESS or offset < 0
         if self.drop:
-            if self.reply.code == NOT_FOUND and slot.session == self.planned.session:
+            if self.reply.code == NOT_FOUND and slot.head.session == self.planned.session:
                 slot.fresh = False   # the broker may have skipped the entries of other partitions (spec: tubemq 11.2)
             return 0
         if offset == slot.base:
@@ -291,7 +270,7 @@ cdef class Scanner(ChunkScanner):
             self.skip = slot.last_skip
         elif slot.fresh or offset < slot.last:
             self.moved = self.drop = True
-            slot.session = 0
+            slot.head.session = 0
             return 0
         else:
             self.skip = slot.owed
@@ -309,7 +288,7 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t nbytes = 0
         cdef int64_t began
         cdef int stop
-        if self.drop or self.reply.messages == 0 or slot.session != self.planned.session:
+        if self.drop or self.reply.messages == 0 or slot.head.session != self.planned.session:
             return self.end_reply()
         if self.produced >= OUTPUT_CAP_BYTES:
             return STOP_OUTPUT_CAP
@@ -320,7 +299,7 @@ cdef class Scanner(ChunkScanner):
         finally:
             self.watch.end_unit(began)
         if nbytes:
-            self.took(slot.log, nbytes, first, &slot.largest)
+            self.took(slot.head.log, nbytes, first, &slot.head.largest)
         return self.end_reply() if stop == GO_ON else stop
 
     cdef int decode(self, Slot* slot, Columns* c, int64_t* nbytes) except -1:
@@ -377,7 +356,7 @@ cdef class Scanner(ChunkScanner):
                 self.damaged += 1
                 if not self.divert_corrupt:
                     self.refuse(slot, status)
-                    return STOP_CORRUPT
+                    return STOP_FOUND
                 self.divert(slot, status, message, size)
             nbytes[0] += size
             self.messages += 1
@@ -388,12 +367,7 @@ cdef class Scanner(ChunkScanner):
 
     cdef int advance(self, Slot* slot, int rows) except -1:
         """Record that the current message was read: extend the span of the open chunk, or begin one."""
-        cdef OpenChunk chunk = self.open
-        cdef SpanRow* span
-        if slot.chunk != chunk.number:
-            slot.span = chunk.begin_span(slot.log, slot.base, slot.taken)
-            slot.chunk = chunk.number
-        span = &chunk.places.spans[slot.span]
+        cdef SpanRow* span = self.span_of(&slot.head, slot.base, slot.taken)
         span.end_a = slot.base = self.reply.offset
         span.end_b = slot.taken = self.index + 1
         span.rows += rows
@@ -411,7 +385,7 @@ cdef class Scanner(ChunkScanner):
         start = Position(slot.base, slot.taken)
         self.advance(slot, 0)
         reason, detail = self.damage(status)
-        log = self.slots.logs[slot.log]
+        log = self.slots.logs[slot.head.log]
         payload = PyBytes_FromStringAndSize(<const char*>message, size)
         position = Position(slot.base, slot.taken)
         self.open.divert(DeadLetter(log, position, f"{reason}: {detail}", payload, 0, damage=reason, start=start))
@@ -420,34 +394,16 @@ cdef class Scanner(ChunkScanner):
     cdef int refuse(self, Slot* slot, int status) except -1:
         """Stop reading this partition; the caller decides how to proceed."""
         reason, detail = self.damage(status)
-        self.corrupt = CorruptMessage(self.planned.index, Position(slot.base, slot.taken), reason, detail)
-        slot.session = 0
+        self.found = CorruptMessage(self.planned.index, Position(slot.base, slot.taken), reason, detail)
+        slot.head.session = 0
         return 0
 
     cdef int end_reply(self) except -1:
         """Return the scalars of a response whose messages are through."""
-        self.fetched = Fetched(
+        self.found = Fetched(
             self.serial, self.planned.index, self.planned.session, self.reply.code, self.text, self.reply.messages,
             self.reply.offset, self.reply.max_offset, self.reply.lag_bytes, self.reply.min_limit_ms, self.reply.escaped,
             self.reply.require_slow, self.content, self.moved,
         )
         self.planned = None
-        return self.finish(STOP_FETCHED)
-
-    def take_response(self):
-        """Return serial number and content of the response that ``scan`` stopped for."""
-        response = self.response
-        self.response = None
-        return response
-
-    def take_fetched(self):
-        """Return the Fetched that ``scan`` stopped for."""
-        fetched = self.fetched
-        self.fetched = None
-        return fetched
-
-    def take_corrupt(self):
-        """Return the CorruptMessage that ``scan`` stopped for; its partition is detached."""
-        corrupt = self.corrupt
-        self.corrupt = None
-        return corrupt
+        return self.finish(STOP_FOUND)

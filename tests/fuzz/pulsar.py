@@ -15,10 +15,12 @@ from crc32c import crc32c
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.scan import Stop
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Assembly
 from fastwire.pulsar.batch import MessageBatch
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.command import decode_command
 from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.encryption import Decryptor
@@ -34,7 +36,7 @@ from fastwire.pulsar.payload import (
     encode_single_entry,
     split_payload,
 )
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.wire.pool import Pool
 from tests.fuzz.hunt import Case, Subject, main
 from tests.support import golden
@@ -250,25 +252,27 @@ class Target:
 
     def _drain(self, to: Scanner) -> None:
         while (stop := to.scan()) != Stop.NEED_BYTES:
-            if stop == Stop.COLD_COMMAND:
-                self.outcomes["command"] += 1
-                command = to.take_command()
-                assert command is not None
-                try:
-                    decode_command(command)
-                except FastwireError:
-                    pass
-            elif stop == Stop.COLD_ENTRY:
-                self.outcomes["cold entry"] += 1
-                cold = to.take_entry()
-                assert cold is not None
-                rejected = self.completion.take(cold, to, lambda: self._hand_on(to))
-                self.outcomes["rejected"] += len(rejected)
+            if stop == Stop.FOUND:
+                found = to.take_found()
+                assert found is not None
+                self._found(found, to)
             elif stop == Stop.CHUNK_FULL:
                 assert self._take(to) is not None, "CHUNK_FULL without a chunk"
             else:
                 to.resume()
         self.outcomes["need bytes"] += 1
+
+    def _found(self, found: bytes | ColdEntry, to: Scanner) -> None:
+        if isinstance(found, ColdEntry):
+            self.outcomes["cold entry"] += 1
+            rejected = self.completion.take(found, to, lambda: self._hand_on(to))
+            self.outcomes["rejected"] += len(rejected)
+            return
+        self.outcomes["command"] += 1
+        try:
+            decode_command(found)
+        except FastwireError:
+            pass
 
     def _hand_on(self, to: Scanner) -> None:
         assert self._take(to) is not None, "no room without a chunk"

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from fastwire.columns.chunk import SpanAccumulator
+from fastwire.columns.scan import Stop
 from fastwire.position import Position, Span
 from fastwire.pulsar.assembly import Assembly
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.payload import Record, encode_chunks, encode_single_entry
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.systems.pulsar.source.coverage import landed_of
@@ -106,9 +108,9 @@ class Scanning(Reader):
             message_frame(self._broker.body(partition, number), consumer=partition, ledger=LEDGER, entry=number),
         )
         while (stop := self._scanner.scan()) != Stop.NEED_BYTES:
-            assert stop == Stop.COLD_ENTRY
-            entry = self._scanner.take_entry()
-            assert entry is not None
+            assert stop == Stop.FOUND
+            entry = self._scanner.take_found()
+            assert isinstance(entry, ColdEntry)
             self._take(self._completion.take(entry, self._scanner, self._hand_on))
         self._hand_on()
         if self._slots.take_cut_landed(partition):

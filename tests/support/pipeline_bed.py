@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.scan import Stop
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.payload import Record, encode_batch_entry
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire_daemon.pipeline.pipeline import Pipeline

@@ -6,6 +6,7 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
+from fastwire.columns.scan import Stop
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -16,7 +17,6 @@ from fastwire.pulsar.payload import (
     encode_payload,
     encode_single_entry,
 )
-from fastwire.pulsar.scan import Stop
 from fastwire.wire.pool import Pool
 from tests.support import golden
 from tests.support.pulsar.connection_scene import Wire

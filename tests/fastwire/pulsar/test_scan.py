@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from fastwire.columns.scan import ChunkScanner
+from fastwire.columns.scan import ChunkScanner, Stop
 from fastwire.errors import ProtocolError
 from fastwire.position import Log, Position, Span
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_single_entry
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.support import golden
@@ -280,10 +280,10 @@ def test_the_frame_limit_is_the_announced_size_and_ten_kib() -> None:
 def test_wire_order_is_kept() -> None:
     to, _ = scanner()
     put(to, message_frame(single(b"1"), entry=1) + PING + message_frame(single(b"2"), entry=2))
-    assert Stop(to.scan()) is Stop.COLD_COMMAND
+    assert Stop(to.scan()) is Stop.FOUND
     assert to.open_rows == 1
-    assert to.take_command() == PING[8:]
-    assert to.take_command() is None
+    assert to.take_found() == PING[8:]
+    assert to.take_found() is None
     assert Stop(to.scan()) is Stop.NEED_BYTES
     assert to.open_rows == 2
 
@@ -388,7 +388,7 @@ def test_damaged_entries_stop_the_scan_when_the_caller_wants_that() -> None:
         "ColdEntry(persistent://public/default/ev 0 12:34 ChecksumMismatch: CRC-32C is not 0x1c5f3a20)"
     )
     assert slots.debited(CONSUMER) == 1
-    assert to.take_entry() is None
+    assert to.take_found() is None
     # It was not covered: it may come again, and be decoded then.
     assert len(feed(to, golden.load("pulsar_e06_message")).rows) == 1
 

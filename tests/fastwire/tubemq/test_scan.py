@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.columns.scan import Stop
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Log, Position, Span, register
 from fastwire.tubemq import tubemq_pb2 as pb
@@ -17,7 +18,7 @@ from fastwire.tubemq.error import Refused
 from fastwire.tubemq.fetched import CorruptMessage, Fetched, Planned
 from fastwire.tubemq.frame import Method, decode_response, encode_frame, encode_refusal, encode_response
 from fastwire.tubemq.position import POSITIONS
-from fastwire.tubemq.scan import Scanner, Stop
+from fastwire.tubemq.scan import Scanner
 from fastwire.tubemq.slot import SlotTable
 from fastwire.wire.pool import Pool
 from tests.fastwire.tubemq.golden import EXAMPLES, content_of
@@ -71,18 +72,15 @@ class Bed:
                 self.take()
             elif stop == Stop.OUTPUT_CAP:
                 self.scanner.resume()
-            elif stop == Stop.FETCHED:
-                found = self.scanner.take_fetched()
-                assert found is not None
-                self.fetched.append(found)
-            elif stop == Stop.CORRUPT:
-                corrupt = self.scanner.take_corrupt()
-                assert corrupt is not None
-                self.corrupt.append(corrupt)
             else:
-                response = self.scanner.take_response()
-                assert response is not None
-                self.responses.append(response)
+                found = self.scanner.take_found()
+                if isinstance(found, Fetched):
+                    self.fetched.append(found)
+                elif isinstance(found, CorruptMessage):
+                    self.corrupt.append(found)
+                else:
+                    assert found is not None
+                    self.responses.append(found)
 
     def take(self) -> Chunk | None:
         chunk = self.scanner.take_chunk()

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from fastwire.columns.scan import Stop
 from fastwire.kafka.message import encode_response
 from fastwire.kafka.response import Fetched, Planned
-from fastwire.kafka.scan import CorruptBatch, Scanner, Stop
+from fastwire.kafka.scan import CorruptBatch, Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log, Position, Span
 from fastwire.wire.pool import Pool
@@ -101,18 +102,19 @@ class Reading:
                     return
                 case Stop.CHUNK_FULL:
                     self.take()
-                case Stop.COLD_RESPONSE:
-                    self.responses.append(self.scanner.take_response() or b"")
-                case Stop.FETCHED:
-                    fetched = self.scanner.take_fetched()
-                    assert fetched is not None
-                    self.fetched.append(fetched)
-                case Stop.CORRUPT:
-                    corrupt = self.scanner.take_corrupt()
-                    assert corrupt is not None
-                    self.corrupt.append(corrupt)
+                case Stop.FOUND:
+                    self._found()
                 case Stop.OUTPUT_CAP:
                     self.scanner.resume()
+
+    def _found(self) -> None:
+        match self.scanner.take_found():
+            case Fetched() as fetched:
+                self.fetched.append(fetched)
+            case CorruptBatch() as corrupt:
+                self.corrupt.append(corrupt)
+            case bytes() as response:
+                self.responses.append(response)
 
     def take(self) -> None:
         """Close the open chunk, and add what it holds."""

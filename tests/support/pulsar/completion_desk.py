@@ -6,9 +6,11 @@ from functools import cache
 from typing import Any
 
 from fastwire.columns.chunk import SpanAccumulator
+from fastwire.columns.scan import Stop
 from fastwire.position import Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Assembly
+from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.encryption import Decryptor, Encryptor
 from fastwire.pulsar.event import EntryRejected
@@ -22,7 +24,6 @@ from fastwire.pulsar.payload import (
     encode_single_entry,
     split_payload,
 )
-from fastwire.pulsar.scan import Stop
 from fastwire.wire.pool import Pool
 from tests.support.pulsar.frames import Row, Seen, message_frame, put, scanner, words
 from tests.support.rsa_keys import key_pair
@@ -90,9 +91,9 @@ class Desk:
             put(self.scanner, message_frame(body, entry=self.entry, **frame))
             self.entry += 1
             while (stop := self.scanner.scan()) != Stop.NEED_BYTES:
-                if stop == Stop.COLD_ENTRY:
-                    entry = self.scanner.take_entry()
-                    assert entry is not None
+                if stop == Stop.FOUND:
+                    entry = self.scanner.take_found()
+                    assert isinstance(entry, ColdEntry)
                     self.events += self.completion.take(entry, self.scanner, self.hand_on)
                 elif stop == Stop.CHUNK_FULL:
                     self.hand_on()

@@ -14,11 +14,12 @@ import snappy
 import zstandard
 
 from fastwire.columns.chunk import Chunk, DeadLetter
+from fastwire.columns.scan import Stop
 from fastwire.position import Log, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.payload import encode_payload, split_payload, text_of
-from fastwire.pulsar.scan import Scanner, Stop
+from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
@@ -170,14 +171,13 @@ def drain(to: Scanner, seen: Seen) -> None:
             chunk = to.take_chunk()
             assert chunk is not None, "CHUNK_FULL without a chunk"
             seen.take(chunk)
-        elif stop is Stop.COLD_COMMAND:
-            command = to.take_command()
-            assert command is not None
-            seen.commands.append(command)
-        elif stop is Stop.COLD_ENTRY:
-            entry = to.take_entry()
-            assert entry is not None
-            seen.cold.append(entry)
+        elif stop is Stop.FOUND:
+            found = to.take_found()
+            if isinstance(found, ColdEntry):
+                seen.cold.append(found)
+            else:
+                assert found is not None
+                seen.commands.append(found)
         else:
             to.resume()
 

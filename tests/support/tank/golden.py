@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from fastwire.columns.scan import Stop
 from fastwire.position import Log, Position, Span
+from fastwire.tank.message import MessageType
 from fastwire.tank.response import Fetched, Planned
-from fastwire.tank.scan import CorruptBundle, Scanner, Stop
+from fastwire.tank.scan import CorruptBundle, Scanner
 from fastwire.tank.slot import SlotTable
 from fastwire.wire.pool import Pool
 
@@ -123,22 +125,21 @@ class Reading:
                     return
                 case Stop.CHUNK_FULL:
                     self.take()
-                case Stop.ANSWER:
-                    answer = self.scanner.take_answer()
-                    assert answer is not None
-                    self.answers.append(answer)
-                case Stop.FETCHED:
-                    fetched = self.scanner.take_fetched()
-                    assert fetched is not None
-                    self.fetched.append(fetched)
-                case Stop.CORRUPT:
-                    corrupt = self.scanner.take_corrupt()
-                    assert corrupt is not None
-                    self.corrupt.append(corrupt)
-                case Stop.PING:
-                    self.pings += 1
+                case Stop.FOUND:
+                    self._found()
                 case Stop.OUTPUT_CAP:
                     self.scanner.resume()
+
+    def _found(self) -> None:
+        match self.scanner.take_found():
+            case Fetched() as fetched:
+                self.fetched.append(fetched)
+            case CorruptBundle() as corrupt:
+                self.corrupt.append(corrupt)
+            case (MessageType.PING, b""):
+                self.pings += 1
+            case (int() as kind, bytes() as payload):
+                self.answers.append((kind, payload))
 
     def take(self) -> None:
         """Close the open chunk, and add what it holds."""

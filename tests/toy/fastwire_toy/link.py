@@ -8,12 +8,13 @@ from typing import Any
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.logs import LogTable
+from fastwire.columns.scan import Stop
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import BrokerUrl
 from fastwire.wire.pool import Pool
 
 from .grammar import ToyUrl
-from .scan import Place, Scanner, Stop
+from .scan import Place, Scanner
 
 __all__ = ["ConnectionLost", "Link", "RequestRefused", "connect"]
 
@@ -76,12 +77,12 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             self._scanner.received(nbytes)
-            while self._scanner.scan() == Stop.ANSWER:
+            while self._scanner.scan() == Stop.FOUND:
                 chunk = self._scanner.take_chunk()
                 if chunk is not None:
                     self._on_chunk(chunk)
                 if not self._answer.done():
-                    self._answer.set_result(self._scanner.text or b"{}")
+                    self._answer.set_result(self._scanner.take_found() or b"{}")
         except ProtocolError:
             self.close()
 

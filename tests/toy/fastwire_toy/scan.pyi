@@ -1,15 +1,10 @@
-from enum import IntEnum
 from typing import Self
 
 from fastwire.columns.logs import LogTable
 from fastwire.columns.scan import ChunkScanner
 from fastwire.wire.pool import Pool
 
-__all__ = ["Place", "Scanner", "Stop"]
-
-class Stop(IntEnum):
-    NEED_BYTES = ...
-    ANSWER = ...
+__all__ = ["Place", "Scanner"]
 
 class Place:
     index: int
@@ -19,5 +14,5 @@ class Place:
 
 class Scanner(ChunkScanner):
     place: Place | None
-    text: bytes
     def __new__(cls, table: LogTable, pool: Pool, *, columns: frozenset[str] | None = None) -> Self: ...
+    def take_found(self) -> bytes | None: ...

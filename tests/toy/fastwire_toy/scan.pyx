@@ -21,28 +21,19 @@ from fastwire.columns.builder cimport (
     int64s,
 )
 from fastwire.columns.logs cimport LogTable
-from fastwire.columns.scan cimport STOP_NEED_BYTES, STOP_OWN, ChunkScanner
+from fastwire.columns.scan cimport STOP_FOUND, ChunkScanner
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.reader cimport Reader, read_span, read_u32be, read_u64be, reader_error, reader_init
 from fastwire.wire.varint cimport fw_u32be
-
-from enum import IntEnum
 
 from fastwire.errors import ProtocolError
 
 from .columns import ROW
 
-__all__ = ["Place", "Scanner", "Stop"]
+__all__ = ["Place", "Scanner"]
 
 cdef enum:
     HEAD = 5                     # size and kind of a frame
-
-
-class Stop(IntEnum):
-    """Reason of the return of ``Scanner.scan``. The caller handles it and calls again."""
-
-    NEED_BYTES = STOP_NEED_BYTES
-    ANSWER = STOP_OWN
 
 
 cdef class Place:
@@ -59,15 +50,17 @@ cdef class Place:
 
 
 cdef class Scanner(ChunkScanner):
-    """Decodes the bytes of one connection. Fetched records are those of ``place``."""
+    """Decodes the bytes of one connection. Fetched records are those of ``place``.
+
+    ``take_found`` returns the JSON text of an answer, empty for records.
+    """
     cdef public Place place
-    cdef readonly bytes text
 
     def __cinit__(self, LogTable table not None, Pool pool not None, *, columns=None):
         self.prepare(table, pool, ROW, columns, "stop", 1 << 18, None)
 
     cdef int run(self) except -1:
-        """Decode one answer: ``text`` is its JSON, empty for records."""
+        """Decode one answer."""
         cdef const uint8_t* p = self.buffer.data + self.buffer.start
         cdef int64_t present = self.buffer.end - self.buffer.start
         cdef int64_t size
@@ -79,13 +72,13 @@ cdef class Scanner(ChunkScanner):
         if present < size:
             return self.need(size)
         if p[4] == 0:
-            self.text = PyBytes_FromStringAndSize(<const char*>(p + HEAD), size - HEAD)
+            self.found = PyBytes_FromStringAndSize(<const char*>(p + HEAD), size - HEAD)
         else:
-            self.text = b""
+            self.found = b""
             self.records(self.place, p + HEAD, size - HEAD)
         self.buffer.start += size
         self.frames += 1
-        return STOP_OWN
+        return STOP_FOUND
 
     cdef int records(self, Place place, const uint8_t* p, int64_t size) except -1:
         """Decode the records of a fetch. ``place`` moves on when all of them are sound."""
