@@ -29,6 +29,9 @@ class Node:
     port: int
     rack: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:
@@ -130,6 +133,10 @@ class Metadata:
         if node_id not in self.nodes:
             raise FastwireError(f"no address is known of node {node_id}")
         return self.nodes[node_id]
+
+    def leading(self, topic: str, partition: int) -> Node:
+        """Return the node that leads a partition. Raises as ``leader`` and ``node``."""
+        return self.node(self.leader(topic, partition).node_id)
 
     def racks(self, topics: Iterable[str]) -> dict[tuple[str, int], frozenset[str]]:
         """Return the racks of each partition's replicas; empty if the nodes have no racks."""

@@ -30,9 +30,7 @@ from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
 from .settings import ClientSettings
 
-__all__ = ["MISSING_S", "Cluster"]
-
-MISSING_S = 5.0  # a topic that was just created is not known everywhere at once, nor all of them to a new broker
+__all__ = ["Cluster"]
 
 
 class Cluster(BrokerBook[Link]):
@@ -88,7 +86,7 @@ class Cluster(BrokerBook[Link]):
 
     async def leader(self, purpose: Purpose, partition: Partition) -> Link:
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""
-        node = self.metadata.node(self.metadata.leader(*partition).node_id)
+        node = self.metadata.leading(*partition)
         return await self.link(purpose, node.host, node.port)
 
     async def list_offsets(self, wanted: Mapping[Partition, int], *, read_committed: bool) -> Offsets:
@@ -100,7 +98,7 @@ class Cluster(BrokerBook[Link]):
         by_node: dict[Node, dict[Partition, int]] = {}
         for partition, timestamp in wanted.items():
             try:
-                node = self.metadata.node(self.metadata.leader(*partition).node_id)
+                node = self.metadata.leading(*partition)
             except FastwireError as exc:
                 offsets.failed[partition] = exc
             else:

@@ -29,7 +29,7 @@ from fastwire.wire.pool import Pool
 
 from ...net.endpoint import LinkLost
 from ...runtime.clock import CLOCK
-from ..link import BrokerLink
+from ..fetchlink import FetchLink
 from .settings import ClientSettings
 
 __all__ = ["Answer", "Link", "LinkOwner"]
@@ -62,7 +62,7 @@ class LinkOwner(Protocol):
         """Note that the connection is closed; ``reason`` is None if this side closed it."""
 
 
-class Link(BrokerLink[Connection, Event, Body]):
+class Link(FetchLink[Connection, Event, Body, Fetcher]):
     """A connection to one broker. ``fetcher`` has the partitions that are read by this connection, if there are any."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Link(BrokerLink[Connection, Event, Body]):
 
     def status(self) -> dict[str, Any]:
         """Return the fields of the status page that only links of Kafka have."""
-        return {"partitions": len(self.fetcher), "throttled_s": round(self.throttled_s, 1)}
+        return {**super().status(), "throttled_s": round(self.throttled_s, 1)}
 
     @property
     def throttled_s(self) -> float:
@@ -136,11 +136,6 @@ class Link(BrokerLink[Connection, Event, Body]):
         """Make a request and wait for its answer. Raises UnsupportedError or LinkLost."""
         self._need()
         return await self._answer(self.connection.request(key, body, self._loop.time(), most=most, timeout_s=timeout_s))
-
-    def pump(self) -> None:
-        """Ask for records, as far as there is anything to ask for."""
-        if self.fetcher.may_ask and self.ready and self.fetcher.pump(self.connection, self._loop.time()):
-            self.transport.flush()
 
     # --- what the transport calls
 

@@ -13,8 +13,9 @@ from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import Producer, ProducerSettings, Sending, weight
 
 from ..leaderwriter import OPEN_S, LeaderPart, LeaderWriter
+from ..topics import MISSING_S
 from ..topicwriter import PENDING_BYTES
-from .cluster import MISSING_S, Cluster
+from .cluster import Cluster
 from .link import Answer, Link
 from .refusal import is_for_good
 

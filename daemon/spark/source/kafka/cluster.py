@@ -17,10 +17,11 @@ from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
 from ....systems.brokerbook import BrokerKey, Purpose
-from ....systems.kafka.cluster import MISSING_S, Cluster
+from ....systems.kafka.cluster import Cluster
 from ....systems.kafka.config import own_connection
 from ....systems.kafka.link import Link
 from ....systems.kafka.settings import ClientSettings, client_fields
+from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
 from ..offsetreading import UnreadableError
 from ..options import Options

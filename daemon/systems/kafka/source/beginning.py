@@ -5,12 +5,14 @@ from fastwire.kafka.question import LATEST
 from fastwire.position import Coverage, Position, Span
 
 from ....runtime.logs import get_logger
-from ...source import Assignment, First, LogStopped
+from ...source import Assignment, First
 from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings
 
 __all__ = ["Beginnings"]
+
+LOST = "records were lost by an unclean election, or the log was truncated"
 
 log = get_logger("source")
 
@@ -32,7 +34,7 @@ class Beginnings:
         at = partition.position(coverage)
         end = await self.parting(partition, at)
         if end is not None:
-            raise partition.broken(at, end)
+            raise partition.broken(at, end, LOST)
         if partition.end < at.a:
             await self._check_end(partition, at)
         return partition.gap(at)
@@ -41,7 +43,7 @@ class Beginnings:
         """Look again: others may have landed more meanwhile, and an open transaction hides what is stored."""
         stored = await self.stored(partition)
         if stored < at.a:
-            raise partition.broken(at, Position(stored, -1))
+            raise partition.broken(at, Position(stored, -1), LOST)
 
     async def stored(self, partition: Partition) -> int:
         """Return the end of the leader's log, including open transactions."""
@@ -103,28 +105,11 @@ class Beginnings:
         """Return the first offset of a log that neither Coverage nor the group knows."""
         start = self._settings.start
         name, number = partition.place
-        at = start.positions.get(f"{name}-{number}")
-        if at is not None:
-            _check_within(partition, at.a)
-            return at.a
-        if start.offset is not None:
-            return min(max(start.offset, partition.log_start), partition.end)
-        if partition.late or start.kind == "earliest":
-            return partition.log_start
-        if start.kind == "latest":
-            return partition.end
-        if start.time is not None:
-            milli = int(start.time.timestamp() * 1000)
-            committed = self._settings.limits.read_committed
-            found = await self._cluster.list_offsets({partition.place: milli}, read_committed=committed)
-            offset, _ = found.of(partition.place)
-            return offset if offset >= 0 else partition.end
-        raise LogStopped(f"{partition.log}: start names no position for {name}-{number}")
-
-
-def _check_within(partition: Partition, offset: int) -> None:
-    if not partition.log_start <= offset <= partition.end:
-        raise LogStopped(
-            f"{partition.log}: the start {offset} lies outside of the log, which has {partition.log_start} to "
-            f"{partition.end}"
-        )
+        at = partition.start_offset(start, f"{name}-{number}")
+        if at is not None or start.time is None:
+            return partition.end if at is None else at
+        milli = int(start.time.timestamp() * 1000)
+        committed = self._settings.limits.read_committed
+        found = await self._cluster.list_offsets({partition.place: milli}, read_committed=committed)
+        offset, _ = found.of(partition.place)
+        return offset if offset >= 0 else partition.end

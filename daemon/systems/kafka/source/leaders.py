@@ -1,7 +1,6 @@
-"""Assignment of partitions to connections: that of the leader, in the leader's epoch (spec: kafka 9.3, 13.3)."""
+"""Assignment of partitions to connections, in the leader's epoch (spec: kafka 9.3, 13.3)."""
 
 import asyncio
-from collections.abc import Collection, Mapping
 from math import inf
 from typing import Protocol
 
@@ -12,18 +11,16 @@ from fastwire.kafka.metadata import Leader, Node
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.slot import PartitionResult, SlotTable
 
-from ....net.endpoint import LinkLost
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks
+from ...atleaders import Freshness
+from ...leaders import MOST_S, LeaderReader, Leaders
 from ..cluster import Cluster
 from ..link import Link
-from .atleaders import AtLeaders, Freshness
 from .beginning import Beginnings
 from .partition import Partition
 
-__all__ = ["Leaders"]
-
-MOST_S = 2.0  # the longest pause before a partition that leaders refuse is tried again
+__all__ = ["KafkaLeaders"]
 
 PREFERRED_S = 300.0  # after which the leader is asked again for the preferred read replica (spec: kafka 9.4)
 AVOIDED_S = 30.0
@@ -31,52 +28,26 @@ AVOIDED_S = 30.0
 log = get_logger("source")
 
 
-class _Reader(Protocol):
-    partitions: list[Partition]
+class _Reader(LeaderReader[Partition], Protocol):
     slots: SlotTable
 
     def part(self, partition: Partition, end: int) -> None: ...
-    def placed(self, link: Link) -> None: ...
 
 
-class Leaders:
-    """Assigns each partition that is read to its leader's connection, and retries until it succeeds."""
+class KafkaLeaders(Leaders[Link, Partition]):
+    """Assigns each partition that is read to its leader's connection, or to that of a replica that it has named."""
 
     def __init__(
-        self, reader: _Reader, cluster: Cluster, freshness: Freshness, beginnings: Beginnings, tasks: Tasks
+        self, reader: _Reader, cluster: Cluster, freshness: Freshness[Partition], beginnings: Beginnings, tasks: Tasks
     ) -> None:
+        super().__init__(reader, freshness, tasks)
         self._reader = reader
         self._cluster = cluster
-        self._freshness = freshness
         self._beginnings = beginnings
         self._loop = asyncio.get_running_loop()
-        self._unplaced = AtLeaders("leaders", freshness, tasks, self._place)  # read, and by no connection
 
-    @property
-    def failing(self) -> dict[Partition, str]:
-        """The partitions that are not read because their leader is missing or unreachable, with the error."""
-        return self._unplaced.failing
-
-    def place(self, partition: Partition, delay_s: float = 0.0) -> None:
-        """Read ``partition`` from the position of its slot, in ``delay_s`` seconds."""
-        self._unplaced.add([partition], delay_s)
-
-    def forget(self, partition: Partition) -> None:
-        """Stop reading ``partition``."""
-        self._unplaced.drop(partition)
-        if partition.link is not None:
-            partition.link.fetcher.drop(partition.index)
-            partition.link = None
-
-    def lost(self, link: Link) -> None:
-        """Place the partitions of a lost connection on other connections."""
-        self._freshness.old = True
-        for partition in self._reader.partitions:
-            if partition.link is link:
-                partition.link = None
-                self._choose(partition, -1, inf)
-                if partition.granted:
-                    self.place(partition)
+    def _unlinked(self, partition: Partition) -> None:
+        self._choose(partition, -1, inf)
 
     def prefer(self, partition: Partition, node: int) -> None:
         """Read ``partition`` from the preferred replica ``node`` that its leader has named."""
@@ -109,26 +80,7 @@ class Leaders:
             nodes = [Node(*node) for node in fetched.nodes]
             news = result.leader >= 0 and self._cluster.metadata.lead(*partition.place, leader, nodes)
             self._freshness.old |= not news
-        self.forget(partition)
-        if result.error in RETRY:
-            at_once = partition.refusals.failures == 0  # the leader may just have moved
-            delay_s = min(partition.refusals.next(), MOST_S)
-            delay_s = 0.0 if at_once else delay_s
-        else:
-            delay_s = partition.refusals.failed(log, "the leader refuses to be read from", partition.error)
-        self.place(partition, delay_s)
-
-    async def _place(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:
-        failures = await asyncio.gather(*map(self._try_to_place, partitions))
-        return {partition: exc for partition, exc in zip(partitions, failures, strict=True) if exc is not None}
-
-    async def _try_to_place(self, partition: Partition) -> FastwireError | None:
-        try:
-            if partition.granted:
-                await self._place_one(partition)
-        except FastwireError as exc:
-            return exc
-        return None
+        self.try_again(partition, soon=result.error in RETRY)
 
     async def _link_to_read(self, partition: Partition) -> Link:
         if partition.replica >= 0:
@@ -153,10 +105,6 @@ class Leaders:
         if end is not None:
             self._reader.part(partition, end.a)
             return
-        if not link.ready:
-            raise LinkLost(f"connection to {link} is closed")  # closed while the epoch was requested
+        target = Target(partition.index, topic, partition.topic_id, number, epoch, session, partition.near)
+        self._read_by(partition, link, target)
         partition.checked_epoch = max(epoch, partition.checked_epoch)
-        partition.link = link
-        partition.error = ""
-        link.fetcher.add(Target(partition.index, topic, partition.topic_id, number, epoch, session, partition.near))
-        self._reader.placed(link)

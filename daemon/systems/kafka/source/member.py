@@ -23,7 +23,8 @@ from fastwire.position import Coverage
 from ....net.backoff import Backoff
 from ....runtime.logs import get_logger
 from ....runtime.tasks import wait_for_set
-from ..cluster import MISSING_S, Cluster
+from ...topics import MISSING_S
+from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good, may_be_taken_back
 from .group import COMMIT_S, Group, Reader

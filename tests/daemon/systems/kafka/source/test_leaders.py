@@ -36,7 +36,7 @@ NO_LEADER = "t partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long."""
     monkeypatch.setattr("fastwire_daemon.systems.patience.LOG_LIMIT_S", 0.5)
-    monkeypatch.setattr("fastwire_daemon.systems.kafka.source.atleaders.TELL_S", 0.2)
+    monkeypatch.setattr("fastwire_daemon.systems.atleaders.TELL_S", 0.2)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ async def test_partitions_that_are_new_begin_together_or_not_at_all(monkeypatch:
             broker.move_leader("t", 2, node=0)
             await pipe.granted()
             assert pipe.count("assigned") == 1
-        monkeypatch.setattr("fastwire_daemon.systems.kafka.source.offering.TOGETHER_S", 0.1)
+        monkeypatch.setattr("fastwire_daemon.systems.offering.TOGETHER_S", 0.1)
         broker.move_leader("t", 2, node=-1)
         async with reading(broker, start="latest") as pipe:
             await until(lambda: len(pipe.assigned) == 2, "the others")

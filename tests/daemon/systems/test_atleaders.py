@@ -12,7 +12,7 @@ from fastwire.errors import FastwireError
 from fastwire.kafka.metadata import Metadata
 from fastwire.position import Log
 from fastwire_daemon.runtime.tasks import Tasks
-from fastwire_daemon.systems.kafka.source.atleaders import AtLeaders, Freshness
+from fastwire_daemon.systems.atleaders import AtLeaders, Freshness
 from fastwire_daemon.systems.kafka.source.partition import Partition
 
 
@@ -52,9 +52,11 @@ class Scene:
         self.slow: set[int] = set()  # nodes
         self.partitions = [Partition(n, Log("kafka", "c", "t", str(n), "0"), ("t", n), bytes(16)) for n in range(4)]
         self.tasks = Tasks(pytest.fail)
-        self.freshness = Freshness(self.metadata, self._ask, lambda: None)
+        self.freshness: Freshness[Partition] = Freshness(
+            lambda one: self.metadata.leading(*one.place), self._ask, lambda: None
+        )
         self._answer()
-        self.at_leaders: AtLeaders = AtLeaders("work", self.freshness, self.tasks, self._work)
+        self.at_leaders: AtLeaders[Partition] = AtLeaders("work", self.freshness, self.tasks, self._work)
 
     def _answer(self) -> None:
         self.metadata.update(

@@ -1,38 +1,41 @@
 """Work at the leaders of partitions: each partition waits for its own leader, and for no other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from fastwire.errors import FastwireError
-from fastwire.kafka.metadata import Metadata, Node
 
-from ....net.backoff import Backoff
-from ....runtime.logs import get_logger
-from ....runtime.tasks import Tasks
-from .partition import Partition
+from ..net.backoff import Backoff
+from ..runtime.logs import get_logger
+from ..runtime.tasks import Tasks
+from .stage import StagedPartition
 
-__all__ = ["AGAIN_S", "AtLeaders", "Freshness", "Work"]
+__all__ = ["AGAIN_S", "AtLeaders", "Freshness"]
 
 AGAIN_S = 0.1  # before a second attempt
 MOST_S = 1.0  # between two later attempts: the delay until a partition continues after it has a leader again
 TELL_S = 2.0  # leaders move often; a partition that waits for longer is logged
 TELL_AGAIN_S = 60.0
 
-Work = Callable[[Collection[Partition]], Awaitable[Mapping[Partition, FastwireError]]]
-"""Processes partitions of one leader; returns those that failed, with their errors."""
+P = TypeVar("P", bound=StagedPartition)
 
 log = get_logger("source")
 
 
-class Freshness:
-    """The cluster's ``metadata``, and whether they are ``old``; ``asked_at`` is when they last came, by loop time.
+class Freshness(Generic[P]):
+    """The cluster's metadata, and whether they are ``old``; ``asked_at`` is when they last came, by loop time.
 
-    Callers that learn of a change set ``old``. ``ask`` updates the metadata, ``follow`` is called after an update.
+    ``leader`` returns the leader of a partition, at which it is worked on together with others, and raises
+    FastwireError if it is not known. Callers that learn of a change set ``old``. ``ask`` updates the metadata,
+    ``follow`` is called after an update.
     """
 
-    def __init__(self, metadata: Metadata, ask: Callable[[], Awaitable[None]], follow: Callable[[], None]) -> None:
-        self.metadata = metadata
+    def __init__(
+        self, leader: Callable[[P], Hashable], ask: Callable[[], Awaitable[None]], follow: Callable[[], None]
+    ) -> None:
+        self.leader = leader
         self.old = False
         self.asked_at = 0.0
         self._ask = ask
@@ -57,19 +60,20 @@ class _Waiting:
     backoff: Backoff = field(default_factory=lambda: Backoff(first_s=AGAIN_S, most_s=MOST_S))
 
 
-class AtLeaders:
+class AtLeaders(Generic[P]):
     """Runs ``work`` for partitions at their leaders, and repeats it until it succeeds.
 
-    Failures are passed to ``failed``, and the work is repeated with newer metadata. ``name`` is for the log.
+    ``work`` gets partitions of one leader, and returns those that failed with their errors. Failures are passed to
+    ``failed``, and the work is repeated with newer metadata. ``name`` is for the log.
     """
 
     def __init__(
         self,
         name: str,
-        freshness: Freshness,
+        freshness: Freshness[P],
         tasks: Tasks,
-        work: Work,
-        failed: Callable[[Partition, FastwireError], None] | None = None,
+        work: Callable[[Collection[P]], Awaitable[Mapping[P, FastwireError]]],
+        failed: Callable[[P, FastwireError], None] | None = None,
     ) -> None:
         self._name = name
         self._freshness = freshness
@@ -77,20 +81,20 @@ class AtLeaders:
         self._work = work
         self._on_failed = failed
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Partition, _Waiting] = {}
+        self._waiting: dict[P, _Waiting] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._logged_at: float | None = None
 
-    def __contains__(self, partition: Partition) -> bool:
+    def __contains__(self, partition: P) -> bool:
         return partition in self._waiting
 
     @property
-    def failing(self) -> dict[Partition, str]:
+    def failing(self) -> dict[P, str]:
         """The partitions whose last attempt failed and that wait for the next, with the error."""
         return {partition: one.error for partition, one in self._waiting.items() if one.error}
 
-    def add(self, partitions: Iterable[Partition], delay_s: float = 0.0) -> None:
+    def add(self, partitions: Iterable[P], delay_s: float = 0.0) -> None:
         """Schedule work for ``partitions`` in ``delay_s`` seconds. Running work for them does not count."""
         now = self._loop.time()
         for partition in partitions:
@@ -101,7 +105,7 @@ class AtLeaders:
         if self._waiting and (self._task is None or self._task.done()):
             self._task = self._tasks.run(self._run(), self._name)
 
-    def drop(self, partition: Partition) -> None:
+    def drop(self, partition: P) -> None:
         """Cancel the work for ``partition``."""
         self._waiting.pop(partition, None)
 
@@ -120,23 +124,22 @@ class AtLeaders:
             await self._rest()
         self._tell()
 
-    def _begin(self, due: Mapping[Partition, _Waiting]) -> None:
-        metadata = self._freshness.metadata
-        by_node: dict[Node, dict[Partition, _Waiting]] = {}
+    def _begin(self, due: Mapping[P, _Waiting]) -> None:
+        by_leader: dict[Hashable, dict[P, _Waiting]] = {}
         for partition, one in due.items():
             if self._waiting.get(partition) is not one:
                 continue
             try:
-                node = metadata.node(metadata.leader(*partition.place).node_id)
+                leader = self._freshness.leader(partition)
             except FastwireError as exc:
                 self._failed(partition, one, exc)
             else:
                 one.busy = True
-                by_node.setdefault(node, {})[partition] = one
-        for node, asked in by_node.items():
-            self._tasks.run(self._do(asked), f"{self._name} at {node.host}:{node.port}")
+                by_leader.setdefault(leader, {})[partition] = one
+        for leader, asked in by_leader.items():
+            self._tasks.run(self._do(asked), f"{self._name} at {leader}")
 
-    async def _do(self, asked: Mapping[Partition, _Waiting]) -> None:
+    async def _do(self, asked: Mapping[P, _Waiting]) -> None:
         try:
             failed = await self._work(asked.keys())
         except FastwireError as exc:
@@ -151,7 +154,7 @@ class AtLeaders:
                 del self._waiting[partition]
         self._wake.set()
 
-    def _failed(self, partition: Partition, one: _Waiting, error: FastwireError) -> None:
+    def _failed(self, partition: P, one: _Waiting, error: FastwireError) -> None:
         one.error = partition.error = str(error)
         one.due = self._loop.time() + one.backoff.next()
         self._freshness.old = True
