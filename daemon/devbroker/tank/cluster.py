@@ -1,7 +1,7 @@
 """The state of an embedded TANK cluster: options, topics, and the faults that tests inject."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fastwire.position import Position
@@ -58,6 +58,7 @@ class Cluster(DevBroker):
         self.held = HeldRequests()  # consume requests that wait for messages
         self.requests: Counter[str] = Counter()  # ever received, by name
         # Faults.
+        self.tamper: Callable[[bytes], bytes] | None = None  # maps each answer's frame to what is sent
         self.bundle_refusals = Faults[Refusal]()
         self.read_refusals = Faults[int]()  # of partitions in a consume request
 

@@ -61,7 +61,8 @@ class TankConnection(Connection):
     def answer(self, kind: MessageType, payload: bytes) -> None:
         """Send an answer."""
         if not self.closing:
-            self.queue(encode_frame(kind, payload))
+            frame = encode_frame(kind, payload)
+            self.queue(frame if self.broker.tamper is None else self.broker.tamper(frame))
 
     def lost(self) -> None:
         """See ``Connection.lost``."""
