@@ -24,6 +24,8 @@ CASES = (
     ("pulsar", Case(100, 1, "none")),
     ("pulsar", Case(100, 1000, "lz4")),
     ("kafka", Case(100, 1000, "none")),
+    ("tank", Case(100, 1000, "none")),
+    ("tank", Case(100, 1000, "snappy")),
 )
 BASELINE = Path(__file__).parent / "results" / "instructions.json"
 TOLERANCE = 0.03

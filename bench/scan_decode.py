@@ -14,6 +14,10 @@ from fastwire.kafka import payload as kafka_payload
 from fastwire.kafka.connection import Key
 from fastwire.kafka.message import encode_response
 from fastwire.pulsar.payload import Compression, Record, encode_block_entry, encode_single_entry, encode_values
+from fastwire.tank.bundle import encode_values as encode_bundle
+from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
+from fastwire.tank.message import MessageType, encode_frame
+from fastwire.wire.writer import encode_varint
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 
 from .child import Case, cases, show
@@ -75,7 +79,31 @@ def kafka_stream(case: Case) -> tuple[bytes, int]:
     return encode_response(Key.FETCH, FETCH_VERSION, CORRELATION, body), len(batches)
 
 
-STREAMS = {"pulsar": pulsar_stream, "kafka": kafka_stream}
+def tank_stream(case: Case) -> tuple[bytes, int]:
+    """An answer to a consume request of about a MiB, whose messages have no keys; with the number of bundles."""
+    messages = Messages(case.size)
+    bundles: list[bytes] = []
+    size = 0
+    while size < BYTES:
+        first = len(bundles) * case.batch
+        values = [messages.value(number) for number in range(first, first + case.batch)]
+        bundle = encode_bundle(values, TIME, compress=case.codec == "snappy")
+        bundles.append(encode_varint(len(bundle)) + bundle)
+        size += len(bundles[-1])
+    part = PartitionAnswer(0, base=1, high_watermark=1 << 40, chunk=b"".join(bundles))
+    answer = encode_consume_answer(CORRELATION, [(TOPIC, 1, [part])])
+    return encode_frame(MessageType.CONSUME, answer), len(bundles)
+
+
+STREAMS = {"pulsar": pulsar_stream, "kafka": kafka_stream, "tank": tank_stream}
+
+
+def of_system(system: str) -> list[Case]:
+    """The cases of all systems, with the one codec that TANK has in the place of the others."""
+    if system != "tank":
+        return cases()
+    plain = [case for case in cases() if case.codec == "none"]
+    return [*plain, *(Case(case.size, case.batch, "snappy") for case in plain if case.batch > 1)]
 
 
 def measure(system: str, case: Case, seconds: float) -> dict[str, Any]:
@@ -117,7 +145,7 @@ def measure(system: str, case: Case, seconds: float) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     seconds = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 1.5
-    show([measure(system, case, seconds) for system in SYSTEMS for case in cases()])
+    show([measure(system, case, seconds) for system in SYSTEMS for case in of_system(system)])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The scan loop over prepared frames and as little else as possible: what ``instructions`` runs under valgrind.
 
-python -m bench.scan_rounds pulsar|kafka FILE ROUNDS
+python -m bench.scan_rounds pulsar|kafka|tank FILE ROUNDS
 """
 
 import sys
@@ -14,9 +14,12 @@ from fastwire.kafka.slot import SlotTable as KafkaSlots
 from fastwire.position import Log, Position
 from fastwire.pulsar.scan import Scanner as PulsarScanner
 from fastwire.pulsar.slot import SlotTable as PulsarSlots
+from fastwire.tank.response import Planned as TankPlanned
+from fastwire.tank.scan import Scanner as TankScanner
+from fastwire.tank.slot import SlotTable as TankSlots
 from fastwire.wire.pool import Pool
 
-__all__ = ["CONSUMER", "CORRELATION", "FETCH_VERSION", "SYSTEMS", "TOPIC", "KafkaRounds", "PulsarRounds"]
+__all__ = ["CONSUMER", "CORRELATION", "FETCH_VERSION", "SYSTEMS", "TOPIC", "KafkaRounds", "PulsarRounds", "TankRounds"]
 
 CONSUMER = 1
 CORRELATION = 1
@@ -28,7 +31,7 @@ BUFFER_BYTES = 2 << 20
 class Rounds(ABC):
     """A scanner and the frames that it is given over and over, each time new."""
 
-    scanner: PulsarScanner | KafkaScanner
+    scanner: PulsarScanner | KafkaScanner | TankScanner
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -76,7 +79,19 @@ class PulsarRounds(Rounds):
         self.slots.void_staged(CONSUMER)
 
 
-class KafkaRounds(Rounds):
+class AnswerRounds(Rounds):
+    """The answer to a request for records, whose end is found behind them."""
+
+    scanner: KafkaScanner | TankScanner
+
+    def go_on(self, stop: int) -> None:
+        if stop == Stop.FOUND:
+            self.scanner.take_found()
+        else:
+            super().go_on(stop)
+
+
+class KafkaRounds(AnswerRounds):
     """A Fetch response."""
 
     scanner: KafkaScanner
@@ -92,14 +107,29 @@ class KafkaRounds(Rounds):
         self.slots.attach(0, Position(0, -1), 1)
         self.scanner.plan(CORRELATION, self.planned)
 
-    def go_on(self, stop: int) -> None:
-        if stop == Stop.FOUND:
-            self.scanner.take_found()
-        else:
-            super().go_on(stop)
+
+class TankRounds(AnswerRounds):
+    """An answer to a consume request."""
+
+    scanner: TankScanner
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.slots = TankSlots()
+        self.slots.add(Log("tank", "bench", TOPIC, "0"))
+        self.scanner = TankScanner(self.slots, self.pool, buffer_bytes=BUFFER_BYTES)
+        self.planned = TankPlanned({TOPIC.encode(): {0: (0, 1)}})
+
+    def renew(self) -> None:
+        self.slots.attach(0, Position(1, 0), 1)
+        self.scanner.plan(CORRELATION, self.planned)
 
 
-SYSTEMS: dict[str, type[PulsarRounds | KafkaRounds]] = {"pulsar": PulsarRounds, "kafka": KafkaRounds}
+SYSTEMS: dict[str, type[PulsarRounds | KafkaRounds | TankRounds]] = {
+    "pulsar": PulsarRounds,
+    "kafka": KafkaRounds,
+    "tank": TankRounds,
+}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "Question"]
 
-FETCH_BUFFER_BYTES = 1 << 20
+FETCH_BUFFER_BYTES = 256 << 10  # answers are decoded while they come: a buffer that stays in the cache
 CONTROL_BUFFER_BYTES = 64 << 10
 
 T = TypeVar("T")
