@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
-from fastwire_daemon.config.access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.connection import connection_model
 from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
@@ -20,7 +20,6 @@ from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, 
 from fastwire_daemon.config.sparksource import SparkBrokers, SparkDataset, brokers_model
 from fastwire_daemon.config.table import Table, table_in
 from fastwire_daemon.config.text import format_duration, format_size
-from fastwire_daemon.systems.pulsar.config import SchemaConfig
 
 __all__ = ["PAGE", "page"]
 
@@ -35,6 +34,13 @@ for grammar in grammars():
     login = connection_model(grammar.name).model_fields.get("auth")
     if login is not None and (auth := table_in(login.annotation)) not in (None, AuthConfig):
         AUTH_MODELS[auth] = grammar.title
+# The tables of single systems.
+OWN_TABLES: dict[type[Table], str] = {
+    model: key
+    for grammar in grammars()
+    for key, field in source_model(grammar.name).model_fields.items()
+    if (model := table_in(field.annotation)) is not None and key not in ("auth", "tls")
+}
 TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("daemon", DaemonConfig),
     ("pipelines.NAME.source", SourceConfig),
@@ -43,8 +49,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     *(("pipelines.NAME.source.auth", model) for model in AUTH_MODELS),
     ("pipelines.NAME.source.auth.oauth2", OAuth2Config),
     ("pipelines.NAME.source.tls", TlsConfig),
-    ("pipelines.NAME.source.encryption", EncryptionConfig),
-    ("pipelines.NAME.source.initial_schema", SchemaConfig),
+    *((f"pipelines.NAME.source.{key}", model) for model, key in OWN_TABLES.items()),
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),
     ("spark.NAME", SparkConfig),
@@ -60,7 +65,8 @@ TITLES |= AUTH_MODELS
 TITLES |= {SparkDataset: "a dataset", SparkBrokers: "brokers"}
 # Each system has a table of its own with the keys of one of these, and more.
 SHARED: tuple[type[Table], ...] = (SourceConfig, SparkBrokers, AuthConfig)
-TABLE_KEYS = ("auth", "tls", "encryption", "initial_schema", "roll")  # listed last, as they stand in a file
+TABLE_KEYS = ("auth", "tls", *OWN_TABLES.values(), "roll")  # listed last, as they stand in a file
+OF_SYSTEMS = ("url", "topics_pattern")  # keys whose form depends on the system
 # Required by a check that looks at several keys, so no model says it.
 ONE_OF = {
     (SourceConfig, "topics"): "this or topics_pattern",
@@ -95,6 +101,7 @@ def page() -> str:
     """The text of docs/configuration.md."""
     definitions = json_schema()["$defs"]
     parts = [HEAD]
+    of_jobs = {key for grammar in grammars() for key in brokers_model(grammar.name).model_fields}
     for name, model in TABLES:
         title = TITLES.get(model, "")
         parts.append(f"## [{name}]{f' of {title}' if title else ''}\n\n{model.__doc__}\n")
@@ -103,7 +110,8 @@ def page() -> str:
         # Each system has the keys that all share.
         of_system = {SourceConfig: source_model, SparkBrokers: brokers_model}.get(model)
         schema = definitions[(model if of_system is None else of_system(SYSTEMS[0])).__name__]
-        if model is AuthConfig or model is TlsConfig or model is EncryptionConfig:
+        key = name.removeprefix("pipelines.NAME.source.")
+        if key in of_jobs and model not in AUTH_MODELS:
             parts.append(f"`[{name.replace('pipelines', 'spark')}]` is the same table.\n")
         lines = ["| key | values | default | meaning |", "|---|---|---|---|", *_rows(model, schema)]
         parts.append("\n".join(lines) + "\n")
@@ -123,6 +131,9 @@ def _rows(model: type[Table], schema: Schema) -> Iterator[str]:
             field.get_default(call_default_factory=False), shape, required=field.is_required()
         )
         text = " ".join(shape.get("description", "A table of its own.").split())
+        if key in OF_SYSTEMS:
+            examples = (each for one in (shape, *shape.get("anyOf", ())) for each in one.get("examples", ()))
+            text += f" Examples: {', '.join(f'`{each}`' for each in examples)}."
         yield f"| `{key}` | {_values(shape)} | {told} | {_escaped(text)} |"
 
 

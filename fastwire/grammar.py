@@ -63,7 +63,9 @@ class Grammar:
     title: str
     """The name in messages, for example ``Kafka``."""
     schemes: Mapping[str, int]
-    """The schemes of its URLs with their default ports: the first one is for plain text, the second one for TLS."""
+    """The schemes of its URLs with their default ports: the first one is for plain text, a second one for TLS."""
+    more_ports: frozenset[int] = frozenset()
+    """Ports on which brokers of the system usually listen as well."""
     url: Callable[[str], BrokerUrl]
     """Read the address of a cluster."""
     url_example: str
@@ -74,6 +76,8 @@ class Grammar:
     topic_example: str
     pattern: Callable[[str], TopicPattern]
     """Read a pattern of topics."""
+    pattern_example: str = ""
+    """A pattern of topics; empty if the system has none."""
     partition: Callable[[str], tuple[str, str]]
     """Return the full name of a partition, or of a topic without partitions, and the full name of its topic."""
     topic_is_partition: bool
@@ -81,3 +85,10 @@ class Grammar:
     positions: Positions
     start_example: str
     """Positions of partitions in the key ``start``, in the syntax of a configuration file."""
+    position_help: str = ""
+    """The forms of positions in the option ``--from`` of the command ``tail``; empty if it takes none."""
+
+    @property
+    def usual_ports(self) -> frozenset[int]:
+        """All ports on which brokers of the system usually listen."""
+        return frozenset(self.schemes.values()) | self.more_ports

@@ -16,7 +16,7 @@ from .position import Positions
 if TYPE_CHECKING:
     from .columns.layout import RowLayout
 
-__all__ = ["SYSTEMS", "grammar_of", "grammars", "package_of", "positions", "positions_named", "row_of"]
+__all__ = ["SYSTEMS", "grammar_named", "grammar_of", "grammars", "package_of", "positions", "positions_named", "row_of"]
 
 SYSTEMS = ("pulsar", "kafka")
 """The names of the systems of fastwire itself."""
@@ -44,7 +44,8 @@ def package_of(name: str, room: str, folder: str = "") -> str:
 
 
 @cache
-def _grammar(name: str) -> Grammar:
+def grammar_named(name: str) -> Grammar:
+    """Return the grammar of a system, also of a registered one. Raises ValueError for an unknown name."""
     grammar: Grammar = import_module(f"{package_of(name, __package__)}.grammar").GRAMMAR
     return grammar
 
@@ -52,7 +53,7 @@ def _grammar(name: str) -> Grammar:
 @cache
 def grammars() -> tuple[Grammar, ...]:
     """Return the grammars of the systems of fastwire itself."""
-    return tuple(map(_grammar, SYSTEMS))
+    return tuple(map(grammar_named, SYSTEMS))
 
 
 def positions() -> tuple[Positions, ...]:
@@ -78,6 +79,6 @@ def grammar_of(url: object) -> Grammar | None:
     found = next((grammar for grammar in grammars() if scheme in grammar.schemes), None)
     if found is None and mark:
         name = scheme.partition("+")[0]
-        if _registered(name) is not None and scheme in _grammar(name).schemes:
-            return _grammar(name)
+        if _registered(name) is not None and scheme in grammar_named(name).schemes:
+            return grammar_named(name)
     return found

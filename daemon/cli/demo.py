@@ -12,8 +12,6 @@ import subprocess
 import sys
 import time
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,9 +140,8 @@ def _run(arguments: list[str], what: str) -> _Usage:
 @contextmanager
 def _real(system: str, records: int, show: Console) -> Iterator[tuple[str, str]]:
     """Yield the URL and the topic of a real broker that holds the records."""
-    with _real_broker(system, show) as (url, admin):
-        topic = f"persistent://public/default/{TOPIC}-{time.time_ns():x}"
-        _create_topic(admin, topic)
+    topic = system_named(system).grammar.topic(f"{TOPIC}-{time.time_ns():x}")
+    with _real_broker(system, topic, show) as url:
         load = Load(records=records, partitions=PARTITIONS)
         started = time.monotonic()
         asyncio.run(_produce(system, url, topic, load, show))
@@ -198,16 +195,16 @@ def _say_produced(load: Load, topic: str, started: float, show: Console) -> None
 
 
 @contextmanager
-def _real_broker(system: str, show: Console) -> Iterator[tuple[str, str]]:
-    """Yield the URLs of a real broker and of its administration; the broker ends with the block."""
+def _real_broker(system: str, topic: str, show: Console) -> Iterator[str]:
+    """Yield the URL of a real broker with the topic; the broker ends with the block."""
     tree = Path(__file__).parent.parent.parent
     if not (tree / "tests" / "brokers" / f"{system}.py").exists():
         raise DemoFailed("a real broker can be started from the source tree only")
     show.print(f"Starting a real {system_named(system).grammar.title} broker (the first start downloads it) …")
-    command = [sys.executable, "-m", f"tests.brokers.{system}"]
+    command = [sys.executable, "-m", f"tests.brokers.{system}", "--topic", topic, "--partitions", str(PARTITIONS)]
     process = subprocess.Popen(command, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield _addresses(process)
+        yield _url(process)
     finally:
         process.terminate()
         try:
@@ -220,28 +217,13 @@ def _real_broker(system: str, show: Console) -> Iterator[tuple[str, str]]:
                 pipe.close()
 
 
-def _addresses(process: "subprocess.Popen[str]") -> tuple[str, str]:
+def _url(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("{"):
-            found = json.loads(line)
-            return found["url"], found["admin"]
+            url: str = json.loads(line)["url"]
+            return url
     raise DemoFailed(f"the broker did not start (exit code {process.wait()})")
-
-
-def _create_topic(admin: str, topic: str) -> None:
-    name = topic.removeprefix("persistent://")
-    request = urllib.request.Request(
-        f"{admin}/admin/v2/persistent/{name}/partitions",
-        data=str(PARTITIONS).encode(),
-        method="PUT",
-        headers={"Content-Type": "application/json"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30):
-            pass
-    except (urllib.error.URLError, OSError) as exc:
-        raise DemoFailed(f"the topic cannot be created: {exc}") from exc
 
 
 def _summary(path: Path, usage: _Usage, records: int, show: Console) -> None:

@@ -61,7 +61,7 @@ class BrokerOptions:
     user: Annotated[str | None, typer.Option(help="User name, with --password-file or FASTWIRE_PASSWORD.")] = None
     password_file: Annotated[Path | None, typer.Option(help="File with the user's password.")] = None
     mechanism: Annotated[
-        str | None, typer.Option(help="SASL mechanism (Kafka): PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (the default).")
+        str | None, typer.Option(help="SASL mechanism of the user: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (the default).")
     ] = None
     oauth2_key_file: Annotated[Path | None, typer.Option(help="OAuth 2 client key file (JSON).")] = None
     oauth2_issuer: Annotated[str | None, typer.Option(help="URL of the OAuth 2 issuer, if the key file has none.")] = (
@@ -73,7 +73,7 @@ class BrokerOptions:
     cert: Annotated[Path | None, typer.Option(help="Client certificate (PEM).")] = None
     key: Annotated[Path | None, typer.Option(help="Key of the client certificate (PEM).")] = None
     key_password_file: Annotated[Path | None, typer.Option(help="File with the key's password.")] = None
-    client_id: Annotated[str | None, typer.Option(help="Kafka client id, for broker logs and quotas.")] = None
+    client_id: Annotated[str | None, typer.Option(help="Client id, for the brokers' logs and quotas.")] = None
     server_name: Annotated[str | None, typer.Option(help="Name that the broker's certificate must carry.")] = None
     insecure: Annotated[bool, typer.Option("--insecure", help="Do not verify the broker's certificate.")] = False
 

@@ -4,7 +4,7 @@
 exits with code 78.
 """
 
-from .access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from .access import AuthConfig, OAuth2Config, TlsConfig
 from .address import HttpAddress, parse_url
 from .connection import Connection
 from .fields import Start, check_issuer_url, parse_start
@@ -25,7 +25,6 @@ __all__ = [
     "ConfigError",
     "Connection",
     "DaemonConfig",
-    "EncryptionConfig",
     "HttpAddress",
     "OAuth2Config",
     "PipelineConfig",

@@ -1,13 +1,9 @@
-"""Tables for credentials, TLS and the keys for end-to-end encryption."""
-
-from typing import Literal
-
-from pydantic import Field
+"""Tables for credentials and TLS."""
 
 from .fields import FolderPath, IssuerUrl, Password, Secret, Switch, Text, UserName
 from .table import Table
 
-__all__ = ["AuthConfig", "EncryptionConfig", "OAuth2Config", "TlsConfig"]
+__all__ = ["AuthConfig", "OAuth2Config", "TlsConfig"]
 
 
 class OAuth2Config(Table):
@@ -70,12 +66,3 @@ class TlsConfig(Table):
     """false trusts every certificate: for tests only."""
     server_name: Text | None = None
     """Name that the broker's certificate must carry, if it is not the host of the URL."""
-
-
-class EncryptionConfig(Table):
-    """Decryption of entries that producers have encrypted end to end (Pulsar only)."""
-
-    private_keys: dict[Text, FolderPath] = Field(default_factory=dict)
-    """RSA private keys: the producers' name of the key = its file (PEM)."""
-    on_failure: Literal["fail", "discard", "consume"] = "fail"
-    """Reaction to an entry that no key opens. fail: stop its partition; discard: drop it; consume: keep ciphertext."""

@@ -20,7 +20,7 @@ class Connection(Table):
     """The brokers, and the keys for connections to them. Each system has a model of its own with more keys."""
 
     url: Url
-    """The broker: pulsar://host:port or kafka://host:port, with +ssl for TLS; several hosts are separated by commas."""
+    """Addresses of brokers: SYSTEM://host:port, or SYSTEM+ssl:// for TLS; several hosts are separated by commas."""
 
     lacks: ClassVar[Mapping[str, str]] = {}
     """Advice about keys of other systems that this one does not have, by key. It ends the message of the mistake."""

@@ -217,7 +217,7 @@ Pattern = Annotated[
     TopicPattern,
     PlainValidator(_pattern),
     _as_text,
-    WithJsonSchema({"type": "string", "examples": ["persistent://public/default/orders-.*", "orders-.*"]}),
+    _examples(*(grammar.pattern_example for grammar in grammars() if grammar.pattern_example)),
 ]
 Column = Annotated[
     str,
@@ -258,7 +258,7 @@ class Start:
     positions: Mapping[str, Position] = field(default_factory=dict)
     """Positions by the full name of the partition (or of an unpartitioned topic)."""
     offset: int | None = None
-    """An offset for every partition, moved into the range that its log holds (Kafka, for ``tail``)."""
+    """An offset for every partition, moved into the range that its log holds; only ``tail`` sets it."""
 
     def __str__(self) -> str:
         if self.time is not None:

@@ -27,7 +27,7 @@ class Reading(Connection):
     topics: tuple[Topic, ...] = ()
     """Topics by name; a partitioned topic means all its partitions."""
     topics_pattern: Pattern | None = None
-    """Instead of topics: a pattern, which also finds later topics (Pulsar: TENANT/NAMESPACE/REGEX, Kafka: REGEX)."""
+    """Instead of topics: a pattern, which also finds later topics."""
 
     @property
     def chosen(self) -> TopicChoice:

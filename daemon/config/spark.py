@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from fastwire.systems import grammar_of
+from fastwire.systems import grammar_of, grammars
 
 from .connection import Tell, keys_of_systems
 from .fields import FolderPath, Natural, Switch, Text, check_compression
@@ -136,7 +136,8 @@ class SparkConfig(Table):
 
 
 SPARK_REQUIRED: Mapping[str, str] = {
-    "source": 'is required: { dataset = "/data/orders" } of the daemon, or { url = "pulsar://…", topics = ["…"] }',
+    "source": 'is required: { dataset = "/data/orders" } of the daemon, or '
+    f'{{ url = "{grammars()[0].url_example}", topics = ["…"] }}',
     "dataset": "is required: the folder of a landed dataset; or url, the brokers",
     "output": 'is required: { path = "…", quarantine = "…", checkpoint = "…" }',
     "path": "is required: the folder of the table",

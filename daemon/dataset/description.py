@@ -1,10 +1,13 @@
 """dataset.json: the settings that are fixed when a dataset is created, and their comparison with a configuration."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from fastwire.systems import grammar_named
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import PARTITION_BY, SPLITS, level_keys
@@ -23,7 +26,6 @@ _WORDS = {
     "columns": "the columns",
 }
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
-_USUAL_PORTS = ("6650", "6651", "9092", "9093", "9094")  # of Pulsar and Kafka, with and without TLS
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -142,7 +144,8 @@ class Description:
         """Return True if none of the hosts of ``options`` is known, and the cluster has another name."""
         if self.cluster == options.cluster or not options.hosts or not self.known_hosts:
             return False
-        return not {_place(host) for host in self.known_hosts} & {_place(host) for host in options.hosts}
+        usual = grammar_named(self.system).usual_ports
+        return not {_place(host, usual) for host in self.known_hosts} & {_place(host, usual) for host in options.hosts}
 
 
 def read_description(data: bytes, root: str) -> Description:
@@ -165,10 +168,10 @@ def read_description(data: bytes, root: str) -> Description:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
 
 
-def _place(host: str) -> str:
+def _place(host: str, usual: Collection[int]) -> str:
     """Return the host without a usual port: TLS changes the port, and addresses of one broker must compare equal."""
     name, _, port = host.rpartition(":")
-    return name.lower() if port in _USUAL_PORTS else host.lower()
+    return name.lower() if port.isdecimal() and int(port) in usual else host.lower()
 
 
 def _show(value: str | tuple[str, ...]) -> str:

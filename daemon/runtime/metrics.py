@@ -104,12 +104,12 @@ class _Families:
         )
         self.throttled = counter(
             "fastwire_source_throttled_seconds_total",
-            "Time for which brokers of Kafka wanted nothing sent on a connection, because a quota was exceeded.",
+            "Time for which brokers asked to send nothing on a connection, because a quota was exceeded.",
         )
         self.connections = gauge("fastwire_source_connections", "Open connections to brokers.")
         self.backlog = gauge(
             "fastwire_source_backlog_entries",
-            "What brokers hold that we have not confirmed, when asked last: entries of Pulsar, offsets of Kafka.",
+            "Entries or offsets that the brokers hold and that are not confirmed, when asked last.",
         )
         self.behind = gauge(
             "fastwire_source_behind_logs", "Logs with records that had not come to us when the broker was asked last."

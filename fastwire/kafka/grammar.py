@@ -17,13 +17,19 @@ GRAMMAR = Grammar(
     name="kafka",
     title="Kafka",
     schemes=SCHEMES,
+    more_ports=frozenset({9094}),
     url=parse_bootstrap_url,
     url_example="kafka://127.0.0.1:9092",
     topic=parse_topic,
     topic_example="orders",
     pattern=parse_name_pattern,
+    pattern_example="orders-.*",
     partition=_partition,
     topic_is_partition=False,
     positions=POSITIONS,
     start_example='{ "<topic>-0" = "1234" }',
+    position_help=(
+        "OFFSET for every partition (the nearest one that its log holds), or 0=OFFSET,2=OFFSET for these partitions; "
+        "the others start at latest"
+    ),
 )

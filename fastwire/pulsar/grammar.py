@@ -2,7 +2,7 @@
 
 from fastwire.grammar import Grammar
 
-from .namespace import parse_pattern
+from .pattern import parse_pattern
 from .position import POSITIONS
 from .topic import SCHEMES, parse_service_url, parse_topic
 
@@ -31,8 +31,10 @@ GRAMMAR = Grammar(
     topic=_topic,
     topic_example="persistent://public/default/orders",
     pattern=parse_pattern,
+    pattern_example="persistent://public/default/orders-.*",
     partition=_partition,
     topic_is_partition=True,
     positions=POSITIONS,
     start_example='{ "<topic>-partition-0" = "12:34" }',
+    position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0)",
 )

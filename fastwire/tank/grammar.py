@@ -22,6 +22,7 @@ GRAMMAR = Grammar(
     topic=parse_topic,
     topic_example="orders",
     pattern=parse_name_pattern,
+    pattern_example="orders-.*",
     partition=_partition,
     topic_is_partition=False,
     positions=POSITIONS,

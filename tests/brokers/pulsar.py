@@ -258,6 +258,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.brokers.pulsar", description=main.__doc__)
     parser.add_argument("--guarded", action="store_true", help="TLS, token authentication and small limits")
     parser.add_argument("--keep", metavar="FOLDER", help="keep data, log and configuration there")
+    parser.add_argument("--topic", help="create this topic")
+    parser.add_argument("--partitions", type=int, default=0, help="number of its partitions; 0 makes a plain one")
     options = parser.parse_args()
     done = threading.Event()
 
@@ -274,6 +276,8 @@ def main() -> int:
     broker = PulsarBroker(folder, guarded=options.guarded)
     try:
         broker.start()
+        if options.topic:
+            broker.admin.create_topic(options.topic, options.partitions)
         starting = False
         print(json.dumps(_addresses(broker)), flush=True)
         threading.Thread(target=_wait_for_end_of_input, args=(done,), daemon=True).start()

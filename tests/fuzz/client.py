@@ -31,7 +31,8 @@ from fastwire.pulsar.event import (
     TopicMigrated,
     TopicsChanged,
 )
-from fastwire.pulsar.namespace import list_topics, parse_pattern, topics_hash, unwatch, watch
+from fastwire.pulsar.namespace import list_topics, topics_hash, unwatch, watch
+from fastwire.pulsar.pattern import parse_pattern
 from fastwire.pulsar.payload import Record
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.producer import Phase as Writing

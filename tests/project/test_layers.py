@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fastwire.systems import SYSTEMS
+from fastwire.systems import SYSTEMS, grammars
 from tests.support.source_tree import ROOT, Source, sources
 
 # Each unit (a module, or a package with all that is in it) and the units that it may import. Nothing else of ours.
@@ -293,8 +293,9 @@ NAMES_A_SYSTEM = {
 def test_only_the_folder_of_a_system_names_it() -> None:
     """What all systems share compares with none of them, and imports none: a new one is a new folder."""
     name = "|".join(SYSTEMS)
-    # A string that is the name, or a module of it.
-    names = re.compile(rf"""["'](?:{name})["']|\b(?:from|import)\b[^"']*\b(?:{name})\b""")
+    titles = "|".join(grammar.title for grammar in grammars())
+    # A string that is the name, a module of it, or the name for people in a text.
+    names = re.compile(rf"""["'](?:{name})["']|\b(?:from|import)\b[^"']*\b(?:{name})\b|\b(?:{titles})\b""")
     wrong = []
     for source in ALL:
         if source.module not in NAMES_A_SYSTEM and not set(source.module.split(".")) & set(SYSTEMS):

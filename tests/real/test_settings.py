@@ -9,7 +9,7 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.pulsar.namespace import parse_pattern
+from fastwire.pulsar.pattern import parse_pattern
 from fastwire.pulsar.payload import Record
 from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.request import BrokerError

@@ -28,7 +28,9 @@ def demo(
     system: Annotated[System, typer.Option("--system", help="Message system to use.")] = FIRST,
     broker: Annotated[
         Broker,
-        typer.Option("--broker", help="real: a Pulsar broker, started from the source tree (needs Java and Maven)."),
+        typer.Option(
+            "--broker", help="real: a real broker, where the source tree can start one (needs Java and Maven)."
+        ),
     ] = Broker.EMBEDDED,
 ) -> None:
     """Run a demo: produce records to a broker, land them as Parquet, verify the dataset, and print the figures."""

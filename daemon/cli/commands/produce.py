@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from fastwire.systems import grammars
+
 from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
 
 __all__ = ["produce"]
 
+_NAMED = " or ".join(grammar.title for grammar in grammars() if grammar.topic_is_partition)
 _LOAD_BYTES = 1 << 20  # largest size of a batch of generated records, before compression
 
 
@@ -25,8 +28,8 @@ class Codec(StrEnum):
 
     NONE = "none"
     LZ4 = "lz4"
-    ZLIB = "zlib"  # Pulsar
-    GZIP = "gzip"  # Kafka
+    ZLIB = "zlib"
+    GZIP = "gzip"
     ZSTD = "zstd"
     SNAPPY = "snappy"
 
@@ -44,7 +47,7 @@ def produce(
     topic: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC", help="Name of the topic; with Pulsar also of one partition.", show_default=False
+            metavar="TOPIC", help=f"Name of the topic; with {_NAMED} also of one partition.", show_default=False
         ),
     ],
     form: Annotated[
@@ -86,9 +89,7 @@ def produce(
     ] = 0,
     public_keys: Annotated[
         list[str] | None,
-        typer.Option(
-            "--public-key", metavar="NAME=FILE", help="Encrypt the records for this public key (PEM); Pulsar only."
-        ),
+        typer.Option("--public-key", metavar="NAME=FILE", help="Encrypt the records for this public key (PEM)."),
     ] = None,
     *,
     broker: BrokerOptions,

@@ -6,9 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from fastwire.systems import grammars
+
 from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
 
 __all__ = ["tail"]
+
+_PATTERNS = " or ".join(grammar.pattern_example for grammar in grammars() if grammar.pattern_example)
 
 
 class Format(StrEnum):
@@ -41,15 +45,14 @@ def tail(
         str,
         typer.Option(
             "--from",
-            help="First position: earliest, latest, -5m (a time ago), an RFC 3339 time, or a position. Pulsar: "
-            "LEDGER:ENTRY, for one partition (TOPIC-partition-0). Kafka: OFFSET for every partition (the nearest one "
-            "that its log holds), or 0=OFFSET,2=OFFSET for these partitions; the others start at latest.",
+            help="First position: earliest, latest, -5m (a time ago), an RFC 3339 time, or a position. "
+            + " ".join(f"{grammar.title}: {grammar.position_help}." for grammar in grammars() if grammar.position_help),
         ),
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the current end of the topic.")] = False,
     pattern: Annotated[
         bool,
-        typer.Option("--pattern", help="Read all topics that match TOPIC, a REGEX (Pulsar: TENANT/NAMESPACE/REGEX)."),
+        typer.Option("--pattern", help=f"Read all topics that match TOPIC, a pattern such as {_PATTERNS}."),
     ] = False,
     form: Annotated[
         Format | None,
@@ -60,7 +63,7 @@ def tail(
     ] = False,
     private_keys: Annotated[
         list[str] | None,
-        typer.Option("--private-key", metavar="NAME=FILE", help="A private key (PEM) for encrypted Pulsar records."),
+        typer.Option("--private-key", metavar="NAME=FILE", help="A private key (PEM) for encrypted records."),
     ] = None,
     undecryptable: Annotated[
         Undecryptable,
@@ -71,7 +74,7 @@ def tail(
     ] = Undecryptable.FAIL,
     rack: Annotated[
         str | None,
-        typer.Option(help="Read from Kafka replicas in this rack, if the brokers have a replica selector."),
+        typer.Option(help="Read from replicas in this rack, if the brokers have a replica selector."),
     ] = None,
     *,
     broker: BrokerOptions,

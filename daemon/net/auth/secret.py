@@ -59,7 +59,7 @@ class BasicCredentials:
         """
         password = self.password()
         if ":" in password:
-            raise AuthError("the password contains a colon, which a Pulsar broker takes for the end of the user name")
+            raise AuthError("the password contains a colon, which the broker takes for the end of the user name")
         return f"{self.user}:{password}".encode()
 
     def forget(self, data: bytes | None) -> None:

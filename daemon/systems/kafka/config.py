@@ -66,11 +66,16 @@ class KafkaConnection(Secured):
                 tell((*path, "auth", "extensions", name), str(exc))
 
 
-class KafkaSourceConfig(KafkaConnection, SubscribedSource):
-    """Source of records: topics of Kafka."""
+class KafkaReading(KafkaConnection):
+    """A connection by which records are read."""
 
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """read_committed leaves out records of aborted transactions."""
+
+
+class KafkaSourceConfig(KafkaReading, SubscribedSource):
+    """Source of records: topics of Kafka."""
+
     group_protocol: Literal["auto", "consumer", "classic", "none"] = "auto"
     """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""
     group_instance_id: Text | None = None
@@ -85,11 +90,8 @@ class KafkaSourceConfig(KafkaConnection, SubscribedSource):
     """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
 
 
-class KafkaSparkBrokers(KafkaConnection, SubscribedBrokers):
+class KafkaSparkBrokers(KafkaReading, SubscribedBrokers):
     """Input of a Spark job: topics of Kafka."""
-
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """read_committed leaves out records of aborted transactions."""
 
 
 def own_connection(connection: Connection) -> KafkaConnection:

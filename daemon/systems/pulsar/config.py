@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...config.access import EncryptionConfig
 from ...config.connection import Connection, Tell
 from ...config.fields import FolderPath, Natural, Switch, Text
 from ...config.secured import Secured
@@ -18,6 +17,7 @@ __all__ = [
     "CONNECTION",
     "SOURCE",
     "SPARK",
+    "EncryptionConfig",
     "PulsarConnection",
     "PulsarSourceConfig",
     "PulsarSparkBrokers",
@@ -42,6 +42,15 @@ class SchemaConfig(Table):
     """Its file: an Avro schema in JSON (avro, json, protobuf) or JSON with a descriptor (protobuf_native)."""
     name: Text = "schema"
     """Name of the schema."""
+
+
+class EncryptionConfig(Table):
+    """Decryption of entries that producers have encrypted end to end."""
+
+    private_keys: dict[Text, FolderPath] = Field(default_factory=dict)
+    """RSA private keys: the producers' name of the key = its file (PEM)."""
+    on_failure: Literal["fail", "discard", "consume"] = "fail"
+    """Reaction to an entry that no key opens. fail: stop its partition; discard: drop it; consume: keep ciphertext."""
 
 
 class PulsarConnection(Secured):

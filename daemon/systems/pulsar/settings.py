@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.completion import OnFailure
-from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.payload import Encrypt
 from fastwire.pulsar.schema import wire_schema
 from fastwire.pulsar.topic import ServiceUrl
 
-from ...config import ConfigError, Connection, EncryptionConfig, Problem, TopicChoice
+from ...config import ConfigError, Connection, Problem, TopicChoice
 from ...net.auth import Credentials, NoCredentials, credentials
 from ...net.tls import ClientTls
 from ..writer import Keys
-from .config import SchemaConfig, own_connection
+from .config import EncryptionConfig, SchemaConfig, own_connection
 
 if TYPE_CHECKING:
     from fastwire.pulsar.encryption import Decryptor

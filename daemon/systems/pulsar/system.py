@@ -9,11 +9,11 @@ from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.topic import parse_topic
 from fastwire.wire.pool import Pool
 
-from ...config import Connection, EncryptionConfig, SourceConfig, Start, TopicChoice, parse_start
+from ...config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
-from .config import PulsarSourceConfig, SchemaConfig, own_connection, own_source
+from .config import EncryptionConfig, PulsarSourceConfig, SchemaConfig, own_connection, own_source
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
 
 __all__ = ["SYSTEM"]

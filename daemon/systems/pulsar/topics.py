@@ -8,7 +8,8 @@ from itertools import count
 from fastwire.errors import FastwireError
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.event import Reply, TopicsChanged
-from fastwire.pulsar.namespace import TopicPattern, list_topics, topics_hash, watch
+from fastwire.pulsar.namespace import list_topics, topics_hash, watch
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.request import BrokerError, Kind
 from fastwire.pulsar.topic import ServiceUrl, Topic
 

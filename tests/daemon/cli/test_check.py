@@ -128,7 +128,7 @@ def test_check_knows_what_pulsar_makes_of_a_colon(run: Run, good: Path, tmp_path
     for url, said in (
         (
             "pulsar://h",
-            "FAILED: the password contains a colon, which a Pulsar broker takes for the end of the user name",
+            "FAILED: the password contains a colon, which the broker takes for the end of the user name",
         ),
         ("kafka://h", "user u, password found, by SCRAM-SHA-512"),
     ):

@@ -23,10 +23,10 @@ from fastwire_daemon.config import (
     parse_start,
 )
 from fastwire_daemon.config import fields as fields_module
-from fastwire_daemon.config.access import AuthConfig, EncryptionConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from fastwire_daemon.systems.kafka.config import KafkaAuthConfig, KafkaSourceConfig
-from fastwire_daemon.systems.pulsar.config import PulsarSourceConfig, SchemaConfig
+from fastwire_daemon.systems.pulsar.config import EncryptionConfig, PulsarSourceConfig, SchemaConfig
 from tests.support.config_file import MINIMAL, one, problem, problems, sink, source
 
 # -- what is read ----------------------------------------------------------------------------------------------------

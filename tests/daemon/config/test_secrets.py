@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fastwire_daemon.config import Config, ConfigError, EncryptionConfig, Secured, parse_config
+from fastwire_daemon.config import Config, ConfigError, Secured, parse_config
+from fastwire_daemon.systems.pulsar.config import EncryptionConfig
 from fastwire_daemon.systems.pulsar.settings import decryptor
 from tests.support.config_file import problem, problems, source
 from tests.support.rsa_keys import key_pair

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import decode_command, encode_command
-from fastwire.pulsar.namespace import is_system_topic, list_topics, parse_pattern, topics_hash, unwatch, watch
+from fastwire.pulsar.namespace import list_topics, topics_hash, unwatch, watch
+from fastwire.pulsar.pattern import is_system_topic, parse_pattern
 from fastwire.pulsar.request import BrokerError
 from fastwire.pulsar.server_error import Remedy, remedy
 from fastwire.pulsar.topic import parse_topic

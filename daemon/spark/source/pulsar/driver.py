@@ -19,7 +19,8 @@ from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.namespace import TopicPattern, list_topics
+from fastwire.pulsar.namespace import list_topics
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.request import Kind, SubscribeRequest, position_of
 from fastwire.pulsar.topic import parse_topic

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, get_args
 
 from fastwire.pulsar.completion import OnFailure
-from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.routing import Router
 from fastwire.pulsar.topic import Topic, parse_service_url, parse_topic
@@ -123,7 +123,7 @@ class Client:
     ) -> Consumer:
         """Consume ``topics`` by the subscription of that name; ``more`` are fields of ``ConsumerOptions``.
 
-        A pattern (``fastwire.pulsar.namespace.parse_pattern``) selects all matching topics, also those created later.
+        A pattern (``fastwire.pulsar.pattern.parse_pattern``) selects all matching topics, also those created later.
 
         ``columns`` are the columns to build, by default all; acks of single rows need ``ledger``, ``offset`` and
         ``batchIndex``. ``private_keys`` decrypt records: RSA keys, as PEM or the path of a PEM file, by the name that

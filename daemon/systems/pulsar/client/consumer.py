@@ -13,7 +13,7 @@ from fastwire.pulsar.ackset import words_of
 from fastwire.pulsar.cold import ColdEntry
 from fastwire.pulsar.columns import elements, redeliveries
 from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
-from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.payload import Encrypt
 from fastwire.pulsar.redelivery import Deadlines
 from fastwire.pulsar.request import SubscribeRequest

@@ -12,7 +12,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log
 from fastwire.pulsar.cold import UNCOUNTED
 from fastwire.pulsar.message_id import MessageId
-from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import Topic, parse_topic

@@ -14,7 +14,7 @@ from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ackset import words_of
 from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
-from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.topic import Topic

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.namespace import TopicPattern
+from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ....config import SourceConfig, Start
