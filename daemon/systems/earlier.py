@@ -25,9 +25,13 @@ class EarlierLogs:
         self.topics = frozenset(topic for topic, _ in self._highest)
         self._pattern_known = matches is not None and any(map(matches, self.topics))
 
+    def is_recreated(self, log: Log) -> bool:
+        """Return True if only other incarnations of the log's topic are known."""
+        return log.topic in self.topics and (log.topic, log.incarnation) not in self._highest
+
     def is_late(self, log: Log) -> bool:
         """Return True if a log found at the start was added after the first run."""
         highest = self._highest.get((log.topic, log.incarnation))
         if highest is None:
-            return log.topic in self.topics or self._pattern_known
+            return self.is_recreated(log) or self._pattern_known
         return int(log.partition) > highest

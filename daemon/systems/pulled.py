@@ -43,6 +43,8 @@ class PulledPartition(StagedPartition, Generic[L]):
     }
 
     place: tuple[str, int]
+    # Its topic was deleted and created again: no position of before applies to it.
+    recreated: bool = field(default=False, init=False)
     session: int = field(default=0, init=False)  # counts grants: answers to requests of earlier ones are ignored
     log_start: int = field(default=-1, init=False)
     end: int = field(default=-1, init=False)  # of the log, as it was last asked for
@@ -88,16 +90,16 @@ class PulledPartition(StagedPartition, Generic[L]):
 
         ``name`` is that of the partition. Raises LogStopped if ``start`` does not name it, or lies outside of the log.
         """
-        at = start.positions.get(name)
+        at = None if self.recreated else start.positions.get(name)
         if at is not None:
             if not self.log_start <= at.a <= self.end:
                 held = f"{self.log_start} to {self.end}"
                 raise LogStopped(f"{self.log}: the start {at.a} lies outside of the log, which has {held}")
             return at.a
+        if self.late or self.recreated or start.kind == "earliest":
+            return self.log_start
         if start.offset is not None:
             return min(max(start.offset, self.log_start), self.end)
-        if self.late or start.kind == "earliest":
-            return self.log_start
         if start.kind == "latest":
             return self.end
         if start.kind == "time":

@@ -365,7 +365,7 @@ ROWS = [
         "topics",
         "a topic made again is another log",
         {
-            "D": "daemon/systems/kafka/source/test_source::test_a_topic_that_is_made_again_is_a_new_log"
+            "D": "daemon/systems/kafka/source/test_recreated::test_a_topic_that_is_made_again_is_a_new_log"
             " daemon/systems/test_topics::test_a_topic_made_again_while_we_were_away_is_read_from_its_beginning",
             "R": "real/test_faults::test_topic_deleted_and_made_again"
             " real/test_faults::test_topic_deleted_and_made_again_under_a_running_daemon",

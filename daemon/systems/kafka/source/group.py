@@ -72,13 +72,14 @@ class Group:
         self._reader = reader
         self._settings = settings
         self._cluster = cluster
-        self._durable: dict[tuple[str, int], Position] = {}
-        self._confirmed: dict[tuple[str, int], Position] = {}  # committed at the broker
+        # By partition, not by its place: an offset is one of this incarnation of the topic.
+        self._durable: dict[Partition, Position] = {}  # until it is committed
+        self._confirmed: dict[Partition, Position] = {}  # committed at the broker
         # First positions of this run; the group's committed offset may be higher or lower.
-        self._unchecked: dict[tuple[str, int], Position] = {}
+        self._unchecked: dict[Partition, Position] = {}
         self._unanswered_since: float | None = None  # the time of the first failed request for the group's offsets
         self._warned = False  # that these offsets are unavailable
-        self._behind: set[tuple[str, int]] = set()  # partitions whose committed offset was behind; each is logged once
+        self._behind: set[Partition] = set()  # partitions whose committed offset was behind; each is logged once
         self._wake = asyncio.Event()
         self._error = ""
 
@@ -90,7 +91,8 @@ class Group:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self._commit()
+                if self._durable:
+                    await self._commit()
             except FastwireError as exc:
                 self._error = str(exc)
                 self._wake.set()
@@ -112,17 +114,17 @@ class Group:
     def gone(self, partitions: Iterable[Partition]) -> None:
         """Forget the offsets of partitions whose topics were deleted."""
         for partition in partitions:
-            self._durable.pop(partition.place, None)
+            self._durable.pop(partition, None)
 
     def granted(self, partitions: Iterable[Partition], coverage: Coverage) -> None:
         """Note that ``partitions`` are read from now on; commit durable offsets that the group lacks."""
         for partition in partitions:
-            self._confirmed.pop(partition.place, None)
+            self._confirmed.pop(partition, None)
             at, known = coverage.end(partition.log), partition.committed
             if at is not None and (known is None or known.a < at.a):
-                self._durable[partition.place] = at
+                self._durable[partition] = at
                 if known is None:
-                    self._unchecked[partition.place] = at
+                    self._unchecked[partition] = at
                 self._wake.set()
 
     def void(self) -> None:
@@ -135,8 +137,8 @@ class Group:
             if not partition.was_granted or deleted or not self._commits(partition):
                 continue
             at = coverage.end(partition.log)
-            if at is not None and self._confirmed.get(partition.place, partition.committed) != at:
-                self._durable[partition.place] = at
+            if at is not None and self._confirmed.get(partition, partition.committed) != at:
+                self._durable[partition] = at
         if self._durable:
             self._wake.set()
 
@@ -196,50 +198,55 @@ class Group:
         return await self._cluster.coordinator(self._settings.group)
 
     async def _commit(self) -> None:
-        durable, self._durable = self._durable, {}
-        try:
-            link = await self._coordinator()
-            durable = await self._lower(link, durable)
-            offsets = {place: (at.a, at.b) for place, at in durable.items()}
-            failed = await self._cluster.commit(link, self._settings.group, offsets, self._committing())
-        except BaseException:
-            self._durable = durable | self._durable
-            raise
-        self._confirmed |= {place: at for place, at in durable.items() if place not in failed}
-        again = {place: at for place, at in durable.items() if failed.get(place) in _LATER}
-        self._durable = again | self._durable
+        link = await self._coordinator()
+        await self._lower(link)
+        if not self._durable:
+            return
+        sent = dict(self._durable)
+        offsets = {one.place: (at.a, at.b) for one, at in sent.items()}
+        failed = await self._cluster.commit(link, self._settings.group, offsets, self._committing())
+        for one, at in sent.items():
+            code = failed.get(one.place)
+            if code not in _LATER:
+                self._done(one, at, confirmed=code is None)
         for place, code in failed.items():
             raise BrokerError(code, f"offset of {place[0]} partition {place[1]}")
 
-    async def _lower(self, link: Link, durable: dict[tuple[str, int], Position]) -> dict[tuple[str, int], Position]:
-        """Return ``durable`` without offsets that the group already has, where this is not checked yet."""
-        unchecked = self._unchecked.keys() & durable.keys()
+    async def _lower(self, link: Link) -> None:
+        """Leave out the durable offsets that the group already has, where this is not checked yet."""
+        unchecked = self._unchecked.keys() & self._durable.keys()
         if not unchecked:
-            return durable
-        known = await self._cluster.committed(link, self._settings.group, unchecked)
-        began = {place: self._unchecked.pop(place) for place in unchecked}
-        self._tell_behind(
-            {place: at for place, at in began.items() if place in known and known[place][0] < at.a}, known
-        )
-        enough = {place for place in unchecked if place in known and known[place][0] >= durable[place].a}
-        self._confirmed |= {place: durable[place] for place in enough}
-        return {place: at for place, at in durable.items() if place not in enough}
+            return
+        known = await self._cluster.committed(link, self._settings.group, [one.place for one in unchecked])
+        for one in sorted(unchecked, key=lambda each: each.place):
+            began, (offset, _) = self._unchecked.pop(one), known.get(one.place, (-1, -1))
+            if 0 <= offset < began.a:
+                self._tell_behind(one, offset, began)
+            at = self._durable.get(one)
+            if at is not None and offset >= at.a:
+                self._done(one, at, confirmed=True)
 
-    def _tell_behind(
-        self, landed: Mapping[tuple[str, int], Position], known: Mapping[tuple[str, int], tuple[int, int]]
-    ) -> None:
-        """Log once for each partition that the group's committed offset was behind what has landed."""
-        for place in sorted(landed.keys() - self._behind):
-            self._behind.add(place)
-            log.warning(
-                "the committed offset was behind what has landed: reading goes on where that ends, and the offset "
-                "follows. After a crash this is right; an offset that was reset has no effect on this dataset (to land "
-                "the records again, use a new path); of another cluster's dataset, the records in between are lost",
-                topic=place[0],
-                partition=place[1],
-                committed=known[place][0],
-                landed=landed[place].a,
-            )
+    def _done(self, partition: Partition, at: Position, *, confirmed: bool) -> None:
+        """Note that ``at`` is not to be committed any more; while that was on its way, the topic may have gone."""
+        if self._durable.get(partition) == at:
+            del self._durable[partition]
+            if confirmed:
+                self._confirmed[partition] = at
+
+    def _tell_behind(self, partition: Partition, offset: int, landed: Position) -> None:
+        """Log once for each partition that the group's committed ``offset`` was behind what has landed."""
+        if partition in self._behind:
+            return
+        self._behind.add(partition)
+        log.warning(
+            "the committed offset was behind what has landed: reading goes on where that ends, and the offset "
+            "follows. After a crash this is right; an offset that was reset has no effect on this dataset (to land "
+            "the records again, use a new path); of another cluster's dataset, the records in between are lost",
+            topic=partition.log.topic,
+            partition=partition.place[1],
+            committed=offset,
+            landed=landed.a,
+        )
 
 
 class Alone:

@@ -232,7 +232,7 @@ class GroupMember(Group):
         for partition in granted:
             at = self._reader.position(partition.index)
             if not patient:
-                self._durable.pop(partition.place, None)
+                self._durable.pop(partition, None)
             elif at is not None and partition.position(self._coverage).a < at.a:
                 self._releasing[partition] = at.a
         self._release_by = self._loop.time() + self._settings.membership.rebalance_timeout_s * RELEASE
@@ -246,7 +246,7 @@ class GroupMember(Group):
             self._releasing = {}
         await self._commit_or_tell()
         for partition in self._known(member, member.releasing):
-            self._durable.pop(partition.place, None)
+            self._durable.pop(partition, None)
         await self._obey(member, member.released())
 
     async def _commit_or_tell(self) -> None:

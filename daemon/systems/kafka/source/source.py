@@ -40,7 +40,6 @@ from .topics import KafkaTopics
 
 __all__ = ["KafkaSource"]
 
-_OURS = (Stage.PENDING, Stage.ASSIGNED, Stage.READING)
 
 log = get_logger("source")
 
@@ -284,12 +283,12 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
             super()._unresolved(partition, error)
 
     def _lags(self, partition: Partition, head: Position) -> bool:
-        """Return True if an assigned partition is read from before ``head``, whatever its group has committed.
+        """Return True if a partition of ours has not landed up to ``head``, whatever its group has committed.
 
-        A dataset restored from a backup is behind the group's offset.
+        A dataset restored from a backup is behind the group's offset, which may also be one of a deleted topic.
         """
         landed = self._coverage.end(partition.log) or self._coverage.start(partition.log)
-        return partition.stage in _OURS and landed is not None and landed.a < head.a
+        return self._group.owns(partition) and (landed is None or landed.a < head.a)
 
     def _look(self, now: float) -> None:
         super()._look(now)

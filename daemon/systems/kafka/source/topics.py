@@ -97,9 +97,12 @@ class KafkaTopics(Topics[Partition]):
             return
         if known is not None:
             changes.replaced.append(known)
-        log = self._log(name, number, topic_id, coverage)
+        replaced = any(one.place[0] == name for one in changes.replaced)
+        log = self._log(name, number, topic_id, coverage, replaced=replaced)
         late = self._is_late(log, first=first)
-        changes.added.append(self._add_log(_newest(log, coverage), topic_id, late=late))
+        made = self._add_log(_newest(log, coverage), topic_id, late=late)
+        made.recreated = replaced or self._earlier.is_recreated(log)
+        changes.added.append(made)
 
     def newest(self, partition: Partition, coverage: Coverage) -> Partition:
         """Return ``partition``, or its successor: another reader may have found a break before."""
@@ -112,14 +115,19 @@ class KafkaTopics(Topics[Partition]):
         made.resumes_at = position
         return made
 
-    def _log(self, name: str, number: int, topic_id: bytes, coverage: Coverage) -> Log:
-        """Return the log of a partition. A topic without an id is the one known last, and may get an id later."""
-        without = Log("kafka", self._settings.cluster, name, str(number), "0")
+    def _log(self, name: str, number: int, topic_id: bytes, coverage: Coverage, *, replaced: bool) -> Log:
+        """Return the log of a partition; ``replaced``: of a topic that is known to be another one than before.
+
+        A topic without an id is the one known last. One with an id is that known last if it had no id yet.
+        """
+        without = log = Log("kafka", self._settings.cluster, name, str(number), "0")
         if topic_id != NO_ID:
             log = replace(without, incarnation=topic_id_text(topic_id))
-            return without if without in coverage and log not in coverage else log
+            if replaced or log in coverage or without not in coverage:
+                return log
         known = [one for one in coverage.logs() if replace(one, incarnation="0") == without]
-        return unbroken(known[-1]) if known else without
+        last = unbroken(known[-1]) if known else without
+        return last if topic_id == NO_ID or last == without else log
 
     def _add_log(self, log: Log, topic_id: bytes, *, late: bool) -> Partition:
         place = log.topic, int(log.partition)

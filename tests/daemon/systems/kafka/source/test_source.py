@@ -7,7 +7,6 @@ import pytest
 
 from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
 from fastwire.position import Coverage
-from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.source import SourceFailed
 from tests.support.kafka.source_pipe import KafkaPipe, batch, batches
@@ -249,66 +248,6 @@ async def test_where_the_time_went() -> None:
 
 
 # --- topics
-
-
-async def test_a_topic_that_is_made_again_is_a_new_log() -> None:
-    async with serving() as broker, reading(broker) as pipe:
-        broker.append("t", batches(0, 10))
-        broker.move_leader("t")
-        await pipe.got(100)
-        broker.delete_topic("t")
-        broker.create_topic("t")
-        broker.append("t", batches(50, 5))
-        await pipe.got(150)
-        assert_once(pipe, 150)
-        old, new = pipe.source.logs
-        assert (old.partition, new.partition) == ("0", "0")
-        assert old.incarnation != new.incarnation
-        (stopped,) = [one for one in pipe.told if one[0] == "stopped"]
-        assert "deleted and made again" in stopped[2]
-
-
-def make_again_below_an_old_commit(broker: KafkaDevBroker) -> None:
-    """Delete the topic, make it again and fill it; then a commit arrives that was sent for the deleted one."""
-    broker.delete_topic("t")
-    broker.create_topic("t")
-    broker.append("t", batches(50, 10))
-    broker.group("g").offsets["t", 0] = 30, -1, ""
-
-
-async def test_an_old_commit_hides_no_record_of_a_topic_that_is_made_again() -> None:
-    async with serving() as broker, reading(broker) as pipe:
-        broker.append("t", batches(0, 10))
-        await pipe.got(100)
-        await pipe.drained()
-        make_again_below_an_old_commit(broker)
-        await pipe.got(200)
-        assert_once(pipe, 200)
-
-
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-async def test_an_old_commit_hides_no_record_of_a_topic_that_was_made_again_while_away(start: str) -> None:
-    async with serving() as broker:
-        async with reading(broker) as pipe:
-            broker.append("t", batches(0, 10))
-            await pipe.got(100)
-            await pipe.drained()
-        make_again_below_an_old_commit(broker)
-        async with reading(broker, coverage=pipe.coverage, start=start) as again:
-            await again.got(100)
-            assert_once(again, 100)
-
-
-async def test_a_commit_beyond_all_that_landed_of_a_deleted_topic_is_that_of_the_new_one() -> None:
-    async with serving() as broker:
-        async with reading(broker) as pipe:
-            broker.append("t", batches(0, 2))
-            await pipe.got(20)
-            await pipe.drained()
-        make_again_below_an_old_commit(broker)
-        async with reading(broker, coverage=pipe.coverage) as again:
-            await again.got(70)
-            assert_once(again, 70)
 
 
 async def test_new_partitions_are_read_from_their_beginning() -> None:
