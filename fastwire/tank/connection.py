@@ -17,6 +17,7 @@ from fastwire.tank.scan import CorruptBundle, Scanner
 __all__ = ["Connection", "Request", "State"]
 
 REQUEST_TIMEOUT_S = 30.0
+MOST_POSTPONED = 9  # timeouts by which bytes that keep arriving postpone a deadline
 WAIT_SLACK_MS = 1000  # a broker rounds the wait of a request up (spec: tank 5.4)
 MOST_WAIT_MS = 3_600_000  # a broker waits no longer
 
@@ -136,8 +137,11 @@ class Connection(ChunkConnection[Scanner, Event]):
         if self.state is State.GREETING:
             late = now >= self._connect_deadline
             return (Lost("the broker sent no ping after the connection was accepted"),) if late else _NOTHING
+        timeout_s = self._request_timeout_s
         for pending in self._pending.values():
-            if now >= max(pending.deadline, self._received_at + self._request_timeout_s):
+            # Large answers to other requests may be before this one. They do not excuse it for ever.
+            postponed = min(self._received_at + timeout_s, pending.deadline + MOST_POSTPONED * timeout_s)
+            if now >= max(pending.deadline, postponed):
                 return (Lost(f"{pending.request.kind.name.lower()} was not answered in time"),)
         return _NOTHING
 

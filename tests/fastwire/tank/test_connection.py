@@ -160,6 +160,18 @@ def test_a_long_answer_that_keeps_coming_is_not_late() -> None:
     assert isinstance(wire.connection.tick(9.0)[0], Lost)
 
 
+def test_a_request_that_is_passed_over_is_late_in_the_end() -> None:
+    wire = Wire()
+    wire.ask(Status())
+    lost: list[Event] = []
+    for now in range(1, 60):
+        wire.feed(answer(wire.fetch(), b"a"), now)
+        lost += wire.connection.tick(now)
+        if lost:
+            break
+    assert (now, lost) == (50, [Lost("status was not answered in time")])
+
+
 def test_corrupt_bundles_and_full_chunks_are_events_in_order() -> None:
     wire = Wire()
     part = PartitionAnswer(0, 0, 1, 99, b"\x02\x04\x02\x00")
