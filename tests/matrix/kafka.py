@@ -568,7 +568,7 @@ ROWS = [
         "Spark",
         "batches and streams, each record once",
         {
-            "D": "daemon/spark/source/kafka/test_reading::test_each_offset_once_through_whatever_happens"
+            "D": "daemon/spark/source/test_offsetreading::test_each_record_once_through_whatever_happens"
             " daemon/spark/source/datasource/test_stream"
             "::test_a_driver_that_dies_in_a_later_batch_reads_the_same_again",
             "R": "real/test_kafka_spark::test_batches_and_streams",

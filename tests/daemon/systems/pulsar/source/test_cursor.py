@@ -115,6 +115,31 @@ async def test_an_entry_that_a_filter_puts_off_stops_a_log_that_is_read_in_order
             assert pipe.once()
 
 
+@pytest.mark.parametrize("kind", ORDERED)
+async def test_an_entry_that_a_filter_puts_off_until_later_ones_are_acknowledged_is_lost(kind: str) -> None:
+    """A limit of the broker's, which docs/delivery.md names: a cumulative ack passes what it did not send."""
+    async with serving() as broker:
+        async with reading(broker, subscription_type=kind) as pipe:
+            await pipe.granted()
+            broker.reschedule("t", "s", [5])
+            broker.append("t", entries(0, 20))
+            await pipe.got(190)
+            await pipe.drained()
+            broker.pass_rescheduled("t", "s")
+            broker.append("t", entries(20, 1))
+            await pipe.got(200)
+            await pipe.drained()
+        async with reading(broker, subscription_type=kind, coverage=pipe.coverage) as again:
+            broker.append("t", entries(21, 1))
+            await again.got(10)
+            await again.drained()
+        landed = pipe.landed + again.landed
+        assert {value.split(b":")[0] for _, _, value in landed} == {b"%d" % number for number in range(22) if number != 5}
+        assert set(landed.values()) == {1}
+        for one in (pipe, again):
+            assert (one.count("stopped"), one.count("diverged"), one.letters, one.failure) == (0, 0, [], None)
+
+
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
 async def test_an_entry_that_a_filter_puts_off_lands_where_order_is_not_kept(kind: str) -> None:
     async with serving() as broker, reading(broker, subscription_type=kind) as pipe:
