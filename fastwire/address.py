@@ -1,8 +1,10 @@
-"""Parsing and formatting of host and port."""
+"""Parsing and formatting of host and port, and of URLs that consist of them."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-__all__ = ["format_host", "parse_host", "parse_hosts"]
+__all__ = ["HostsUrl", "format_host", "parse_host", "parse_hosts", "parse_hosts_url"]
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
@@ -56,3 +58,37 @@ def parse_hosts(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
             raise ValueError(f'"{format_host(*host)}" stands in the URL twice')
         found.append(host)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class HostsUrl:
+    """The hosts of a cluster in the given order, all with TLS (``SYSTEM+ssl``) or all without."""
+
+    scheme: str
+    addresses: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.hosts}"
+
+    @property
+    def tls(self) -> bool:
+        """True if connections use TLS."""
+        return self.scheme.endswith("+ssl")
+
+    @property
+    def hosts(self) -> str:
+        """The host list without a scheme, the default name of the cluster."""
+        return ",".join(format_host(host, port) for host, port in self.addresses)
+
+
+def parse_hosts_url(text: str, schemes: Mapping[str, int]) -> HostsUrl:
+    """Parse ``SCHEME://host[:port][,host…]`` with one of ``schemes``, which have default ports; a path is ignored.
+
+    Raises ValueError with a message for the author of the URL, which never repeats a possible password.
+    """
+    scheme, mark, rest = text.strip().partition("://")
+    scheme = scheme.lower()
+    if not mark or scheme not in schemes:
+        plain, port = next(iter(schemes.items()))
+        raise ValueError(f'must be a URL such as "{plain}://127.0.0.1:{port}"')
+    return HostsUrl(scheme, parse_hosts(rest.partition("/")[0], schemes[scheme]))

@@ -12,9 +12,9 @@ WAITS = ("permits", "room")
 STAGES = (*LOOP, *SINK, *WAITS)
 
 HELP = {
-    "receive": "a second daemon with the same subscription (failover, shared)",
-    "scan": "a second daemon with the same subscription (failover, shared)",
-    "decompress": "a second daemon with the same subscription (failover, shared)",
+    "receive": "a second daemon that shares the partitions, or reads other topics",
+    "scan": "a second daemon that shares the partitions, or reads other topics",
+    "decompress": "a second daemon that shares the partitions, or reads other topics",
     "decode": "sink.columns",
     "encode": "sink.writers, sink.compression",
     "write": "sink.compression, a faster disk",

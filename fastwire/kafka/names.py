@@ -1,13 +1,11 @@
 """Topic names, partition names and bootstrap URLs of Kafka."""
 
 import re
-from dataclasses import dataclass
 
-from fastwire.address import format_host, parse_hosts
+from fastwire.address import HostsUrl, parse_hosts_url
 
 __all__ = [
     "SCHEMES",
-    "BootstrapUrl",
     "parse_bootstrap_url",
     "parse_topic",
     "partition_of",
@@ -19,32 +17,12 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapUrl:
-    """The bootstrap servers in the given order, all with TLS or all without."""
+def parse_bootstrap_url(text: str) -> HostsUrl:
+    """Parse ``kafka://host[:port][,host…]`` or ``kafka+ssl://…``, the bootstrap servers.
 
-    tls: bool
-    addresses: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"kafka{'+ssl' if self.tls else ''}://{self.hosts}"
-
-    @property
-    def hosts(self) -> str:
-        """The host list without a scheme, the default name of the cluster."""
-        return ",".join(format_host(host, port) for host, port in self.addresses)
-
-
-def parse_bootstrap_url(text: str) -> BootstrapUrl:
-    """Parse ``kafka://host[:port][,host…]`` or ``kafka+ssl://…``.
-
-    Raises ValueError with a message for the author of the URL, which never repeats a possible password.
+    Raises ValueError as ``parse_hosts_url``.
     """
-    scheme, mark, rest = text.strip().partition("://")
-    scheme = scheme.lower()
-    if not mark or scheme not in SCHEMES:
-        raise ValueError('must be a URL such as "kafka://127.0.0.1:9092"')
-    return BootstrapUrl(scheme == "kafka+ssl", parse_hosts(rest.partition("/")[0], SCHEMES[scheme]))
+    return parse_hosts_url(text, SCHEMES)
 
 
 def parse_topic(text: str) -> str:

@@ -1,11 +1,10 @@
 """Topic names, partition names and broker URLs of TANK."""
 
 import re
-from dataclasses import dataclass
 
-from fastwire.address import format_host, parse_hosts
+from fastwire.address import HostsUrl, parse_hosts_url
 
-__all__ = ["SCHEMES", "TankUrl", "parse_tank_url", "parse_topic", "partition_of"]
+__all__ = ["SCHEMES", "parse_tank_url", "parse_topic", "partition_of"]
 
 SCHEMES = {"tank": 11011}  # the default port; the protocol has no TLS (spec: tank 1)
 
@@ -15,37 +14,11 @@ _TOPIC = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
 _PARTITION = re.compile(r"([^/]+)/(0|[1-9][0-9]{0,4})")
 
 
-@dataclass(frozen=True, slots=True)
-class TankUrl:
-    """The brokers of a cluster in the given order."""
-
-    addresses: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"tank://{self.hosts}"
-
-    @property
-    def tls(self) -> bool:
-        """False: the protocol has no TLS."""
-        return False
-
-    @property
-    def hosts(self) -> str:
-        """The host list without a scheme, the default name of the cluster."""
-        return ",".join(format_host(host, port) for host, port in self.addresses)
-
-
-def parse_tank_url(text: str) -> TankUrl:
-    """Parse ``tank://host[:port][,host…]``.
-
-    Raises ValueError with a message for the author of the URL, which never repeats a possible password.
-    """
-    scheme, mark, rest = text.strip().partition("://")
-    if not mark or scheme.lower() not in SCHEMES:
-        raise ValueError('must be a URL such as "tank://127.0.0.1:11011"')
-    if "@" in rest:
+def parse_tank_url(text: str) -> HostsUrl:
+    """Parse ``tank://host[:port][,host…]``, the brokers. Raises ValueError as ``parse_hosts_url``."""
+    if "@" in text:
         raise ValueError("user and password do not belong in the URL: a TANK broker has no authentication")
-    return TankUrl(parse_hosts(rest.partition("/")[0], SCHEMES["tank"]))
+    return parse_hosts_url(text, SCHEMES)
 
 
 def parse_topic(text: str) -> str:

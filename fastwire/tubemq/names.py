@@ -1,11 +1,10 @@
 """Topic names, partition names and Master URLs of TubeMQ."""
 
 import re
-from dataclasses import dataclass
 
-from fastwire.address import format_host, parse_hosts
+from fastwire.address import HostsUrl, parse_hosts_url
 
-__all__ = ["SCHEMES", "MasterUrl", "parse_master_url", "parse_topic", "partition_of"]
+__all__ = ["SCHEMES", "parse_master_url", "parse_topic", "partition_of"]
 
 SCHEMES = {"tubemq": 8715, "tubemq+ssl": 8716}  # the default port of each
 
@@ -14,32 +13,12 @@ _TOPIC = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _PARTITION = re.compile(r"(.+)/((?:0|[1-9][0-9]{0,9}):(?:0|[1-9][0-9]{0,9}))")
 
 
-@dataclass(frozen=True, slots=True)
-class MasterUrl:
-    """The Masters of a cluster in the given order, all with TLS or all without."""
+def parse_master_url(text: str) -> HostsUrl:
+    """Parse ``tubemq://host[:port][,host…]`` or ``tubemq+ssl://…``, the Masters.
 
-    tls: bool
-    addresses: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return f"tubemq{'+ssl' if self.tls else ''}://{self.hosts}"
-
-    @property
-    def hosts(self) -> str:
-        """The host list without a scheme, the default name of the cluster."""
-        return ",".join(format_host(host, port) for host, port in self.addresses)
-
-
-def parse_master_url(text: str) -> MasterUrl:
-    """Parse ``tubemq://host[:port][,host…]`` or ``tubemq+ssl://…``.
-
-    Raises ValueError with a message for the author of the URL, which never repeats a possible password.
+    Raises ValueError as ``parse_hosts_url``.
     """
-    scheme, mark, rest = text.strip().partition("://")
-    scheme = scheme.lower()
-    if not mark or scheme not in SCHEMES:
-        raise ValueError('must be a URL such as "tubemq://127.0.0.1:8715"')
-    return MasterUrl(scheme == "tubemq+ssl", parse_hosts(rest.partition("/")[0], SCHEMES[scheme]))
+    return parse_hosts_url(text, SCHEMES)
 
 
 def parse_topic(text: str) -> str:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastwire.kafka.names import BootstrapUrl
+from fastwire.address import HostsUrl
 
 from ...config import Connection
 from ...net.tls import ClientTls
@@ -18,7 +18,7 @@ __all__ = ["ClientSettings", "client_fields"]
 class ClientSettings:
     """Addresses, credentials and options of the connections to a cluster."""
 
-    url: BootstrapUrl
+    url: HostsUrl
     login: Login | None = None
     tls: ClientTls | None = None
     server_name: str = ""

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fastwire.tank.names import TankUrl
+from fastwire.address import HostsUrl
 
 from ...config import Connection
 
@@ -15,7 +15,7 @@ __all__ = ["ClientSettings", "client_fields"]
 class ClientSettings:
     """Addresses and options of the connections to a cluster; the protocol has neither credentials nor TLS."""
 
-    url: TankUrl
+    url: HostsUrl
     client_id: str = "fastwire"
     columns: frozenset[str] | None = None
     on_corrupt: Literal["divert", "stop"] = "divert"
@@ -30,5 +30,5 @@ class ClientSettings:
 
 def client_fields(connection: Connection) -> dict[str, Any]:
     """Return the fields of ``ClientSettings`` from the configuration."""
-    assert isinstance(connection.url, TankUrl)
+    assert isinstance(connection.url, HostsUrl)
     return {"url": connection.url, "client_id": f"fastwire-{os.uname().nodename}"}

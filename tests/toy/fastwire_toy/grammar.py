@@ -1,42 +1,25 @@
 """Text forms of the toy system."""
 
 import re
-from dataclasses import dataclass
 
-from fastwire.address import format_host, parse_host
+from fastwire.address import HostsUrl, parse_hosts_url
 from fastwire.grammar import Grammar, TopicPattern
 
 from .position import POSITIONS
 
-__all__ = ["GRAMMAR", "PORT", "ToyUrl"]
+__all__ = ["GRAMMAR", "PORT"]
 
 PORT = 7070
+SCHEMES = {"toy": PORT}
 _TOPIC = re.compile(r"[A-Za-z0-9_]{1,100}")
 _PARTITION = re.compile(r"(.+)/(0|[1-9][0-9]{0,8})")
 
 
-@dataclass(frozen=True, slots=True)
-class ToyUrl:
-    """The address of the only broker."""
-
-    host: str
-    port: int
-    tls = False
-
-    def __str__(self) -> str:
-        return f"toy://{self.hosts}"
-
-    @property
-    def hosts(self) -> str:
-        """The address without the scheme."""
-        return format_host(self.host, self.port)
-
-
-def _url(text: str) -> ToyUrl:
-    scheme, _, rest = text.strip().partition("://")
-    if scheme.lower() != "toy":
-        raise ValueError('must be a URL such as "toy://127.0.0.1:7070"')
-    return ToyUrl(*parse_host(rest.partition("/")[0], PORT))
+def _url(text: str) -> HostsUrl:
+    url = parse_hosts_url(text, SCHEMES)
+    if len(url.addresses) > 1:
+        raise ValueError(f'"{url.hosts}": there is one broker only')
+    return url
 
 
 def _topic(text: str) -> str:
@@ -59,7 +42,7 @@ def _partition(text: str) -> tuple[str, str]:
 GRAMMAR = Grammar(
     name="toy",
     title="Toy",
-    schemes={"toy": PORT},
+    schemes=SCHEMES,
     url=_url,
     url_example="toy://127.0.0.1:7070",
     topic=_topic,

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from fastwire.address import HostsUrl
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.logs import LogTable
 from fastwire.columns.scan import Stop
@@ -13,7 +14,6 @@ from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import BrokerUrl
 from fastwire.wire.pool import Pool
 
-from .grammar import ToyUrl
 from .scan import Place, Scanner
 
 __all__ = ["ConnectionLost", "Link", "RequestRefused", "connect"]
@@ -102,11 +102,12 @@ async def connect(
     columns: frozenset[str] | None = None,
 ) -> Link:
     """Connect to the broker, for requests and for the records of the logs of ``table``. Raises ConnectionLost."""
-    assert isinstance(url, ToyUrl)
+    assert isinstance(url, HostsUrl)
+    ((host, port),) = url.addresses
     scanner = Scanner(table or LogTable(), pool or Pool(MEMORY), columns=columns)
     loop = asyncio.get_running_loop()
     try:
-        _, link = await loop.create_connection(lambda: Link(scanner, on_chunk), url.host, url.port)
+        _, link = await loop.create_connection(lambda: Link(scanner, on_chunk), host, port)
     except OSError as exc:
         raise ConnectionLost(f"cannot connect to {url.hosts}: {exc.strerror}") from exc
     return link
