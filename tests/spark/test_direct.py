@@ -36,7 +36,7 @@ def test_what_a_source_says_is_what_its_options_say() -> None:
     found = parse_options(said, streaming=True)
     connection = own_connection(found.connection)
     assert (connection.rack, connection.client_id) == ("eu-1a", "me")
-    assert (found.read_committed, found.refresh_s) == (False, 90.0)
+    assert (found.own["isolationLevel"], found.refresh_s) == ("read_uncommitted", 90.0)
 
 
 class PulsarTopic:

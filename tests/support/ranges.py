@@ -64,7 +64,7 @@ class Ranges:
         self, one: Connections[Any], wanted: Range, *, patience_s: float = 20.0, fail: bool = True
     ) -> Generator[pa.RecordBatch, None, None]:
         """The batches of a range as a task takes them; the brokers are read ahead by as little as can be."""
-        rules = ReadingRules(window=0, patience_s=patience_s, fail_on_data_loss=fail, name="test")
+        rules = ReadingRules(patience_s=patience_s, fail_on_data_loss=fail, name="test")
         return prefetched(one, self._parts.reader(one.cluster, wanted, rules).read, 1)
 
     def values(self, one: Connections[Any], wanted: Range, **rules: Any) -> list[bytes]:

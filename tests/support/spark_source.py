@@ -57,9 +57,9 @@ def at(broker: PulsarDevBroker, index: int, topic: str = "t") -> Position:
     return Position(*broker.positions(topic)[index][:2])
 
 
-def client(url: str, **given: Any) -> Connections[RangeCluster]:
+def client(url: str, *, window: int = 50, **given: Any) -> Connections[RangeCluster]:
     settings = ClientSettings(url=parse_service_url(url), columns=Rows.built(DIALECT, ALL), **given)
-    return Connections(lambda: RangeCluster(settings))
+    return Connections(lambda: RangeCluster(settings, window))
 
 
 def part(end: Position, start: Position = PULSAR_EARLIEST, **flags: Any) -> Range:
@@ -68,10 +68,10 @@ def part(end: Position, start: Position = PULSAR_EARLIEST, **flags: Any) -> Rang
 
 
 def reading(
-    one: Connections[RangeCluster], wanted: Range, *, patience_s: float = 20.0, fail: bool = True, window: int = 50
+    one: Connections[RangeCluster], wanted: Range, *, patience_s: float = 20.0, fail: bool = True
 ) -> Generator[pa.RecordBatch, None, None]:
     """The batches of a range as a task takes them; the brokers are read ahead by as little as can be."""
-    rules = ReadingRules(window=window, patience_s=patience_s, fail_on_data_loss=fail, name="test")
+    rules = ReadingRules(patience_s=patience_s, fail_on_data_loss=fail, name="test")
     return prefetched(one, PulsarRangeReader(one.cluster, wanted, rules).read, 1)
 
 

@@ -15,12 +15,19 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position, parse_position
 
 from .connections import RangeBook
+from .options import Options
 from .ranges import DataLossError, Range
 from .reading import RangeReader, ReadingRules
 
-__all__ = ["OffsetRangeReader", "Records", "UnreadableError"]
+__all__ = ["OffsetRangeReader", "Records", "UnreadableError", "fetch_bytes"]
 
 B = TypeVar("B", bound=RangeBook[Any, Any])
+
+
+def fetch_bytes(options: Options) -> int:
+    """Return the largest size of a response with records, in bytes: the option ``fetchMaxBytes``."""
+    found: int = options.own.get("fetchMaxBytes", 4 << 20)
+    return found
 
 
 class UnreadableError(DataLossError):

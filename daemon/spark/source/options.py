@@ -66,10 +66,9 @@ class Options:
     batch_rows: int
     batch_bytes: int
     prefetch: int
-    window: int  # of Pulsar
-    fetch_bytes: int  # of systems that are asked for records
-    read_committed: bool
     pushes_filters: bool
+    own: Mapping[str, Any]
+    """The values of the options that are given and only this system has, by option."""
 
     @property
     def system(self) -> str:
@@ -251,10 +250,8 @@ class _Reading:
             batch_rows=get("batchRows", 32_768),
             batch_bytes=get("batchBytes", 4 << 20),
             prefetch=get("prefetchBatches", 3),
-            window=get("receiverQueueSize", 10_000),
-            fetch_bytes=get("fetchMaxBytes", 4 << 20),
-            read_committed=get("isolationLevel", "read_committed") == "read_committed",
             pushes_filters=get("filterPushdown", False),
+            own={name: self._values[name] for name in self._dialect.only.keys() & self._values.keys()},
         )
 
     def columns(self) -> tuple[str, ...]:

@@ -27,9 +27,8 @@ class TryAgainError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingRules:
-    """The rules of reading a range: records requested ahead, patience, and the reaction to a loss."""
+    """The rules of reading a range: patience, and the reaction to a loss."""
 
-    window: int
     patience_s: float
     fail_on_data_loss: bool
     name: str  # of who reads, for people who look at the broker

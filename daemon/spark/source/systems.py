@@ -45,7 +45,6 @@ def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBat
     system = _system(options.system)
     rows = Rows(options.columns, part.partition.topic, options.batch_rows, options.batch_bytes)
     rules = ReadingRules(
-        window=options.window,
         patience_s=options.patience_s,
         fail_on_data_loss=options.fail_on_data_loss,
         name=f"{options.prefix}-task",

@@ -23,7 +23,7 @@ from ....systems.kafka.link import Link
 from ....systems.kafka.settings import ClientSettings, client_fields
 from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
-from ..offsetreading import UnreadableError
+from ..offsetreading import UnreadableError, fetch_bytes
 from ..options import Options
 from ..ranges import Partition
 from ..rows import Rows
@@ -45,11 +45,12 @@ def settings_of(options: Options) -> ClientSettings:
 
 def fetch_limits(options: Options) -> FetchLimits:
     """Return the limits of a Fetch, which is for one partition in a task."""
+    most = fetch_bytes(options)
     return FetchLimits(
-        response_bytes=options.fetch_bytes,
-        partition_bytes=options.fetch_bytes,
+        response_bytes=most,
+        partition_bytes=most,
         max_wait_ms=FETCH_WAIT_MS,
-        read_committed=options.read_committed,
+        read_committed=options.own.get("isolationLevel") != "read_uncommitted",
         rack=own_connection(options.connection).rack or "",
     )
 

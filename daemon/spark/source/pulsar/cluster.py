@@ -40,9 +40,13 @@ def topic_of(partition: Partition) -> Topic:
 
 
 class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
-    """One connection to each broker, for questions and for the entries of one range at a time."""
+    """One connection to each broker, for questions and for the entries of one range at a time.
 
-    def __init__(self, settings: ClientSettings) -> None:
+    ``window`` is the number of messages that are requested ahead.
+    """
+
+    def __init__(self, settings: ClientSettings, window: int) -> None:
+        self.window = window
         self.slots = SlotTable()
         self.consumer_ids: Iterator[int] = count()
         self.service = settings.url

@@ -173,7 +173,12 @@ class PulsarRangeReader(RangeReader):
             self._from = self._at
         self._cluster.completion.on_taken = self._taken
         async with Entries(
-            self._cluster, part.partition, self._from, window=rules.window, name=rules.name, reject=self._rejected
+            self._cluster,
+            part.partition,
+            self._from,
+            window=self._cluster.window,
+            name=rules.name,
+            reject=self._rejected,
         ) as entries:
             if not await self._within_reach(entries):
                 return

@@ -10,10 +10,12 @@ from .reading import PulsarRangeReader
 
 __all__ = ["SYSTEM"]
 
+WINDOW = 10_000
+
 
 def _cluster(options: Options) -> Callable[[], RangeCluster]:
-    settings = settings_of(options)
-    return lambda: RangeCluster(settings)
+    settings, window = settings_of(options), options.own.get("receiverQueueSize", WINDOW)
+    return lambda: RangeCluster(settings, window)
 
 
 SYSTEM = System(_cluster, PulsarBroker, PulsarRangeReader)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ..offsetreading import fetch_bytes
 from ..options import Options
 from ..system import System
 from .cluster import RangeCluster, settings_of
@@ -12,8 +13,8 @@ __all__ = ["SYSTEM"]
 
 
 def _cluster(options: Options) -> Callable[[], RangeCluster]:
-    settings, fetch_bytes = settings_of(options), options.fetch_bytes
-    return lambda: RangeCluster(settings, fetch_bytes)
+    settings, most = settings_of(options), fetch_bytes(options)
+    return lambda: RangeCluster(settings, most)
 
 
 SYSTEM = System(_cluster, TankBroker, TankRangeReader)

@@ -8,6 +8,7 @@ import pytest
 from fastwire.grammar import NamePattern
 from fastwire.position import Position
 from fastwire_daemon.config import ConfigError
+from fastwire_daemon.spark.source.kafka.cluster import fetch_limits
 from fastwire_daemon.spark.source.options import Where, columns_of, parse_options
 from fastwire_daemon.spark.source.ranges import Partition
 from fastwire_daemon.spark.source.rows import ddl
@@ -200,8 +201,10 @@ def test_kafka_has_words_of_its_own() -> None:
     found = kafka(subscribe="a,b.c", groupId="g", isolationLevel="read_uncommitted", fetchMaxBytes="1MiB")
     assert (found.system, str(found.connection.url)) == ("kafka", "kafka+ssl://h:9093")
     assert (found.topics, found.subscription, found.commits) == (("a", "b.c"), "g", True)
-    assert (found.read_committed, found.fetch_bytes) == (False, 1 << 20)
-    assert kafka().read_committed
+    assert found.own["isolationLevel"] == "read_uncommitted"
+    limits = fetch_limits(found)
+    assert (limits.read_committed, limits.response_bytes) == (False, 1 << 20)
+    assert fetch_limits(kafka()).read_committed
     connection = kafka(clientRack="eu-1a", clientId="me").connection
     assert (connection.rack, connection.client_id) == ("eu-1a", "me")
     assert (kafka().connection.rack, kafka().connection.client_id) == (None, None)

@@ -66,8 +66,8 @@ def test_a_cut_connection_goes_on_where_it_was() -> None:
 
 def test_a_topic_that_moves_while_it_is_read() -> None:
     with serving(50) as broker:
-        one = client(broker.url)
-        batches = reading(one, part(at(broker, 49)), window=100)
+        one = client(broker.url, window=100)
+        batches = reading(one, part(at(broker, 49)))
         # No row is given out before the range is whole or a chunk is full, so the move comes first.
         threading.Timer(0, broker.unload, ("t",)).start()
         assert numbers(batches) == list(range(50))
