@@ -9,13 +9,23 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.text import Partition
 
-__all__ = ["Consumer", "Start", "encode_payload", "send_request"]
+__all__ = [
+    "MSG_TIME",
+    "MSG_TYPE",
+    "REGISTER",
+    "UNREGISTER",
+    "Consumer",
+    "Start",
+    "encode_payload",
+    "payload_checksum",
+    "send_request",
+]
 
 MSG_TYPE = "$msgType$"
 MSG_TIME = "$msgTime$"
 
-_REGISTER = 31
-_UNREGISTER = 32
+REGISTER = 31
+UNREGISTER = 32
 
 
 class Start(IntEnum):
@@ -52,7 +62,7 @@ class Consumer:
         if offset is not None and start is Start.ALWAYS_END:
             raise ValueError("a registration begins at an offset or at the end")
         request = pb.RegisterRequestC2B(
-            opType=_REGISTER,
+            opType=REGISTER,
             clientId=self.client_id,
             groupName=self.group,
             topicName=partition.topic,
@@ -71,7 +81,7 @@ class Consumer:
     ) -> pb.RegisterRequestC2B:
         """Return the end of a registration; ``confirm`` commits the last batch that was fetched."""
         return pb.RegisterRequestC2B(
-            opType=_UNREGISTER,
+            opType=UNREGISTER,
             clientId=self.client_id,
             groupName=self.group,
             topicName=partition.topic,
@@ -136,6 +146,11 @@ def encode_payload(value: bytes, attributes: Mapping[str, str]) -> bytes:
     return len(text).to_bytes(4) + text + value
 
 
+def payload_checksum(payload: bytes) -> int:
+    """Return the check sum of a payload (spec: tubemq 12)."""
+    return zlib.crc32(payload) & 0x7FFFFFFF
+
+
 def send_request(
     client_id: str,
     topic: str,
@@ -155,7 +170,7 @@ def send_request(
         partitionId=number,
         data=data,
         flag=1 if attributes else 0,
-        checkSum=zlib.crc32(data) & 0x7FFFFFFF,
+        checkSum=payload_checksum(data),
         sentAddr=address - (1 << 32) if address >> 31 else address,
         authInfo=authorization,
     )

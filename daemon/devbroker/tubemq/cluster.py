@@ -1,0 +1,223 @@
+"""The state of an embedded TubeMQ cluster: options, topics, groups at the broker, and the faults that tests inject."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastwire.position import Position
+from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.frame import Method
+from fastwire.tubemq.request import MSG_TYPE, encode_payload, payload_checksum
+from fastwire.tubemq.text import Broker, Partition
+
+from ...runtime.clock import now_ms
+from ..base import DevBroker, Faults
+from ..server import on_loop
+from .balance import Group
+from .groups import Progress
+from .topics import StoredMessage, Topic
+
+__all__ = ["BROKER_ID", "Cluster", "Failure", "TubeMQOptions"]
+
+BROKER_ID = 1
+
+
+@dataclass(frozen=True)
+class TubeMQOptions:
+    """Behaviour of Master and Broker; the defaults are those of real ones, but for the balance, which takes no time."""
+
+    partitions: int = 1  # of each store of a topic that is created without a number
+    stores: int = 1
+    transfer_bytes: int = 524_288  # of a batch
+    first_transfer_bytes: int = 327_680  # of the first batch after a registration, where ``from_file``
+    from_file: bool = False  # reads are served as from a file: a batch may be empty, where memory answers 404
+    message_bytes: int = 1 << 20
+    consumer_timeout_s: float = 30.0  # without a heartbeat, at Master and Broker
+    event_rounds: int = 10  # balance rounds after which an event without a result is cleared
+    strict: bool = True  # what a real server drops without a word, or forgives, is a violation
+    check_token: bool = False  # requests to the Broker must carry the visit token
+    users: Mapping[str, str] = field(default_factory=dict)  # passwords; requests to the Master must be signed if given
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An answer that goes wrong: ``code`` instead of the work; without one the work is done, and no answer comes."""
+
+    code: int | None
+
+
+class Cluster(DevBroker):
+    """A Master and a Broker that share one memory, and what tests do to them. ``TubeMQDevBroker`` serves them."""
+
+    scheme = "tubemq"
+    default_port = 8715
+
+    def __init__(self, options: TubeMQOptions | None = None) -> None:
+        super().__init__()
+        self.options = options or TubeMQOptions()
+        self.topics: dict[str, Topic] = {}
+        self.topic_list_id = now_ms()  # changes with the topics
+        self.broker_list_id = now_ms()
+        self.groups: dict[str, Group] = {}
+        self.producers: dict[str, float] = {}  # when the Master has heard of a client
+        self.progress: dict[tuple[str, str, int], Progress] = {}  # by group, topic and partition
+        self.rules: tuple[int, str] = (-2, " ")  # id and text of the cluster's flow control
+        self.to_end: dict[str, int] = {}  # csmFrmMaxOffsetCtrlId by group
+        self.visit_token = now_ms()
+        self.requests: Counter[str] = Counter()  # ever received, by name
+        self.next_message = now_ms() << 20
+        # Faults.
+        self.standby = False  # the Master refuses everything
+        self.failures: dict[Method, Faults[Failure]] = {method: Faults() for method in Method}
+
+    # Topics.
+
+    @on_loop
+    def create_topic(self, name: str, partitions: int = 0) -> None:
+        """See ``DevBroker``: ``partitions`` is the number of each store."""
+        if name in self.topics:
+            raise ValueError(f"{name} exists already")
+        self.topics[name] = Topic(name, self.options.stores, partitions or self.options.partitions)
+        self.topics_changed()
+
+    @on_loop
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """See ``DevBroker``."""
+        self.topics[name].partitions = max(self.topics[name].partitions, partitions)
+        self.topics_changed()
+
+    @on_loop
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages; made again it begins with offset 0."""
+        del self.topics[name]
+        self.progress = {key: one for key, one in self.progress.items() if key[1] != name}
+        self.topics_changed()
+
+    @on_loop
+    def open_topic(self, name: str, is_open: bool) -> None:
+        """Let a topic be subscribed and published, or not."""
+        self.topics[name].open = is_open
+        self.topics_changed()
+
+    def topics_changed(self) -> None:
+        """Give the list of topics a new id."""
+        self.topic_list_id += 1
+
+    @on_loop
+    def produce(
+        self,
+        name: str,
+        values: Sequence[bytes],
+        partition: int = 0,
+        *,
+        keys: Sequence[bytes] | None = None,
+        codec: str = "NONE",
+    ) -> None:
+        """See ``DevBroker``: each value is a message, without attributes. A message has no key: raises ValueError."""
+        if keys is not None:
+            raise ValueError("a message of TubeMQ has no key")
+        if codec != "NONE":
+            raise KeyError(codec)
+        for value in values:
+            self.append(name, value, partition)
+
+    @on_loop
+    def append(self, name: str, value: bytes, partition: int = 0, attributes: Mapping[str, str] | None = None) -> int:
+        """Store a message as if it had been sent, and return its offset."""
+        payload = encode_payload(value, attributes or {})
+        checksum = payload_checksum(payload)
+        kind = (attributes or {}).get(MSG_TYPE)
+        return self.store(name, StoredMessage(partition, 0, payload, 1 if attributes else 0, checksum, kind))
+
+    def store(self, topic: str, message: StoredMessage) -> int:
+        """Give a message its id, store it, and return its offset. Raises KeyError for an unknown partition."""
+        store = self.topics[topic].store(message.partition)
+        if store is None:
+            raise KeyError(message.partition)
+        self.next_message += 1
+        message.id = self.next_message
+        return store.append(message)
+
+    @on_loop
+    def end_positions(self, name: str) -> list[Position]:
+        """See ``DevBroker``."""
+        return [
+            Position(store.end, 0) for store in self.topics[name].stores for _ in range(self.topics[name].partitions)
+        ]
+
+    @on_loop
+    def backlog(self, name: str, group: str) -> int:
+        """See ``DevBroker``."""
+        found = [(key[2], one) for key, one in self.progress.items() if key[:2] == (group, name)]
+        if not found:
+            raise KeyError(group)
+        return sum(one.backlog(number) for number, one in found)
+
+    # What happens to a topic, and faults.
+
+    @on_loop
+    def trim(self, name: str, offset: int, partition: int = 0) -> None:
+        """Delete the messages of a partition's store below ``offset``, as retention does."""
+        store = self.topics[name].store(partition)
+        assert store is not None
+        store.trim(offset)
+
+    @on_loop
+    def fail(self, method: Method, code: int, times: int = 1) -> None:
+        """Answer the next requests of a method with an error code, and do nothing."""
+        self.failures[method].inject(Failure(code), times)
+
+    @on_loop
+    def lose_answers(self, method: Method, times: int = 1) -> None:
+        """Handle the next requests of a method, and lose the answers."""
+        self.failures[method].inject(Failure(None), times)
+
+    @on_loop
+    def forget_clients(self) -> None:
+        """Forget all registrations at the Master, as after a restart; the Broker keeps its own."""
+        self.groups.clear()
+        self.producers.clear()
+
+    @on_loop
+    def expire_owners(self) -> None:
+        """Let the registrations of all partitions time out at the Broker."""
+        for progress in self.progress.values():
+            progress.owner = None
+
+    @on_loop
+    def move_to_end(self, group: str) -> None:
+        """Ask a client-balanced group to go on at the end, as an administrator does."""
+        self.to_end[group] = now_ms()
+
+    @on_loop
+    def set_rules(self, text: str) -> None:
+        """Give the cluster other rules of flow control, as JSON."""
+        self.rules = self.rules[0] + 1 if self.rules[0] > 0 else 1, text
+
+    # For the handlers of requests.
+
+    @property
+    def broker(self) -> Broker:
+        """The one broker, by its address."""
+        return Broker(BROKER_ID, self.host, self.ports[1])
+
+    def list_brokers(self, known: int) -> list[str]:
+        """Return the list of brokers for a client that knows the one with the id ``known``."""
+        return [] if known == self.broker_list_id else [str(self.broker)]
+
+    def partitions_of(self, topics: Sequence[str]) -> list[Partition]:
+        """Return the partitions of topics that may be subscribed."""
+        return [
+            Partition(self.broker, name, number)
+            for name in sorted(topics)
+            if name in self.topics and self.topics[name].open
+            for number in self.topics[name].numbers()
+        ]
+
+    def master_token(self) -> pb.MasterAuthorizedInfo:
+        """Return what the Master's answers carry for requests to brokers."""
+        return pb.MasterAuthorizedInfo(visitAuthorizedToken=self.visit_token)
+
+    def admits(self, info: pb.AuthorizedInfo) -> bool:
+        """Return whether a request to the Broker has the visit token, if it is checked."""
+        return not self.options.check_token or info.visitAuthorizedToken == self.visit_token
