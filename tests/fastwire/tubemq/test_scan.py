@@ -198,7 +198,11 @@ def test_each_block_border_of_a_real_response(block: int) -> None:
     assert bed.values() == [b"hello", b"world"]
 
 
-@given(st.lists(st.integers(1, 60), min_size=1), st.integers(1, 300), st.lists(st.integers(1, 500), max_size=20))
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=30),
+    st.integers(1, 300),
+    st.lists(st.integers(1, 500), max_size=20),
+)
 def test_messages_of_any_size_over_any_borders(sizes: list[int], block: int, pieces: list[int]) -> None:
     sent = [bytes([size]) * size * 7 for size in sizes]
     bed = Bed()
