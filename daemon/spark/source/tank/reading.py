@@ -182,7 +182,12 @@ class TankRangeReader(OffsetRangeReader[RangeCluster]):
                     await self._hand_on(chunk)
                 continue
             if answered:
-                await self._is_there()
+                for chunk in self._cluster.take_all():
+                    await self._hand_on(chunk)  # what has come is not lost, whatever is there now
+                if not await self._is_there():
+                    return
+                if self._at.a > records.position.a:
+                    raise TryAgainError
                 await asyncio.sleep(EMPTY_PAUSE_S)
             if now - self._alive_at >= self._rules.patience_s:
                 raise LinkLost(records.silence())
@@ -193,11 +198,11 @@ class TankRangeReader(OffsetRangeReader[RangeCluster]):
             case HoleError():
                 self._lost(str(error))
                 self._end = self._at
-            case BoundaryError():
-                if error.first > self._at.a:
-                    self._begins_late(error.first)
-                else:
-                    self._falls_short(error.end)
+            case BoundaryError() if error.first > self._at.a:
+                self._begins_late(error.first)
+                raise TryAgainError
+            case BoundaryError() if error.end < self._end.a:
+                self._falls_short(error.end)
                 raise TryAgainError
             case BrokerError() if error.code is PartitionStatus.REDIRECT and self._redirects < MOST_REDIRECTS:
                 self._redirects += 1

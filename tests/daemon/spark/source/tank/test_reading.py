@@ -12,7 +12,9 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.systems import SYSTEMS
 from fastwire.tank.bundle import Message, encode_bundle
+from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
 from fastwire.tank.error import PartitionStatus
+from fastwire.tank.message import MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
 from tests.support.ranges import ALL, Ranges, T
@@ -108,6 +110,71 @@ def test_faults_of_the_partition_pass(status: PartitionStatus) -> None:
 
 
 # --- what is lost
+
+
+def answering(
+    broker: TankDevBroker, answer: Callable[[], PartitionAnswer], *, after: int = 0, times: int = 1 << 30
+) -> None:
+    """Let ``answer`` replace answers to consume requests, behind the first ``after`` ones."""
+    seen = 0
+
+    def tamper(frame: bytes) -> bytes:
+        nonlocal seen
+        if frame[0] != MessageType.CONSUME:
+            return frame
+        seen += 1
+        if not after < seen <= after + times:
+            return frame
+        request_id = int.from_bytes(frame[9:13], "little")
+        return encode_frame(MessageType.CONSUME, encode_consume_answer(request_id, [("t", 1, [answer()])]))
+
+    broker.tamper = tamper
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_retention_takes_before_an_empty_answer(fail: bool) -> None:
+    """What came before it is not taken for lost, whether it was passed on or not."""
+
+    def empty() -> PartitionAnswer:
+        broker.trim("t", 201)
+        return PartitionAnswer(0, high_watermark=300)
+
+    with serving(30) as broker, closing(client(broker.url)) as one:
+        answering(broker, empty, after=1, times=1)
+        if fail:
+            with pytest.raises(DataLossError, match="the log begins at 201, behind 101"):
+                values(one, part(0, 300))
+        else:
+            assert numbers_of(values(one, part(0, 300), fail=False)) == [*range(10), *range(20, 30)]
+
+
+def test_a_boundary_failure_within_the_log_is_no_loss() -> None:
+    """A broker that contradicts itself is asked again with a pause, and left when patience ends."""
+    with serving(10) as broker, closing(client(broker.url)) as one:
+        boundary = PartitionAnswer(0, PartitionStatus.BOUNDARY, high_watermark=100, first=1)
+        answering(broker, lambda: boundary)
+        with pytest.raises(FastwireError, match=r"nothing came for 0\.3 s"):
+            values(one, part(0, 100), patience_s=0.3, fail=False)
+        assert broker.requests["CONSUME"] < 30
+        answering(broker, lambda: boundary, times=1)
+        assert numbers_of(values(one, part(0, 100))) == list(range(10))
+
+
+def test_empty_answers_are_no_end() -> None:
+    with serving(10) as broker, closing(client(broker.url)) as one:
+        answering(broker, lambda: PartitionAnswer(0, high_watermark=42))
+        with pytest.raises(FastwireError, match=r"without messages from sequence 21 on \(high-water mark 42\)"):
+            values(one, part(20, 100), patience_s=0.3)
+        answering(broker, lambda: PartitionAnswer(0, high_watermark=42), times=3)
+        assert numbers_of(values(one, part(20, 100))) == list(range(2, 10))
+
+
+def test_a_bundle_that_an_old_broker_cuts_off_is_asked_for_as_a_whole() -> None:
+    with serving() as broker, closing(client(broker.url, fetchMaxBytes="3000")) as one:
+        broker.append("t", bundles(0, 5, size=1000))
+        whole = broker.topics["t"][0].bundles[0].framed
+        answering(broker, lambda: PartitionAnswer(0, base=1, high_watermark=50, chunk=whole[:3000]), times=1)
+        assert numbers_of(values(one, part(0, 50))) == list(range(5))
 
 
 def test_a_topic_that_was_made_again() -> None:
