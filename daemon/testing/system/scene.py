@@ -28,7 +28,20 @@ from ...sinks.base import Sink, Superseded
 from ...systems.registry import source_factory
 from ...systems.source import Source, SourceEvents
 
-__all__ = ["GROUP", "OPEN", "PARTITIONS", "TOPIC", "MemoryLog", "MemorySink", "Row", "Run", "Scene", "rows_of", "until"]
+__all__ = [
+    "GROUP",
+    "OPEN",
+    "PARTITIONS",
+    "TOPIC",
+    "MemoryLog",
+    "MemorySink",
+    "Row",
+    "Run",
+    "Scene",
+    "configured",
+    "rows_of",
+    "until",
+]
 
 TOPIC = "conformance"
 GROUP = "landing"
@@ -256,9 +269,7 @@ class Scene:
         grammar = grammar_of(self.broker.url)
         if grammar is not None and issubclass(source_model(grammar.name), SubscribedSource):
             keys["subscription"] = group
-        sink = {"type": "discard"} if dataset is None else {"type": "parquet", "path": str(dataset)}
-        tables = {"source": {**keys, **self._keys, **more}, "sink": sink}
-        return parse_config(f"[pipelines]\nconformance = {_toml(tables)}\n").pipelines["conformance"]
+        return configured({**keys, **self._keys, **more}, dataset)
 
     def source(self, **more: Any) -> SourceConfig:
         """Return the configuration of a source that reads the topic."""
@@ -303,6 +314,13 @@ class Scene:
         """Run a pipeline until the end of the topic."""
         async with self.running(sink, until_end=True, **more) as run:
             await run.end()
+
+
+def configured(source: Mapping[str, Any], dataset: Path | None = None) -> PipelineConfig:
+    """Return a configuration with the keys of ``source``, into ``dataset`` if it is given. Raises ConfigError."""
+    sink = {"type": "discard"} if dataset is None else {"type": "parquet", "path": str(dataset)}
+    text = f"[pipelines]\nconformance = {_toml({'source': source, 'sink': sink})}\n"
+    return parse_config(text).pipelines["conformance"]
 
 
 def _toml(value: Any) -> str:

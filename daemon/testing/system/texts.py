@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.position import Position, Positions, positions_of
 from fastwire.systems import grammar_of, row_of
 
-from ...config import SubscribedSource, parse_connection, parse_url
+from ...config import ConfigError, SubscribedSource, parse_connection, parse_url
+from ...config.connection import keys_of_systems
 from ...config.source import source_model
-from .scene import TOPIC
+from .scene import TOPIC, configured
 from .suite import SystemSuite
 
 __all__ = ["SystemTexts"]
@@ -45,6 +47,13 @@ class SystemTexts(SystemSuite):
             assert str(short) == str(grammar.url(f"{scheme}://example:{port}"))
             assert short.hosts == f"example:{port}"
             assert short.tls == (scheme != self.system)
+
+    def test_keys_of_other_systems_are_refused(self) -> None:
+        """A key of another system is a mistake that names the key and this system."""
+        source = {"url": self._grammar.url_example, "topics": [self._grammar.topic_example], "start": "earliest"}
+        for key in keys_of_systems(source_model) - {*source_model(self.system).known_keys()}:
+            with pytest.raises(ConfigError, match=f"source.{key}: is not supported for {self.system}"):
+                configured(source | {key: "x"})
 
     def test_topics_have_one_text_form(self) -> None:
         """``topic`` and ``partition`` return full names, which they read again."""
