@@ -6,11 +6,12 @@ both sides of the protocol.
 
 from typing import Any, cast
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from fastwire.errors import ProtocolError, UnsupportedError
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.wire.messages import garbled_field
 
 PROTOCOL_VERSION = 21
 MIN_PROTOCOL_VERSION = 12  # below it an ACK cannot carry several ids
@@ -52,7 +53,7 @@ def decode_command(body: bytes | memoryview) -> pb.BaseCommand:
         # The generated stubs leave this method out.
         if missing := cast(Any, command).FindInitializationErrors():
             raise ProtocolError("BaseCommand", 8, detail=f"required {', '.join(sorted(missing))} missing")
-    if garbled := _garbled(command):
+    if garbled := garbled_field(command):
         raise ProtocolError("BaseCommand", 8, detail=f"{garbled} is not UTF-8")
     return command
 
@@ -71,19 +72,6 @@ def _unknown_type(command: pb.BaseCommand) -> ProtocolError | UnsupportedError:
         if field.field_number == 1:
             return UnsupportedError(f"command number {field.data}")
     return ProtocolError("BaseCommand", 8, detail="required type missing")
-
-
-def _garbled(message: Message) -> str | None:
-    """Return the name of a text field that is not UTF-8, for which the parser returns bytes; None if there is none."""
-    for field, found in message.ListFields():
-        if field.type == field.TYPE_STRING:
-            if any(isinstance(one, bytes) for one in ((found,) if isinstance(found, str | bytes) else found)):
-                return str(field.full_name)
-        elif field.type == field.TYPE_MESSAGE:
-            for one in (found,) if isinstance(found, Message) else found:
-                if name := _garbled(one):
-                    return name
-    return None
 
 
 def _forgive_new_errors(command: pb.BaseCommand) -> None:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import Refused
+from fastwire.wire.messages import garbled_field
 from fastwire.wire.writer import encode_varint
 
 if TYPE_CHECKING:
@@ -173,7 +174,10 @@ def encode_refusal(serial: int, refused: Refused) -> bytes:
 
 
 def read_message(kind: type[M], data: bytes, what: str, offset: int = 0) -> M:
-    """Return the message that ``data`` holds. Raises ProtocolError."""
+    """Return the message that ``data`` holds.
+
+    Raises ProtocolError if it is not a protobuf message, lacks a required field or contains text that is not UTF-8.
+    """
     message = kind()
     try:
         message.ParseFromString(data)
@@ -182,6 +186,8 @@ def read_message(kind: type[M], data: bytes, what: str, offset: int = 0) -> M:
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
         raise ProtocolError(what, offset, detail=f"required fields are missing: {missing}")
+    if garbled := garbled_field(message):
+        raise ProtocolError(what, offset, detail=f"{garbled} is not UTF-8")
     return message
 
 

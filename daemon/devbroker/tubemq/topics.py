@@ -115,4 +115,4 @@ class Topic:
     def store(self, number: int) -> Store | None:
         """Return the store of a partition; None if the topic has no such partition."""
         store, rest = divmod(number, STORE)
-        return self.stores[store] if store < len(self.stores) and 0 <= rest < self.partitions else None
+        return self.stores[store] if 0 <= store < len(self.stores) and rest < self.partitions else None

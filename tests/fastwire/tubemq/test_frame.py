@@ -149,6 +149,15 @@ def test_a_message_without_a_required_field_is_a_protocol_error() -> None:
         read_message(pb.CloseRequestC2M, body, "close")
 
 
+def test_text_that_is_not_utf8_is_a_protocol_error() -> None:
+    """The parser returns bytes for it, where all code expects text."""
+    body = pb.HeartResponseM2C(success=True, errCode=200, errMsg="OK!")
+    body.event.subscribeInfo.append("c@g#1:h:1#t:0")
+    data = body.SerializeToString().replace(b"c@g", b"\xff@g")
+    with pytest.raises(ProtocolError, match=r"EventProto\.subscribeInfo is not UTF-8"):
+        read_message(pb.HeartResponseM2C, data, "heartbeat")
+
+
 def test_services_of_the_methods() -> None:
     assert {method for method in Method if method.service is Service.READ} == {15, 16, 17, 18}
     assert {method for method in Method if method.service is Service.WRITE} == {13}

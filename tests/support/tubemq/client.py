@@ -211,10 +211,12 @@ def send(
 class Reader(_Closing):
     """A consumer of one Broker that registers partitions without asking the Master, which no Broker minds."""
 
-    def __init__(self, cluster: Cluster, topic: str, group: str, *, types: Sequence[str] = ()) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, group: str, *, types: Sequence[str] = (), client_id: str = ""
+    ) -> None:
         self.broker = Broker(1, HOST, cluster.broker_port)
         self.topic = topic
-        self.consumer = Consumer(client_name(group), group)
+        self.consumer = Consumer(client_id or client_name(group), group)
         self.link = Link(cluster.broker_port)
         self.token = VisitToken()
         self._types = types

@@ -389,6 +389,34 @@ def a_member_is_assigned_all_partitions_and_gives_up_half(cluster: Cluster) -> N
 
 
 @rule
+def a_member_reads_and_commits_what_it_was_assigned(cluster: Cluster) -> None:
+    topic, name = cluster.fresh_topic(), group()
+    for number in (0, 1):
+        send(cluster, topic, [b"%d" % number] * 3, number)
+    with Member(cluster, name, topic) as member:
+        client_id = member.membership.settings.client_id
+        with Reader(cluster, topic, name, client_id=client_id) as reader:
+            member.step()
+            assignment = member.assignment()
+            reader.token = member.membership.token
+            for partition in assignment.partitions:
+                assert partition.broker == reader.broker
+                assert reader.register(partition.number).success
+            member.perform(assignment)
+            member.step()
+            for partition in assignment.partitions:
+                reader.drain(partition.number)
+                committed = reader.commit(partition.number)
+                assert committed.currOffset == committed.maxOffset == 6 * ENTRY
+            assert sorted(reader.values()) == [b"0"] * 3 + [b"1"] * 3
+            answer = reader.heartbeat(0, 1)
+            assert member.membership.broker_answered(reader.broker, answer, member.now) == []
+            for partition in assignment.partitions:
+                assert reader.unregister(partition.number).success
+        member.leave()
+
+
+@rule
 def a_lost_partition_that_is_reported_is_assigned_again(cluster: Cluster) -> None:
     topic, name = cluster.fresh_topic(), group()
     with Member(cluster, name, topic) as member:

@@ -1,22 +1,28 @@
 """The embedded Master and Broker answer the golden requests as the real ones did."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.frame import Method, decode_response
+from fastwire.tubemq.frame import Method, decode_response, encode_frame
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.devbroker.tubemq.broker import BROKER, HANDLERS, MASTER
+from fastwire_daemon.devbroker.tubemq.connection import TubeMQConnection
 from tests.daemon.devbroker.tubemq.embedded import Embedded
 from tests.fastwire.tubemq.golden import EXAMPLES, content_of
 from tests.support.tubemq.client import Link, answer_of
 
 GOLDEN = {one.name: one for one in EXAMPLES if "message" in one.entry}
 TOKEN = 1795248762351
+LOOP = asyncio.new_event_loop()
 IDS = (2159096963520266240, 2159092028103720960, 2159086881189396480)
 
 
@@ -157,3 +163,29 @@ def test_the_master_of_a_producer_and_its_messages(cluster: Embedded) -> None:
         stored = ask(broker, "e17")
         assert isinstance(stored, pb.SendMessageResponseB2P)
         assert (stored.appendOffset, stored.errMsg) == (84, str(stored.messageId))
+
+
+@given(st.sampled_from(sorted(name for name in GOLDEN if name.endswith("request"))), st.data())
+def test_no_request_makes_the_broker_fail(name: str, data: st.DataObject) -> None:
+    content = bytearray(content_of(GOLDEN[name].frame))
+    for at in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[at] = data.draw(st.integers(0, 255))
+    broker = TubeMQDevBroker()
+    broker.ports = [1, 2]
+    broker._loop = LOOP
+    broker.create_topic("gold", 2)
+    for services in (MASTER, BROKER):
+        connection = TubeMQConnection(broker, services, HANDLERS)
+        connection.data_received(encode_frame(1, bytes(content)))
+    assert [each for each in broker.violations if each.startswith("the broker failed")] == []
+
+
+@pytest.mark.parametrize("number", [-1, -10_000, 2, 9_999, 10_000, 2**31 - 1])
+def test_partitions_that_do_not_exist(number: int, cluster: Embedded) -> None:
+    with Link(cluster.broker_port) as link:
+        body = GOLDEN["e04_request"].body
+        assert isinstance(body, pb.RegisterRequestC2B)
+        body.partitionId = number
+        answer = answer_of(link.ask(Method.BROKER_REGISTER, body))
+        assert isinstance(answer, pb.RegisterResponseB2C)
+        assert answer.errCode == 500
