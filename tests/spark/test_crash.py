@@ -17,10 +17,14 @@ from typing import Any, Self
 import pytest
 
 from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.tank.bundle import encode_values
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import SETTINGS
+from tests.support.spark_scene import SCENES
 from tests.support.spark_source import serving
 
 pytestmark = pytest.mark.spark
@@ -130,7 +134,7 @@ def order_job(folder: Path, **more: Any) -> Job:
     return Job(folder, decode=decode, output={"partition_by": ["date"]}, **more)
 
 
-def values_of(batch: int) -> list[bytes | None]:
+def values_of(batch: int) -> list[bytes]:
     """Numbered orders, a tenth of which are bad and a fifth sent twice."""
     numbers = range(batch * ROWS, (batch + 1) * ROWS)
     values = [b'{"order_id": %d}' % number if number % 10 else b"bad %d" % number for number in numbers]
@@ -179,11 +183,33 @@ def broker() -> Iterator[PulsarDevBroker]:
         yield one
 
 
-@pytest.fixture(params=["landed", "brokers"])
+def at_tank(folder: Path, broker: TankDevBroker, batches: int, **more: Any) -> Job:
+    """The same of brokers that keep no progress of the job."""
+    broker.create_topic("orders", 2)
+    for batch in range(batches):
+        values = values_of(batch)
+        published = int((BASE + timedelta(hours=batch)).timestamp() * 1000)
+        stored = [encode_values(values[first : first + 4], published) for first in range(0, len(values), 4)]
+        broker.append("orders", stored, batch % 2)
+    source = {"url": broker.url, "topics": ["orders"], "max_records": len(values_of(0))}
+    return order_job(folder, source=source, **more)
+
+
+@pytest.fixture
+def tank() -> Iterator[TankDevBroker]:
+    with running(TankDevBroker()) as one:
+        yield one
+        assert one.violations == []
+
+
+@pytest.fixture(params=["landed", "brokers", *(["tank"] if "tank" in SCENES else [])])
 def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
     """Makes a job over so many batches of either source."""
     if request.param == "landed":
         return lambda batches, **more: landed(tmp_path, batches, **more)
+    if request.param == "tank":
+        tank = request.getfixturevalue("tank")
+        return lambda batches, **more: at_tank(tmp_path, tank, batches, **more)
     broker = request.getfixturevalue("broker")
     return lambda batches, **more: at_brokers(tmp_path, broker, batches, **more)
 

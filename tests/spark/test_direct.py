@@ -10,15 +10,18 @@ import pytest
 from fastwire.kafka.payload import Record as KafkaRecord
 from fastwire.kafka.payload import encode_batch
 from fastwire.pulsar.payload import Record, encode_batch_entry
+from fastwire.tank.bundle import encode_values
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.spark.job.direct import reader_options
 from fastwire_daemon.spark.job.run import run_jobs
 from fastwire_daemon.spark.job.trial import try_job
 from fastwire_daemon.spark.source.options import parse_options
 from fastwire_daemon.systems.kafka.config import KafkaSparkBrokers, own_connection
 from tests.spark.jobs import Job
+from tests.support.spark_scene import SCENES
 from tests.support.spark_source import serving
 
 pytestmark = pytest.mark.spark
@@ -87,18 +90,46 @@ class KafkaTopic:
         return sum(end - committed[("many", index)] for index, end in enumerate(self.broker.ends("many")[:2]))
 
 
-Topic = PulsarTopic | KafkaTopic
+class TankTopic:
+    """The same of TANK, whose brokers keep no progress of a job."""
+
+    name = "many"
+    chosen: Mapping[str, Any] = {"topics": ["many"], "group": None}
+
+    def __init__(self, broker: TankDevBroker) -> None:
+        self.broker = broker
+        self.url = broker.url
+        broker.create_topic("many", 2)
+
+    def put(self, values: Iterable[bytes], partition: int) -> list[dict[str, Any]]:
+        messages = list(values)
+        first = self.broker.end_positions("many")[partition].a
+        self.broker.append("many", [encode_values(messages, BASE_MS)], partition)
+        return [{"offset": offset} for offset in range(first, first + len(messages))]
+
+    def grow(self, partitions: int) -> None:
+        self.broker.grow_topic("many", partitions)
+
+    def unread(self) -> int:
+        return 0
 
 
-@pytest.fixture(params=["pulsar", "kafka"])
+Topic = PulsarTopic | KafkaTopic | TankTopic
+
+
+@pytest.fixture(params=sorted(SCENES))
 def topic(request: pytest.FixtureRequest) -> Iterator[Topic]:
     if request.param == "pulsar":
         with serving() as broker:
             yield PulsarTopic(broker)
-    else:
+    elif request.param == "kafka":
         with running(KafkaDevBroker()) as kafka:
             yield KafkaTopic(kafka)
             assert kafka.violations == []
+    else:
+        with running(TankDevBroker()) as tank:
+            yield TankTopic(tank)
+            assert tank.violations == []
 
 
 def put(
@@ -124,6 +155,8 @@ def over_brokers(folder: Path, url: str, source: dict[str, Any] | None = None, *
     source = {"url": url, "group": "job", "topics": ["t"]} | (source or {})
     if "topics_pattern" in source:
         del source["topics"]
+    if source["group"] is None:
+        del source["group"]
     return Job(folder, decode={"format": "json", "schema": folder / "orders.ddl"}, source=source, **more)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.brokers.ports import free_ports
 from tests.spark.session import JAVA
 from tests.support.kafka.source_pipe import batch
@@ -20,6 +21,7 @@ from tests.support.source_pipe import entry
 from tests.support.source_tree import ROOT
 from tests.support.spark_scene import SCENES, Scene, serve
 from tests.support.spark_source import eventually
+from tests.support.tank.bundles import bundle
 from tests.support.tcp_proxy import Proxy
 
 pytestmark = pytest.mark.spark
@@ -55,6 +57,7 @@ spark.stop()
 PLACES = {
     "pulsar": ("struct(ledger, offset) AS entry", "batchIndex", "receiverQueueSize=10000"),
     "kafka": (f"offset div {ROWS} AS entry", f"offset % {ROWS}", "fetchMaxBytes=20000"),
+    "tank": (f"(offset - 1) div {ROWS} AS entry", f"(offset - 1) % {ROWS}", "fetchMaxBytes=20000"),
 }
 
 
@@ -132,6 +135,8 @@ def store(scene: Scene, count: int) -> None:
             scene.broker.append("many", [batch(0, ROWS)] * count, index)
         elif isinstance(scene.broker, PulsarDevBroker):
             scene.broker.append(f"many-partition-{index}", [entry(0, ROWS, size=90)] * count)
+        elif isinstance(scene.broker, TankDevBroker):
+            scene.broker.append("many", [bundle(0, ROWS)] * count, index)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +13,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire.systems import SYSTEMS
 from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.daemon.spark.source.datasource.playing import rows, stream, through_text
-from tests.support.spark_scene import KafkaScene, Serve, TankScene, serve
+from tests.support.spark_scene import SCENES, KafkaScene, Scene, Serve, TankScene, serve
 
 YES_NO = ("true", "false")
+# Systems whose partitions have leaders, and what a partition without one is called.
+LEADERLESS = [
+    (SCENES[system], error)
+    for system, error in (("kafka", "LEADER_NOT_AVAILABLE"), ("tank", "no leader"))
+    if system in SCENES
+]
 
 # --- streams
 
@@ -59,9 +65,12 @@ def test_nothing_new_is_the_very_same_text(serving: Serve, query: Any) -> None:
         assert one.reader.latestOffset(start, ReadAllAvailable()) is start
 
 
-def test_a_partition_without_a_leader_holds_up_no_other(query: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("kind", "error"), LEADERLESS)
+def test_a_partition_without_a_leader_holds_up_no_other(
+    query: Any, caplog: pytest.LogCaptureFixture, kind: Callable[..., Scene], error: str
+) -> None:
     """Neither while the query runs nor where it begins again; and what it held comes when it has a leader."""
-    scene = KafkaScene(nodes=2)
+    scene = kind(nodes=2)
 
     def append(first: int) -> None:
         for partition in range(3):
@@ -89,16 +98,19 @@ def test_a_partition_without_a_leader_holds_up_no_other(query: Any, caplog: pyte
             scene.broker.move_leader("u", partition, node=0)
         assert sorted(one.go()) == [*range(110, 120), *range(210, 220), *range(300, 310)]
     told = [record.message for record in caplog.records if "cannot be read at the moment" in record.message]
-    assert told and all("LEADER_NOT_AVAILABLE" in text for text in told)
+    assert told and all(error in text for text in told)
 
 
-def test_a_query_without_any_leader_is_patient_and_names_a_partition(query: Any) -> None:
-    scene = KafkaScene(nodes=2)
+@pytest.mark.parametrize(("kind", "error"), LEADERLESS)
+def test_a_query_without_any_leader_is_patient_and_names_a_partition(
+    query: Any, kind: Callable[..., Scene], error: str
+) -> None:
+    scene = kind(nodes=2)
     with serve(scene, 5):
         one = query(scene, startingOffsets="earliest", pollTimeoutMs="300")
         one.go()
         scene.broker.move_leader("t", 0, node=-1)
-        with pytest.raises(FastwireError, match="t partition 0: LEADER_NOT_AVAILABLE"):
+        with pytest.raises(FastwireError, match=f"t.*0: {error}"):
             one.plan()
 
 
@@ -336,7 +348,7 @@ def test_a_topic_that_is_made_again_at_once(query: Any) -> None:
         assert "new" not in lenient.ends[-1]
 
 
-@pytest.mark.skipif("tank" not in SYSTEMS, reason="TANK is not registered yet")
+@pytest.mark.skipif("tank" not in SCENES, reason="TANK is not registered yet")
 def test_a_topic_that_is_made_again_without_an_identity(query: Any) -> None:
     """TANK's topics have no ids: a log that ends before what was read is another one, from its beginning on."""
     with serve(TankScene()) as scene:

@@ -10,7 +10,6 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.position import Position
-from fastwire.systems import SYSTEMS
 from fastwire.tank.bundle import Message, encode_bundle
 from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
 from fastwire.tank.error import PartitionStatus
@@ -18,11 +17,11 @@ from fastwire.tank.message import MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
 from tests.support.ranges import ALL, Ranges, T
-from tests.support.spark_scene import TankScene, numbers_of
+from tests.support.spark_scene import SCENES, TankScene, numbers_of
 from tests.support.tank.bundles import bundle, bundles
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.skipif("tank" not in SYSTEMS, reason="TANK is not registered yet")
+pytestmark = pytest.mark.skipif("tank" not in SCENES, reason="TANK is not registered yet")
 
 RANGES = Ranges(TankScene, "5000")
 options, client, asking, values, part = RANGES.options, RANGES.client, RANGES.asking, RANGES.values, RANGES.part
@@ -187,11 +186,11 @@ def test_a_topic_that_was_made_again() -> None:
 
 
 def test_a_topic_that_is_made_again_while_it_is_read() -> None:
-    with serving(3000) as broker, closing(client(broker.url, fetchMaxBytes=RANGES.few)) as one:
-        stream = RANGES.reading(one, part(0, 30_000))
+    with serving(8000) as broker, closing(client(broker.url, fetchMaxBytes=RANGES.few)) as one:
+        stream = RANGES.reading(one, part(0, 80_000))
         next(stream)
         broker.call(lambda: (broker.delete_topic("t"), broker.create_topic("t"), broker.append("t", bundles(0, 1))))
-        with pytest.raises(DataLossError, match=r"^t partition 0 from 1 to 30001: the log ends at 11, before"):
+        with pytest.raises(DataLossError, match=r"^t partition 0 from 1 to 80001: the log ends at 11, before"):
             list(stream)
 
 
