@@ -116,7 +116,7 @@ class Service:
         self._notifier = Notifier()
         self._running: dict[str, _Running] = {}
         self._ended: dict[str, Pipeline] = {}
-        self._exit_code = 0
+        self._exit_codes: dict[str, int] = {}  # of failed pipelines that no reload has started again
         self._signals = 0  # to stop
         self._reloading: asyncio.Task[None] | None = None
         self._reload_again = False
@@ -175,7 +175,7 @@ class Service:
                 self._collect()
                 if not self._running and self._reloading is not None and not self._reloading.done():
                     await self._reloading
-            return self._exit_code
+            return next(iter(self._exit_codes.values()), 0)
         finally:
             self._notifier.stopping()
             clock.cancel()
@@ -229,6 +229,7 @@ class Service:
             drain_timeout_s=self._config.daemon.drain_timeout,
         )
         self._ended.pop(name, None)
+        self._exit_codes.pop(name, None)
         self._running[name] = _Running(pipeline, config, asyncio.create_task(pipeline.run(), name=f"pipeline {name}"))
 
     def _collect(self) -> None:
@@ -241,13 +242,13 @@ class Service:
             exc = running.task.exception() if not running.task.cancelled() else None
             if isinstance(exc, PipelineFailed):
                 log.error(str(exc), pipeline=name)
-                self._exit_code = self._exit_code or exc.exit_code
+                self._exit_codes[name] = exc.exit_code
             elif exc is not None:
                 try:
                     raise exc
                 except Exception:
                     log.exception("the pipeline failed because of a fault of this program", pipeline=name)
-                self._exit_code = self._exit_code or 1
+                self._exit_codes[name] = 1
             else:
                 log.info("ended", pipeline=name, **_figures(running.pipeline))
 

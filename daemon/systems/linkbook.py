@@ -27,13 +27,19 @@ class LinkBook(ABC, Generic[K, L]):
         self.links: dict[K, L] = {}
         self.failure = ""  # the reason why the last attempt to connect has failed; "" if it has not
         self._opening: dict[K, asyncio.Task[L]] = {}
+        self._closed = False
 
     @abstractmethod
     def _make(self, key: K) -> L:
         """Return a new link that is not open yet."""
 
     async def _link(self, key: K) -> L:
-        """Return the open link of ``key``, opened if necessary. Concurrent callers share one attempt."""
+        """Return the open link of ``key``, opened if necessary. Concurrent callers share one attempt.
+
+        Raises FastwireError after ``close``: no owner is left that would close the link.
+        """
+        if self._closed:
+            raise FastwireError("the connections to the cluster are closed")
         link = self.links.get(key)
         if link is not None and link.ready:
             return link
@@ -74,7 +80,8 @@ class LinkBook(ABC, Generic[K, L]):
         return ()
 
     async def close(self) -> None:
-        """Close all connections and wait until they are closed."""
+        """Close all connections and wait until they are closed. Links that are requested from now on are refused."""
+        self._closed = True
         tasks = [*self._opening.values(), *self._questions()]
         for task in tasks:
             task.cancel()

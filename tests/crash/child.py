@@ -4,12 +4,14 @@ SCRIPT is JSON: ``{"at": step, "nth": 2, "do": "kill"}`` acts when a writer of a
 time (default: the first). ``do`` is
 
 * ``kill``: SIGKILL to the own process; ``stop``: SIGSTOP;
+* ``fail``: let the step fail with EIO, once;
 * ``sleep``: block the writer's thread for ``seconds``;
 * ``fill``: write a file into ``folder`` until the disk is full.
 
 ``"checkpoint_every"`` replaces the number of log entries between checkpoints, so that short tests reach them.
 """
 
+import errno
 import json
 import os
 import signal
@@ -42,6 +44,8 @@ class Accident:
             os.kill(os.getpid(), signal.SIGKILL)
         elif do == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif do == "fail":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         elif do == "sleep":
             time.sleep(float(self._script["seconds"]))
         elif do == "fill":

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,25 +124,47 @@ def staged_rows(address: Path) -> int:
     return int(json.loads(status)["pipelines"]["p"]["roll"]["rows"]) if status else 0
 
 
-@pytest.fixture(params=["failover", "static"])
-def reloading(
-    request: pytest.FixtureRequest, dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery
+@contextmanager
+def draining_for_a_reload(
+    scene: Scene, tmp_path: Path, nursery: Nursery, **accident: Any
 ) -> Iterator[tuple[Scene, Daemon, Path]]:
-    """A daemon whose pipeline drains for a reload, and takes two seconds for it; and its configuration."""
-    scene = dev_scene(kind=request.param, partitions=1)
+    """A daemon whose pipeline drains for a reload, with an accident; and its configuration."""
     scene.feed.add(10)
     address = tmp_path / "http"
     daemon_keys = {"drain_timeout": "8s", "http": f"unix:{address}"}
     job = replace(scene.job, roll={"idle": "1h", "age": "1h"}, daemon=daemon_keys)
     config = job.write(tmp_path)
     # The first commit is that of the first position.
-    script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 2}
+    script = {"at": "files-finished", "nth": 2, **accident}
     with Daemon("run", str(config), log=tmp_path / "log", script=script, nursery=nursery) as daemon:
         eventually(lambda: staged_rows(address) == FED, "everything came")
         config.write_text(job.text().replace('idle = "1h"', 'idle = "200ms"'))
         daemon.signal(signal.SIGHUP)
         daemon.wait_for('"draining"')
         yield scene, daemon, config
+
+
+@pytest.fixture(params=["failover", "static"])
+def reloading(
+    request: pytest.FixtureRequest, dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery
+) -> Iterator[tuple[Scene, Daemon, Path]]:
+    """A drain for a reload that takes two seconds."""
+    scene = dev_scene(kind=request.param, partitions=1)
+    with draining_for_a_reload(scene, tmp_path, nursery, do="sleep", seconds=2) as found:
+        yield found
+
+
+def test_a_drain_that_fails_during_a_reload_is_forgotten_when_the_pipeline_ends_well(
+    dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery
+) -> None:
+    with draining_for_a_reload(dev_scene(partitions=1), tmp_path, nursery, do="fail") as (scene, daemon, _):
+        daemon.wait_for("configuration reloaded")
+        assert "the drain has not committed its last records" in daemon.output
+        daemon.wait_for_rows(FED)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_done()
+        scene.settle()
+        scene.judge()
 
 
 def test_a_signal_during_a_reload_ends_the_daemon(reloading: tuple[Scene, Daemon, Path]) -> None:
