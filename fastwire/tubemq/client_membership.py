@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.frame import Method
-from fastwire.tubemq.master import HEARTBEAT_S, RETRY_S, ConsumerClient, ConsumerSettings, State
+from fastwire.tubemq.master import RETRY_S, ConsumerClient, ConsumerSettings, State
 from fastwire.tubemq.selection import Metadata, share
 from fastwire.tubemq.text import Partition, write_conditions
 
@@ -128,7 +128,7 @@ class ClientMembership(ConsumerClient):
         if self._landed(body, now, pb.CloseResponseM2C):
             return
         assert isinstance(body, pb.RegisterResponseM2CV2 | pb.GetPartMetaResponseM2C | pb.HeartResponseM2CV2)
-        wait = RETRY_S if isinstance(body, pb.RegisterResponseM2CV2) else HEARTBEAT_S
+        wait = RETRY_S if isinstance(body, pb.RegisterResponseM2CV2) else self.settings.heartbeat_s
         if not self._accepted(body.errCode, body.errMsg, now, wait):
             return
         self.metadata.update(body, now_ms)
@@ -139,7 +139,7 @@ class ClientMembership(ConsumerClient):
             self._metadata_at = self._heartbeat_at = now
             self._registered_ms = now_ms
         elif isinstance(body, pb.HeartResponseM2CV2):
-            self._heartbeat_at = now + HEARTBEAT_S
+            self._heartbeat_at = now + self.settings.heartbeat_s
         else:
             self._metadata_at = now + METADATA_S
         self._schedule()

@@ -21,7 +21,6 @@ from fastwire.tubemq.text import Broker, Partition, read_failure
 
 __all__ = ["ClientSettings", "ConsumerClient", "ConsumerSettings", "MasterClient", "State"]
 
-HEARTBEAT_S = 10.0
 SLOW_HEARTBEAT_S = 60.0
 RETRY_S = 1.0
 MOST_FAILURES = 5  # in a row, before the slow period
@@ -47,6 +46,8 @@ class ClientSettings:
     tls: bool = False
     certificate: Callable[[], pb.MasterCertificateInfo] | None = None
     """Signs one request; None without authentication."""
+    heartbeat_s: float = 10.0
+    """Time between heartbeats, whose responses bring assignments. A Master forgets a client after 30 s without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.frame import Method
-from fastwire.tubemq.master import HEARTBEAT_S, RETRY_S, ConsumerClient, ConsumerSettings, State
+from fastwire.tubemq.master import RETRY_S, ConsumerClient, ConsumerSettings, State
 from fastwire.tubemq.text import Partition, read_subscription, write_conditions
 
 __all__ = ["Assignment", "Bound", "EventType", "Membership", "Settings", "State"]
@@ -173,8 +173,8 @@ class Membership(ConsumerClient):
             self._store(body)
 
     def _beaten(self, body: pb.HeartResponseM2C, now: float) -> Assignment | None:
-        if self._accepted(body.errCode, body.errMsg, now, HEARTBEAT_S):
-            self._due = now + HEARTBEAT_S
+        if self._accepted(body.errCode, body.errMsg, now, self.settings.heartbeat_s):
+            self._due = now + self.settings.heartbeat_s
             self._store(body)
             return self._received(body.event, now) if body.HasField("event") and body.event.rebalanceId > 0 else None
         if self.state is State.UNREGISTERED:

@@ -12,7 +12,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.frame import Method
-from fastwire.tubemq.master import HEARTBEAT_S, RETRY_S, ClientSettings, MasterClient, State
+from fastwire.tubemq.master import RETRY_S, ClientSettings, MasterClient, State
 from fastwire.tubemq.request import send_request
 from fastwire.tubemq.text import Broker, Partition, read_broker, read_producer_topic
 
@@ -77,10 +77,10 @@ class Producer(MasterClient):
             return
         assert isinstance(body, pb.RegisterResponseM2P | pb.HeartResponseM2P)
         registers = isinstance(body, pb.RegisterResponseM2P)
-        if not self._accepted(body.errCode, body.errMsg, now, RETRY_S if registers else HEARTBEAT_S):
+        if not self._accepted(body.errCode, body.errMsg, now, RETRY_S if registers else self.settings.heartbeat_s):
             return
         # The first heartbeat follows at once: it brings the partitions.
-        self._due = now if registers else now + HEARTBEAT_S
+        self._due = now if registers else now + self.settings.heartbeat_s
         self.state = State.REGISTERED
         brokers = [read_broker(text, tls=self.settings.tls) for text in body.brokerInfos]
         if brokers:

@@ -87,6 +87,12 @@ def test_metadata_and_heartbeats_have_their_own_times() -> None:
     assert one.next_at() == 20.0
 
 
+def test_the_period_of_heartbeats_is_a_setting() -> None:
+    one = ready(heartbeat_s=2.0)
+    step(one, 0.0, GOLDEN["e15_response"], Method.CLIENT_HEARTBEAT)
+    assert one.next_at() == 2.0
+
+
 def test_nodes_share_the_partitions() -> None:
     shares = [ready(source_count=2, node_id=node).take_share(0.0) for node in (0, 1)]
     taken = [each for found in shares if found is not None for each in found.take]

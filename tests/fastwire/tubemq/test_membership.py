@@ -216,6 +216,14 @@ def test_every_sixth_heartbeat_has_the_full_report() -> None:
     assert reports == [False, False, False, False, False, True] * 2
 
 
+def test_the_period_of_heartbeats_is_a_setting() -> None:
+    member = Membership(dataclasses.replace(SETTINGS, heartbeat_s=0.5))
+    request(member, 0.0)
+    member.answered(GOLDEN["e01_response"].body, 0.0)
+    heartbeat(member, 0.0, beat())
+    assert member.next_at() == 0.5
+
+
 def test_heartbeats_slow_down_after_five_failures() -> None:
     member = registered()
     now, waits = 0.0, []
