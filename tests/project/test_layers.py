@@ -75,7 +75,7 @@ ONLY_IN = {
         "cli",
     },
     "pyspark": {"spark"},
-    "uvloop": {"service", "spark.source.connections"},
+    "uvloop": {"service", "spark.source.connections", "testing.system.suite"},
     "socket": {
         "net.endpoint",
         "net.transport",

@@ -12,7 +12,7 @@ from ...dataset.verify import verify
 from ...sinks.base import Superseded
 from ...sinks.registry import build_sink
 from .scene import OPEN, TOPIC, MemorySink, Row, Run, Scene
-from .suite import SystemSuite, on_a_loop
+from .suite import SystemSuite, on_uvloop
 
 __all__ = ["SystemDelivery"]
 
@@ -22,7 +22,7 @@ class SystemDelivery(SystemSuite):
 
     # --- where reading begins
 
-    @on_a_loop
+    @on_uvloop
     async def test_start_earliest(self, scene: Scene) -> None:
         """All records of all partitions land with topic, partition and key, in the order of their partition."""
         for number in range(12):
@@ -36,7 +36,7 @@ class SystemDelivery(SystemSuite):
             assert row.value is not None
             assert row.value.startswith(b"%d:" % row.partition)
 
-    @on_a_loop
+    @on_uvloop
     async def test_start_latest(self, scene: Scene) -> None:
         """Records that are older than the first start do not land, later ones do."""
         scene.produce(10, 0)
@@ -48,7 +48,7 @@ class SystemDelivery(SystemSuite):
             await run.until(lambda: len(sink.rows) >= 20, "the later records")
         assert sorted(sink.values) == sorted(later)
 
-    @on_a_loop
+    @on_uvloop
     async def test_start_at_a_position(self, scene: Scene) -> None:
         """Reading begins after the position of the key ``start``."""
         self._needs("start positions")
@@ -64,7 +64,7 @@ class SystemDelivery(SystemSuite):
 
     # --- exactly once
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_dataset_holds_each_record_once_after_restarts(self, scene: Scene, tmp_path: Path) -> None:
         """Runs over one dataset land each record once, and ``verify`` agrees."""
         path = tmp_path / "dataset"
@@ -79,7 +79,7 @@ class SystemDelivery(SystemSuite):
         report = verify(path)
         assert report.ok, report
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_pipeline_goes_on_where_it_was(self, scene: Scene) -> None:
         """Runs that were drained in the middle, and the next ones, land each record once."""
         sink = MemorySink()
@@ -91,7 +91,7 @@ class SystemDelivery(SystemSuite):
         await scene.land(sink)
         self._check(scene, sink)
 
-    @on_a_loop
+    @on_uvloop
     async def test_the_end_of_the_topic_ends_a_run(self, scene: Scene) -> None:
         """``--until-end`` ends when all records are committed and confirmed, also without any, and a second time."""
         sink = MemorySink()
@@ -105,7 +105,7 @@ class SystemDelivery(SystemSuite):
         self._check(scene, sink)
         await self._check_backlog(scene, 0)
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_void_roll_is_read_again(self, scene: Scene) -> None:
         """The records of a void roll arrive once more."""
         async with _open_roll(scene) as (sink, run):
@@ -117,7 +117,7 @@ class SystemDelivery(SystemSuite):
 
     # --- acknowledgements
 
-    @on_a_loop
+    @on_uvloop
     async def test_nothing_is_confirmed_before_the_commit(self, scene: Scene) -> None:
         """The broker learns of progress only after the commit, and then of all of it."""
         self._needs("groups")
@@ -138,7 +138,7 @@ class SystemDelivery(SystemSuite):
         self._check(scene, sink)
         assert held == [(40, 40)] * 3
 
-    @on_a_loop
+    @on_uvloop
     async def test_records_that_were_not_committed_come_again(self, scene: Scene) -> None:
         """After a last commit that fails, the broker keeps every record for the next run."""
         async with _open_roll(scene) as (sink, _):
@@ -148,7 +148,7 @@ class SystemDelivery(SystemSuite):
         await scene.land(sink)
         self._check(scene, sink)
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_drain_commits_and_confirms_what_was_taken(self, scene: Scene) -> None:
         """After SIGTERM everything received is committed and confirmed, and the broker keeps the rest."""
         sink = MemorySink()
@@ -163,7 +163,7 @@ class SystemDelivery(SystemSuite):
 
     # --- partitions that are taken away
 
-    @on_a_loop
+    @on_uvloop
     async def test_lost_connections_cost_no_record(self, scene: Scene) -> None:
         """Connections that are lost while a roll is open cost no record and double none."""
         sink = MemorySink()
@@ -179,7 +179,7 @@ class SystemDelivery(SystemSuite):
         await self._check_backlog(scene, 0)
 
     @pytest.mark.parametrize("cut", [1, 10, 100, 1_000, 10_000])
-    @on_a_loop
+    @on_uvloop
     async def test_connections_that_are_cut_anywhere(self, scene: Scene, cut: int) -> None:
         """A connection that ends in the middle of a frame, again and again, costs no record and doubles none."""
         sink = MemorySink()
@@ -189,7 +189,7 @@ class SystemDelivery(SystemSuite):
         await scene.land(sink)
         self._check(scene, sink)
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_broker_that_restarts(self, scene: Scene) -> None:
         """Reading goes on when the broker is there again."""
         sink = MemorySink()
@@ -202,7 +202,7 @@ class SystemDelivery(SystemSuite):
             assert run.pipeline.ready
         self._check(scene, sink)
 
-    @on_a_loop
+    @on_uvloop
     async def test_another_consumer_takes_over(self, scene: Scene) -> None:
         """Two pipelines of one group and one dataset land each record once, also after one of them has left."""
         self._needs("takeover")
@@ -221,7 +221,7 @@ class SystemDelivery(SystemSuite):
 
     # --- topics that change
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_topic_that_is_created_again(self, scene: Scene) -> None:
         """The records of the new topic land, whether in the same log or in another; those of the old one stay."""
         self._needs("recreation")
@@ -235,7 +235,7 @@ class SystemDelivery(SystemSuite):
             await run.until(lambda: len(sink.rows) >= 50, "the records of the second topic")
         self._check(scene, sink)
 
-    @on_a_loop
+    @on_uvloop
     async def test_partitions_that_are_added_while_away(self, scene: Scene) -> None:
         """A partition that was added between two runs is read from its beginning, also with ``start = "latest"``."""
         self._needs("growth")

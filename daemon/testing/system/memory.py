@@ -2,7 +2,7 @@
 
 from ...runtime.budget import Level
 from .scene import OPEN, MemorySink, Scene
-from .suite import SystemSuite, on_a_loop
+from .suite import SystemSuite, on_uvloop
 
 __all__ = ["SystemMemory"]
 
@@ -16,7 +16,7 @@ EXCESS = 16 << 20  # bytes that two connections may still deliver to a pipeline 
 class SystemMemory(SystemSuite):
     """The memory budget, and a pipeline that has no room."""
 
-    @on_a_loop
+    @on_uvloop
     async def test_a_sink_that_waits_stops_the_reading(self, scene: Scene) -> None:
         """While ``write`` waits only a few chunks are in flight, and the connections stay."""
         _fill(scene)
@@ -33,7 +33,7 @@ class SystemMemory(SystemSuite):
             assert scene.broker.accepted == accepted, "a connection was lost"
         self._check(scene, sink)
 
-    @on_a_loop
+    @on_uvloop
     async def test_memory_stays_below_the_budget(self, scene: Scene) -> None:
         """While a sink keeps the memory of its chunks, reading stops at the budget; it goes on with the commits."""
         _fill(scene)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, ParamSpec
 
 import pytest
+import uvloop
 
 from fastwire.grammar import Grammar
 from fastwire.position import Positions
@@ -19,7 +20,7 @@ from ...systems.base import System
 from ...systems.registry import system_named
 from .scene import GROUP, TOPIC, MemorySink, Scene, until
 
-__all__ = ["Ability", "SystemSuite", "on_a_loop"]
+__all__ = ["Ability", "SystemSuite", "on_a_loop", "on_uvloop"]
 
 Ability = Literal["groups", "takeover", "growth", "recreation", "start positions", "headers", "null values"]
 
@@ -27,11 +28,22 @@ P = ParamSpec("P")
 
 
 def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine, which runs on an event loop of its own."""
+    """Make a test of a coroutine, which runs on an event loop of asyncio, as in the commands."""
+    return _on(asyncio.new_event_loop, test)
 
+
+def on_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine, which runs on an event loop of uvloop, as in the daemon."""
+    return _on(uvloop.new_event_loop, test)
+
+
+def _on(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], test: Callable[P, Coroutine[Any, Any, None]]
+) -> Callable[P, None]:
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(test(*args, **kwargs))
 
     return run
 

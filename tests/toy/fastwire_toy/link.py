@@ -4,7 +4,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from fastwire.address import HostsUrl
 from fastwire.columns.chunk import Chunk
@@ -68,8 +68,7 @@ class Link(asyncio.BufferedProtocol):
     # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._scanner.get_buffer(sizehint)
