@@ -18,7 +18,6 @@ HOLD_AT = 0.80  # of the limit: ask for nothing more
 FREE_BELOW = 0.75
 READ_BELOW = 0.95
 LARGE_CHUNK = 24 << 20  # beyond what a chunk takes whose entries are small
-LARGE_VALUES = 6 << 20  # a chunk of small values is closed at 4 MiB of them
 ROOM_COPIES = 2  # of the next large entry: decompressed, and in columns
 ROOM_SHARE = 4  # at most so much of the limit stays free for it
 PERMIT_SHARE = 4  # permits of all consumers together stand for at most a quarter of the budget
@@ -87,18 +86,14 @@ class Budget:
             self._counted.remove(held)
 
     def arrived(self, nbytes: int) -> None:
-        """Note the arrival of a chunk of ``nbytes``. On the loop's thread.
+        """Note the arrival of a chunk of ``nbytes`` and check the budget, before anything else is read or decoded.
 
-        The size of an entry is known only after decompression, so after a large one reading stops while there is still
-        room for another of its size, and the budget is checked before anything else is read.
+        On the loop's thread. The size of an entry is known only after decompression, so after a large one reading stops
+        while there is still room for another of its size.
         """
-        if nbytes > LARGE_VALUES:
-            # Several of them may arrive before the next tick.
-            for call in self._on_tick:
-                call()
         if nbytes > LARGE_CHUNK:
             self._room = max(self._room, min(ROOM_COPIES * nbytes, self._pool.limit // ROOM_SHARE))
-            asyncio.get_running_loop().call_soon(self.check)
+        self.check()
 
     def watch(self, watcher: Callable[[Level], None]) -> None:
         """Call ``watcher`` on every change of the level, on the loop's thread; at once if the level is not FREE.
@@ -114,7 +109,7 @@ class Budget:
         self._watchers = [each for each in self._watchers if each[0] != watcher]
 
     def on_tick(self, call: Callable[[], None]) -> None:
-        """Call ``call`` on the loop's thread every 50 ms from ``start`` to ``stop``, and when large values arrive."""
+        """Call ``call`` every 50 ms between ``start`` and ``stop``, on the loop's thread."""
         self._on_tick.append(call)
 
     def check(self) -> Level:

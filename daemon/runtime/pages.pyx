@@ -67,7 +67,8 @@ cdef extern from *:
 # Pages of a Parquet column are of 1 MiB until they are compressed, and the buffer that they grow in is twice as large.
 cdef enum:
     KEPT_BLOCK = 4 << 20
-    SPARE = 16 << 20
+    MOST_SPARE = 16 << 20
+    SPARE_SHARE = 16
 
 
 def release_library_pages():
@@ -76,9 +77,10 @@ def release_library_pages():
         fw_release_libraries()
 
 
-def keep_heap_pages():
-    """Keep up to 16 MiB at the end of each heap, and blocks of up to 4 MiB in a heap.
+def keep_heap_pages(long long memory):
+    """Keep blocks of up to 4 MiB in a heap, and a 16th of ``memory`` bytes at the end of each, at most 16 MiB.
 
-    By default the system's allocator adapts these limits, and releases pages that the next column needs again.
+    By default the system's allocator adapts these limits, and releases pages that the next column needs again. Each
+    thread may have a heap of its own.
     """
-    fw_keep_heap(KEPT_BLOCK, SPARE)
+    fw_keep_heap(KEPT_BLOCK, <int>min(<long long>MOST_SPARE, memory // SPARE_SHARE))

@@ -60,14 +60,14 @@ def load_encoder(name: str) -> "type[Encoder]":
     return encoder  # type: ignore[no-any-return]
 
 
-def _take_memory_from_system() -> None:
+def _take_memory_from_system(memory: int) -> None:
     """Let Arrow allocate from the system's allocator in the whole process, unless the environment selects another.
 
     Arrow's own allocators keep 25 to 40 MiB of unused memory beyond any budget. Arrow reads the variable once, when it
     is loaded, and Parquet writers ignore ``pyarrow.set_memory_pool``.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    keep_heap_pages()
+    keep_heap_pages(memory)
 
 
 def dataset_options(config: PipelineConfig) -> "DatasetOptions":
@@ -96,7 +96,7 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
 
 
 def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
-    _take_memory_from_system()
+    _take_memory_from_system(memory)
     from .dataset import DatasetSink
 
     sink = config.sink

@@ -9,7 +9,7 @@ from fastwire.wire.pool cimport Charge, Pool
 cdef enum:
     CHUNK_ROWS = 16_384
     CHUNK_BYTES = 4 << 20
-    OUTPUT_CAP_BYTES = 8 << 20   # of one read: a MiB of zstd may become twenty, and the loop has others to serve
+    OUTPUT_CAP_BYTES = 8 << 20   # of one read, with any budget: a MiB of zstd may become twenty
 
 
 cdef class OpenChunk:
@@ -25,6 +25,7 @@ cdef class OpenChunk:
     cdef uint64_t number         # of the chunk that is open: a slot whose span is in an older one begins a new span
     cdef bint empty(self) noexcept
     cdef bint full(self, int64_t rows, int64_t nbytes) noexcept
+    cdef bint heavy(self) noexcept
     cdef int begin(self) except -1
     cdef str too_large(self)
     cdef int64_t begin_span(self, int32_t log, int64_t a, int64_t b) except -1

@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX
 from fastwire.columns.builder cimport columns_bytes, columns_drop, columns_open
 from fastwire.columns.chunk cimport chunk_close, places_drop, places_open_span
 from fastwire.columns.layout cimport RowLayout
-from fastwire.wire.pool cimport COLUMNS_SHARE, fw_pool_limit
+from fastwire.wire.pool cimport COLUMNS_SHARE, fw_pool_limit, fw_pool_used
 
 __all__ = ["OpenChunk"]
 
@@ -55,6 +55,12 @@ cdef class OpenChunk:
         return self.columns.rows and (
             self.columns.rows + rows > CHUNK_ROWS or columns_bytes(&self.columns) + nbytes > CHUNK_BYTES
         )
+
+    cdef bint heavy(self) noexcept:
+        """Return whether the chunk should be taken without waiting for more: it is over its size, or the pool is."""
+        if self.diverted_bytes > CHUNK_BYTES or (self.columns.rows and columns_bytes(&self.columns) > CHUNK_BYTES):
+            return True
+        return fw_pool_used(self.pool.pool) > fw_pool_limit(self.pool.pool) and not self.empty()
 
     cdef int begin(self) except -1:
         if self.columns.memory is NULL:

@@ -28,6 +28,7 @@ cdef class ChunkScanner:
     cdef object found            # what STOP_FOUND is about
     cdef bint divert_corrupt
     cdef int64_t produced        # bytes decoded since the last read
+    cdef int64_t output_cap      # of these, at which the turn ends: the loop has others to serve
     cdef int64_t rested_at       # ``received_bytes`` at the last ``rest``
     cdef readonly int64_t memory
     cdef int64_t most_frame      # bytes that a frame, or a batch of one, may take in the receive buffer

@@ -1,6 +1,7 @@
 """Base of the scanners of all systems: a receive buffer, the open chunk, and the reason of each stop."""
 
-from fastwire.wire.pool cimport fw_most_frame, fw_pool_limit
+from fastwire.columns.open cimport OUTPUT_CAP_BYTES
+from fastwire.wire.pool cimport OUTPUT_SHARE, fw_most_frame, fw_pool_limit
 
 from enum import IntEnum
 
@@ -48,6 +49,7 @@ cdef class ChunkScanner:
         self.open = OpenChunk(pool, table, row, columns)
         self.divert_corrupt = on_corrupt == "divert"
         self.memory = fw_pool_limit(pool.pool)
+        self.output_cap = min(<int64_t>OUTPUT_CAP_BYTES, self.memory // OUTPUT_SHARE)
         self.most_frame = fw_most_frame(pool.pool)
         return 0
 
@@ -87,9 +89,10 @@ cdef class ChunkScanner:
         self.produced = 0
 
     def rest(self):
-        """Release an empty receive buffer that was unused since the last call."""
+        """Release an empty receive buffer and the decompression buffer, if nothing came since the last call."""
         if self.received_bytes == self.rested_at:
             self.buffer.rest()
+            self.codecs.release()
         self.rested_at = self.received_bytes
 
     def resume(self):
@@ -105,13 +108,21 @@ cdef class ChunkScanner:
         return self.watch.times()
 
     def scan(self):
-        """Decode buffered bytes; return a Stop as int."""
+        """Decode buffered bytes; return a Stop as int.
+
+        A chunk that must not grow is full even if no further record is there: other connections may use up the budget
+        before this one receives its next bytes.
+        """
         cdef int64_t began = self.watch.begin()
+        cdef int stop
         self.found = None
         try:
-            return self.run()
+            stop = self.run()
         finally:
             self.watch.end(began)
+        if stop <= STOP_OUTPUT_CAP and self.open.heavy():
+            return STOP_CHUNK_FULL
+        return stop
 
     cdef int run(self) except -1:
         raise NotImplementedError

@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from fastwire.columns.builder cimport Mark, columns_mark, columns_rewind
 from fastwire.columns.chunk cimport SpanRow
-from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.columns.open cimport CHUNK_BYTES, OpenChunk
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
@@ -221,7 +221,7 @@ cdef class Scanner(ChunkScanner):
                 return self.need(wanted)
             if wanted > size:
                 next_base = fw_i64be(p + size)
-            if self.produced >= OUTPUT_CAP_BYTES:
+            if self.produced >= self.output_cap:
                 return STOP_OUTPUT_CAP
             began = self.watch.begin_unit(self.batches)
             stop = self.batch(p, size, next_base, whole)

@@ -15,7 +15,7 @@ from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport Columns
 from fastwire.columns.chunk cimport SpanRow
-from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES
+from fastwire.columns.open cimport CHUNK_BYTES
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
@@ -150,7 +150,7 @@ cdef class Scanner(ChunkScanner):
                 continue
             if size - 4 < total:
                 return self.need(total + 4)
-            if self.produced >= OUTPUT_CAP_BYTES:
+            if self.produced >= self.output_cap:
                 return STOP_OUTPUT_CAP
             began = self.watch.begin_unit(self.frames)
             stop = self.frame(p, total + 4, command)

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from fastwire.columns.chunk cimport SpanRow
-from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES, OpenChunk
+from fastwire.columns.open cimport CHUNK_BYTES, OpenChunk
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
@@ -243,7 +243,7 @@ cdef class Scanner(ChunkScanner):
             return self.refuse(slot, Damage.TOO_LARGE, f"a bundle of {self.frame_too_large(whole)}")
         if present < whole:
             return self.need(whole)
-        if self.produced >= OUTPUT_CAP_BYTES:
+        if self.produced >= self.output_cap:
             return STOP_OUTPUT_CAP
         began = self.watch.begin_unit(self.bundles)
         stop = self.bundle(slot, part, body, size, &head)

@@ -10,7 +10,7 @@ from libc.string cimport memmove
 
 from fastwire.columns.builder cimport Columns, Mark, columns_mark, columns_rewind
 from fastwire.columns.chunk cimport SpanRow
-from fastwire.columns.open cimport CHUNK_BYTES, OUTPUT_CAP_BYTES
+from fastwire.columns.open cimport CHUNK_BYTES
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
@@ -290,7 +290,7 @@ cdef class Scanner(ChunkScanner):
         cdef int stop
         if self.drop or self.reply.messages == 0 or slot.head.session != self.planned.session:
             return self.end_reply()
-        if self.produced >= OUTPUT_CAP_BYTES:
+        if self.produced >= self.output_cap:
             return STOP_OUTPUT_CAP
         began = self.watch.begin_unit(self.messages)
         self.open.begin()
@@ -330,7 +330,7 @@ cdef class Scanner(ChunkScanner):
                 at = next_at
                 self.message_at = at - p
                 continue
-            if nbytes[0] + self.produced >= OUTPUT_CAP_BYTES:
+            if nbytes[0] + self.produced >= self.output_cap:
                 return STOP_OUTPUT_CAP
             if self.open.full(1, size) or self.open.diverted_bytes >= CHUNK_BYTES:
                 return STOP_CHUNK_FULL

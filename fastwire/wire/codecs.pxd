@@ -49,3 +49,4 @@ cdef class Decompressor:
     cdef object too_large(self, int64_t size)
     cdef int reserve(self, int64_t size) except -1
     cdef void shrink(self) noexcept
+    cdef void release(self) noexcept

@@ -97,8 +97,7 @@ cdef class Decompressor:
         self._zstd = ZstdDecompressor()
 
     def __dealloc__(self):
-        if self._scratch is not NULL:
-            fw_give(self._pool.pool, self._scratch, self._scratch_class)
+        self.release()
 
     cdef uint32_t crc32c(self, const uint8_t* data, Py_ssize_t size) except? 0xFFFFFFFE:
         if size <= FW_CRC_SMALL and self._crc_here:
@@ -122,10 +121,7 @@ cdef class Decompressor:
         cdef void* at
         if size <= self._scratch_size:
             return 0
-        if self._scratch is not NULL:
-            fw_give(self._pool.pool, self._scratch, self._scratch_class)
-            self._scratch = NULL
-            self._scratch_size = 0
+        self.release()
         at = fw_take(self._pool.pool, <size_t>size, &klass)
         if at is NULL:
             raise MemoryError()
@@ -139,6 +135,11 @@ cdef class Decompressor:
         self._held = None
         self._held_charge = None
         if self._scratch_size > SCRATCH_KEPT:
+            self.release()
+
+    cdef void release(self) noexcept:
+        """Release the scratch; the next entry takes it again."""
+        if self._scratch is not NULL:
             fw_give(self._pool.pool, self._scratch, self._scratch_class)
             self._scratch = NULL
             self._scratch_size = 0

@@ -27,6 +27,7 @@ cdef enum:                       # parts of the budget, for one entry (an atom o
     PAYLOAD_SHARE = 8            # its payload, as received and decompressed
     COLUMNS_SHARE = 4            # its rows in columns, headers included
     FRAME_SHARE = 4              # its bytes in a receive buffer, and any other frame
+    OUTPUT_SHARE = 16            # what one connection decodes before the budget is checked
     LEAST_FRAME = 8 << 20        # independent of the budget: systems allow messages of 5 MiB by default
     MOST_PAYLOAD = 1 << 30       # independent of the budget: offsets of a column have 32 bits
 

@@ -7,9 +7,10 @@ the page cache then holds them in large pieces: with such ones 29 MiB are left u
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -20,7 +21,7 @@ from fastwire.kafka.payload import encode_batch
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
-from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.server import Connection, running
 from fastwire_daemon.systems.load import Load
 from tests.crash.resident import ROOM_MIB, watch
 from tests.real.daemon import Job, verify
@@ -104,29 +105,84 @@ def test_memory_stays_within_the_budget(
 BOMBS = 7
 
 
-@contextmanager
-def pulsar_bombs(path: Path, sink: dict[str, object], size: int) -> Iterator[Job]:
-    """Partitions with one value each, of bytes that JSON escapes by six characters and compressed to nearly nothing."""
-    with running(PulsarDevBroker(PulsarOptions())) as broker:
-        broker.create_topic(TOPIC, BOMBS)
-        entry = encode_batch_entry(
-            [Record(value=bytes(size))], producer_name="p", sequence_id=0, publish_time=1, compression=Compression.ZSTD
-        )
-        for partition in range(BOMBS):
-            broker.append(f"{TOPIC}-partition-{partition}", [entry])
-        yield Job(broker.url, TOPIC, path, sink=sink)
+class PulsarBrokers(PulsarDevBroker):
+    """One broker that clients take for several: lookups name its addresses in turn."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(PulsarOptions())
+        self._lookups = cycle(range(count))
+        self._count = count
+
+    def listeners(self) -> Sequence[Callable[[], Connection]]:
+        return (self.accept,) * self._count
+
+    @property
+    def advertised_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.ports[next(self._lookups)]}"
+
+    @advertised_url.setter
+    def advertised_url(self, url: str) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Bombs:
+    """Values of ``size`` bytes that JSON escapes by six characters and that are compressed to nearly nothing.
+
+    Each partition has ``each`` of them; clients connect to so many ``brokers``.
+    """
+
+    size: int
+    sink: dict[str, object]
+    brokers: int = 1
+    each: int = 1
+
+    @property
+    def partitions(self) -> int:
+        return max(BOMBS, self.brokers)
 
 
 @contextmanager
-def kafka_bombs(path: Path, sink: dict[str, object], size: int) -> Iterator[Job]:
+def pulsar_bombs(path: Path, bombs: Bombs) -> Iterator[Job]:
+    """A topic with these values, and what reads it."""
+    with running(PulsarBrokers(bombs.brokers)) as broker:
+        broker.create_topic(TOPIC, bombs.partitions)
+        records = [Record(value=bytes(bombs.size))]
+        entries = [
+            encode_batch_entry(
+                records, producer_name="p", sequence_id=number, publish_time=1, compression=Compression.ZSTD
+            )
+            for number in range(bombs.each)
+        ]
+        for partition in range(bombs.partitions):
+            broker.append(f"{TOPIC}-partition-{partition}", entries)
+        yield Job(broker.url, TOPIC, path, sink=bombs.sink)
+
+
+@contextmanager
+def kafka_bombs(path: Path, bombs: Bombs) -> Iterator[Job]:
     """The same."""
-    with running(KafkaDevBroker(KafkaOptions())) as broker:
-        broker.create_topic("memory", BOMBS)
-        batch = value_of(size, kafka_payload.Compression.ZSTD)
-        for partition in range(BOMBS):
-            broker.append("memory", [batch], partition)
+    with running(KafkaDevBroker(KafkaOptions(nodes=bombs.brokers))) as broker:
+        broker.create_topic("memory", bombs.partitions)
+        batches = [value_of(bombs.size, kafka_payload.Compression.ZSTD, number) for number in range(bombs.each)]
+        for partition in range(bombs.partitions):
+            broker.append("memory", batches, partition)
         source = {"subscription_type": None, "group_protocol": "none"}
-        yield Job(broker.url, "memory", path, source=source, sink=sink)
+        yield Job(broker.url, "memory", path, source=source, sink=bombs.sink)
+
+
+Serve = Callable[[Path, Bombs], AbstractContextManager[Job]]
+
+
+def land(serve: Serve, bombs: Bombs, budget_mib: int, tmp_path: Path) -> None:
+    """Land all values; resident memory stays within the budget and ``ROOM_MIB``."""
+    with serve(tmp_path / "data", bombs) as task:
+        job = replace(task, daemon={"memory": f"{budget_mib}MiB"}, roll={"idle": "1s"})
+        peak = watch(job.write(tmp_path), tmp_path / "log").peak
+    said = verify(tmp_path / "data")
+    assert f"{bombs.partitions * bombs.each} rows" in said.stdout, said.stdout
+    print(f"{peak:.0f} MiB")
+    assert peak < budget_mib + ROOM_MIB, f"{peak:.0f} MiB"
 
 
 @pytest.mark.parametrize(
@@ -139,19 +195,23 @@ def kafka_bombs(path: Path, sink: dict[str, object], size: int) -> Iterator[Job]
 )
 @pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs])
 def test_values_that_decompress_to_an_eighth_of_the_budget_stay_within_it(
-    serve: Callable[[Path, dict[str, object], int], AbstractContextManager[Job]],
-    budget_mib: int,
-    size: int,
-    sink: dict[str, object],
-    tmp_path: Path,
+    serve: Serve, budget_mib: int, size: int, sink: dict[str, object], tmp_path: Path
 ) -> None:
-    with serve(tmp_path / "data", sink, size) as task:
-        job = replace(task, daemon={"memory": f"{budget_mib}MiB"}, roll={"idle": "1s"})
-        peak = watch(job.write(tmp_path), tmp_path / "log").peak
-    said = verify(tmp_path / "data")
-    assert f"{BOMBS} rows" in said.stdout, said.stdout
-    print(f"{peak:.0f} MiB")
-    assert peak < budget_mib + ROOM_MIB, f"{peak:.0f} MiB"
+    land(serve, Bombs(size, sink), budget_mib, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "bombs",
+    [
+        Bombs(8_000_000, {"type": "jsonl", "compression": "none"}, brokers=32),
+        # None of these alone is more than a chunk takes, and each connection decompresses into a buffer of its own.
+        Bombs(3_900_000, {"type": "jsonl", "compression": "none"}, brokers=32, each=2),
+    ],
+    ids=lambda bombs: str(bombs.size),
+)
+@pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs])
+def test_values_on_many_connections_at_once_stay_within_the_budget(serve: Serve, bombs: Bombs, tmp_path: Path) -> None:
+    land(serve, bombs, 64, tmp_path)
 
 
 MANY = 1000

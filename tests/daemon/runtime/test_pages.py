@@ -44,7 +44,7 @@ def columns():
         blocks.pop()
 
 if %r:
-    keep_heap_pages()
+    keep_heap_pages(256 << 20)
 for _ in range(3):
     columns()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
