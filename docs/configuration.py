@@ -151,7 +151,7 @@ def _values(shape: Schema) -> str:
     if kind == "array":
         return "array of column names" if "enum" in shape["items"] else f"array of {_plural(shape['items'])}"
     if kind == "object":
-        return "table of strings"
+        return f"table of {_plural(shape.get('additionalProperties', {}))}"
     if kind == ["string", "integer"]:
         return "size"
     if kind == "boolean":

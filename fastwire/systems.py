@@ -16,9 +16,19 @@ from .position import Positions
 if TYPE_CHECKING:
     from .columns.layout import RowLayout
 
-__all__ = ["SYSTEMS", "grammar_named", "grammar_of", "grammars", "package_of", "positions", "positions_named", "row_of"]
+__all__ = [
+    "SYSTEMS",
+    "grammar_named",
+    "grammar_of",
+    "grammars",
+    "package_of",
+    "pattern_examples",
+    "positions",
+    "positions_named",
+    "row_of",
+]
 
-SYSTEMS = ("pulsar", "kafka")
+SYSTEMS = ("pulsar", "kafka", "tank")
 """The names of the systems of fastwire itself."""
 
 
@@ -54,6 +64,11 @@ def grammar_named(name: str) -> Grammar:
 def grammars() -> tuple[Grammar, ...]:
     """Return the grammars of the systems of fastwire itself."""
     return tuple(map(grammar_named, SYSTEMS))
+
+
+def pattern_examples() -> tuple[str, ...]:
+    """Return the different examples of patterns of topics of the systems of fastwire itself."""
+    return tuple(dict.fromkeys(grammar.pattern_example for grammar in grammars() if grammar.pattern_example))
 
 
 def positions() -> tuple[Positions, ...]:

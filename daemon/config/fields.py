@@ -12,7 +12,7 @@ from pydantic import PlainSerializer, PlainValidator, SecretStr, ValidationInfo,
 
 from fastwire.grammar import BrokerUrl, Grammar, TopicPattern
 from fastwire.position import Position
-from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
+from fastwire.systems import SYSTEMS, grammar_of, grammars, pattern_examples, row_of
 
 from .address import HttpAddress, parse_http_address, parse_url
 from .text import format_duration, format_size, kind, nearest, parse_duration, parse_size
@@ -217,7 +217,7 @@ Pattern = Annotated[
     TopicPattern,
     PlainValidator(_pattern),
     _as_text,
-    _examples(*(grammar.pattern_example for grammar in grammars() if grammar.pattern_example)),
+    _examples(*pattern_examples()),
 ]
 Column = Annotated[
     str,

@@ -27,4 +27,8 @@ GRAMMAR = Grammar(
     topic_is_partition=False,
     positions=POSITIONS,
     start_example='{ "<topic>/0" = "1234" }',
+    position_help=(
+        "SEQUENCE for every partition (the nearest one that its log holds), or 0=SEQUENCE,2=SEQUENCE for these "
+        "partitions; the others start at latest"
+    ),
 )

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fastwire.systems import grammars
+from fastwire.systems import grammars, pattern_examples
 
 from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
 
 __all__ = ["tail"]
 
-_PATTERNS = " or ".join(grammar.pattern_example for grammar in grammars() if grammar.pattern_example)
+_PATTERNS = " or ".join(pattern_examples())
 
 
 class Format(StrEnum):

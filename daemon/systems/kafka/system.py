@@ -3,12 +3,12 @@
 from contextlib import AbstractAsyncContextManager
 
 from fastwire.kafka.grammar import GRAMMAR
-from fastwire.position import Position
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import Described, MakeSource, System, TopicReader
 from ..clusterreader import ClusterReader
+from ..offsets import start_at_offsets
 from ..writer import WriteOptions, Writer
 from .config import own_connection, own_source
 
@@ -37,18 +37,7 @@ class _Kafka(System):
 
         Partitions that are not named begin at their end.
         """
-        offsets = _offsets_of(text)
-        if not offsets:
-            return super().start_of(text, topics)
-        if topics.pattern is not None and None not in offsets:
-            raise ValueError("names partitions, and of which topic they are is not said")
-        positions = {
-            self.grammar.partition(f"{topic}-{number}")[0]: Position(offset, -1)
-            for topic in topics.names
-            for number, offset in offsets.items()
-            if number is not None
-        }
-        return Start("latest", positions=positions, offset=offsets.get(None))
+        return start_at_offsets(text, topics, self.grammar, "-") or super().start_of(text, topics)
 
     def mechanism(self, connection: Connection) -> str:
         auth = own_connection(connection).auth
@@ -82,16 +71,6 @@ def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Poo
     return ClusterReader(
         lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
     )
-
-
-def _offsets_of(text: str) -> dict[int | None, int]:
-    """Return offsets by partition, under None that of all partitions; empty if ``text`` is something else."""
-    if text.isdecimal():
-        return {None: int(text)}
-    pairs = [part.split("=") for part in text.split(",")]
-    if all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
-        return {int(number): int(offset) for number, offset in pairs}
-    return {}
 
 
 SYSTEM = _Kafka()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.tank.error import BrokerError, CreateCode, PartitionStatus
+from fastwire.tank.fetch import FetchLimits
 from fastwire.tank.message import (
     CreateTopic,
     DiscoverPartitions,
@@ -61,8 +62,16 @@ class Cluster(BrokerBook[Link]):
     them.
     """
 
-    def __init__(self, settings: ClientSettings, slots: SlotTable, pool: Pool, owner: LinkOwner) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        slots: SlotTable,
+        pool: Pool,
+        owner: LinkOwner,
+        limits: FetchLimits | None = None,
+    ) -> None:
         super().__init__(settings.url.addresses)
+        self._limits = limits or FetchLimits()
         self._settings = settings
         self._slots = slots
         self._pool = pool
@@ -81,8 +90,8 @@ class Cluster(BrokerBook[Link]):
 
     def _make(self, key: BrokerKey) -> Link:
         purpose, host, port = key
-        reads = purpose == "fetch"
-        return Link((host, port), self._settings, self._slots, self._pool, self._owner, reads=reads)
+        limits = self._limits if purpose == "fetch" else None
+        return Link((host, port), self._settings, self._slots, self._pool, self._owner, limits=limits)
 
     def _answers(self, purpose: Purpose, link: Link) -> bool:
         return purpose == "ask"

@@ -8,6 +8,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.tank.connection import Connection, Request
 from fastwire.tank.consume import ConsumeRequest
 from fastwire.tank.event import Answer, ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.fetch import Fetcher, FetchLimits
 from fastwire.tank.message import MessageType
 from fastwire.tank.response import Fetched, Planned
 from fastwire.tank.scan import CorruptBundle, Scanner
@@ -16,7 +17,7 @@ from fastwire.wire.pool import Pool
 
 from ...runtime.clock import CLOCK
 from ..brokerbook import Address
-from ..link import BrokerLink
+from ..fetchlink import FetchLink
 from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "Question"]
@@ -62,7 +63,7 @@ class LinkOwner(Protocol):
         """Note that the connection is closed; ``reason`` is None if this side closed it."""
 
 
-class Link(BrokerLink[Connection, Event, Answer]):
+class Link(FetchLink[Connection, Event, Answer, Fetcher]):
     """A connection to one broker. Answers come in any order, so a request that waits delays no other one."""
 
     def __init__(
@@ -73,9 +74,10 @@ class Link(BrokerLink[Connection, Event, Answer]):
         pool: Pool,
         owner: LinkOwner,
         *,
-        reads: bool = False,
+        limits: FetchLimits | None = None,
     ) -> None:
         self.address = address
+        self.fetcher = Fetcher(slots, limits or FetchLimits(), settings.client_id)
         self._settings = settings
         self._owner = owner
         scanner = Scanner(
@@ -83,8 +85,8 @@ class Link(BrokerLink[Connection, Event, Answer]):
             pool,
             columns=settings.columns,
             on_corrupt=settings.on_corrupt,
-            buffer_bytes=FETCH_BUFFER_BYTES if reads else CONTROL_BUFFER_BYTES,
-            clock=CLOCK if reads else None,
+            buffer_bytes=FETCH_BUFFER_BYTES if limits else CONTROL_BUFFER_BYTES,
+            clock=CLOCK if limits else None,
         )
         super().__init__(Connection(scanner, request_timeout_s=settings.request_timeout_s), owner.on_chunk)
 
@@ -144,4 +146,5 @@ class Link(BrokerLink[Connection, Event, Answer]):
                     pass  # the transport sees to More
 
     def _left(self, text: str, reason: Exception | None) -> None:
+        self.fetcher.lost()
         self._owner.on_lost(self, reason)

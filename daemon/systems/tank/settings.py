@@ -7,6 +7,7 @@ from typing import Any, Literal
 from fastwire.address import HostsUrl
 
 from ...config import Connection
+from .config import own_connection
 
 __all__ = ["ClientSettings", "client_fields"]
 
@@ -30,5 +31,5 @@ class ClientSettings:
 
 def client_fields(connection: Connection) -> dict[str, Any]:
     """Return the fields of ``ClientSettings`` from the configuration."""
-    assert isinstance(connection.url, HostsUrl)
-    return {"url": connection.url, "client_id": f"fastwire-{os.uname().nodename}"}
+    own = own_connection(connection)
+    return {"url": own.url, "client_id": own.client_id or f"fastwire-{os.uname().nodename}"}

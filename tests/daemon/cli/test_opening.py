@@ -39,9 +39,11 @@ def waiting(command: str, url: str, *options: str) -> Iterator[subprocess.Popen[
 @EACH
 def test_produce_waits_for_its_broker(system: str) -> None:
     (port,) = free_ports(1)
+    made = dev_broker(system)
+    made.create_topic("orders", 1)
     with (
         waiting("produce", f"{system}://127.0.0.1:{port}") as process,
-        running(dev_broker(system), port=port) as broker,
+        running(made, port=port) as broker,
     ):
         out, err = process.communicate("one\ntwo\n", timeout=60)
         assert (process.returncode, out) == (0, "")

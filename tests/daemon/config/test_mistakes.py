@@ -78,7 +78,10 @@ writers = 2
         "f.toml:23: pipelines.b.source: is required: a table [pipelines.NAME.source]",
         "f.toml:23: pipelines.b.sink: is required: a table [pipelines.NAME.sink]",
         'f.toml:25: pipelines."b c": a name consists of letters, digits and _ . - only',
-        'f.toml:25: pipelines."b c".source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092"',
+        (
+            'f.toml:25: pipelines."b c".source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or '
+            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011"'
+        ),
         (
             'f.toml:25: pipelines."b c".source.subscription: is required: the name under which the broker keeps '
             "the progress"
@@ -228,7 +231,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ),
         (
             {"metadata_max_age": "'1m'"},
-            "6: pipelines.orders.source.metadata_max_age: is not supported for pulsar: it is a key for kafka",
+            "6: pipelines.orders.source.metadata_max_age: is not supported for pulsar: it is a key for kafka and tank",
         ),
         (
             {"auth": "{ user = 'a', password = 'c', token = 'b' }"},

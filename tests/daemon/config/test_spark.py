@@ -6,7 +6,15 @@ import pytest
 
 from fastwire.grammar import NamePattern
 from fastwire.systems import SYSTEMS
-from fastwire_daemon.config import Config, SparkBrokers, SparkDataset, json_schema, parse_config
+from fastwire_daemon.config import (
+    Config,
+    Secured,
+    SparkBrokers,
+    SparkDataset,
+    SubscribedBrokers,
+    json_schema,
+    parse_config,
+)
 from fastwire_daemon.config.sparksource import brokers_model
 from tests.support.config_file import problems
 
@@ -234,7 +242,10 @@ source = { topics = ["t"], group = "g" }
         "13: spark.d.source.auth.user: needs password or password_file",
         '13: spark.d.source.columns[0]: records of kafka have no "ledger"',
         "16: spark.e.source.dataset: is required: the folder of a landed dataset; or url, the brokers",
-        '19: spark.f.source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092"',
+        (
+            '19: spark.f.source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or '
+            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011"'
+        ),
     ]
 
 
@@ -260,7 +271,9 @@ def test_the_schema_of_a_job_is_printed() -> None:
     ]
     assert sources == ["SparkDataset", *(brokers_model(system).__name__ for system in SYSTEMS)]
     assert schema["$defs"]["SparkDataset"]["required"] == ["dataset"]
-    for model in sources[1:]:
+    for system, model in zip(SYSTEMS, sources[1:], strict=True):
         properties = schema["$defs"][model]["properties"]
-        assert {"url", "topics", "group", "max_records", "auth"} <= properties.keys()
+        assert {"url", "topics", "max_records"} <= properties.keys()
+        assert ("auth" in properties) == issubclass(brokers_model(system), Secured)
+        assert ("group" in properties) == issubclass(brokers_model(system), SubscribedBrokers)
         assert schema["$defs"][model]["required"] == ["url"]

@@ -112,12 +112,16 @@ def test_service_urls(text: str, shown: str) -> None:
     assert url.tls == ("+ssl" in shown)
 
 
+EXAMPLES = '"pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011"'
+SCHEMES = "pulsar://, pulsar+ssl://, kafka://, kafka+ssl://, tank://"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
             "localhost:6650",
-            'must be a URL such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092", not "localhost:6650"',
+            f'must be a URL such as {EXAMPLES}, not "localhost:6650"',
         ),
         ("pulsar://", "has no host"),
         ("pulsar://a,,b", "has no host"),
@@ -134,20 +138,19 @@ def test_service_urls(text: str, shown: str) -> None:
         ("pulsr://a", '"pulsr://" is not a known kind of broker, did you mean "pulsar"?'),
         (
             "amqp://a",
-            '"amqp://" is not a known kind of broker: known are pulsar://, pulsar+ssl://, kafka://, kafka+ssl://',
-        ),
-        (
-            "tank://a",
-            '"tank://" is not a known kind of broker: known are pulsar://, pulsar+ssl://, kafka://, kafka+ssl://',
+            f'"amqp://" is not a known kind of broker: known are {SCHEMES}',
         ),
         (
             "tubemq://a",
-            '"tubemq://" is not a known kind of broker: known are pulsar://, pulsar+ssl://, kafka://, kafka+ssl://',
+            f'"tubemq://" is not a known kind of broker: known are {SCHEMES}',
         ),
         ("http://a:8080", 'lookup by http:// is not supported: use the broker\'s own port, "pulsar://host:6650"'),
         ("https://a", 'lookup by https:// is not supported: use the broker\'s own port, "pulsar+ssl://host:6651"'),
         ("pulsar://me:hunter2@a", "a user or password does not belong into the URL: use the key auth"),
-        ("me:hunter2@a", 'must be a URL such as "pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092"'),
+        (
+            "me:hunter2@a",
+            f"must be a URL such as {EXAMPLES}",
+        ),
     ],
 )
 def test_bad_service_urls(text: str, message: str) -> None:

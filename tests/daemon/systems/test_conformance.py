@@ -41,6 +41,17 @@ class TestKafkaAlone(SystemDelivery):
     source: ClassVar = {"metadata_max_age": "200ms", "group_protocol": "none"}
 
 
+class TestTank(SystemConformance):
+    system = "tank"
+    source: ClassVar = {"metadata_max_age": "200ms"}
+    lacks: ClassVar = {
+        "groups": "the dataset is the only cursor",
+        "recreation": "a topic has no id, so a log that begins again stops until incarnation is raised",
+        "headers": "a message is a key and a value",
+        "null values": "a message has a value, which may be empty",
+    }
+
+
 class TestToy(SystemConformance):
     system = "toy"
     lacks: ClassVar = {

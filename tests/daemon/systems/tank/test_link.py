@@ -10,6 +10,7 @@ from fastwire.columns.chunk import Chunk
 from fastwire.position import Log, Position
 from fastwire.tank.bundle import Message, encode_bundle
 from fastwire.tank.consume import ConsumeRequest, FetchPartition
+from fastwire.tank.fetch import FetchLimits
 from fastwire.tank.names import parse_tank_url
 from fastwire.tank.response import Fetched, Planned
 from fastwire.tank.scan import CorruptBundle
@@ -70,7 +71,9 @@ async def opened(broker: TankDevBroker) -> AsyncIterator[tuple[Link, Owner, Slot
     owner, slots = Owner(), SlotTable()
     slots.attach(slots.add(Log("tank", "c", "t", "0")), Position(1, 0), 1)
     url = parse_tank_url(broker.url)
-    link = Link(url.addresses[0], ClientSettings(url=url, on_corrupt="stop"), slots, Pool(1 << 26), owner, reads=True)
+    link = Link(
+        url.addresses[0], ClientSettings(url=url, on_corrupt="stop"), slots, Pool(1 << 26), owner, limits=FetchLimits()
+    )
     await link.open()
     try:
         yield link, owner, slots

@@ -6,11 +6,11 @@ import pytest
 
 from fastwire.tank.bundle import Message, read_messages
 from fastwire.tank.names import parse_tank_url
-from fastwire_daemon.config import Connection
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.tank.config import TankConnection
 from fastwire_daemon.systems.tank.writer import open_writer
 from fastwire_daemon.systems.writer import Put, WriteOptions
 
@@ -23,8 +23,8 @@ def broker() -> Iterator[TankDevBroker]:
     assert broker.violations == []
 
 
-def connection(broker: TankDevBroker) -> Connection:
-    return Connection.model_construct(url=parse_tank_url(broker.url))
+def connection(broker: TankDevBroker) -> TankConnection:
+    return TankConnection.model_construct(url=parse_tank_url(broker.url))
 
 
 def stored(broker: TankDevBroker, partition: int, topic: str = "t") -> list[Message]:

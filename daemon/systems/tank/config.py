@@ -1,0 +1,76 @@
+"""Configuration of connections and sources of TANK: its own keys, and advice about those that it lacks."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ...config.connection import Connection, Tell
+from ...config.fields import Natural, SomeTime, Text, parse_start
+from ...config.source import SourceConfig
+from ...config.sparksource import SparkBrokers
+from ...config.text import KeyPath
+
+__all__ = ["CONNECTION", "SOURCE", "SPARK", "TankConnection", "TankSourceConfig", "own_connection", "own_source"]
+
+NO_TIME = (
+    "names a time, and a TANK broker finds no message by its time: read from the earliest message, or name the "
+    "sequence of each partition"
+)
+
+
+class TankConnection(Connection):
+    """A connection to the brokers of TANK."""
+
+    lacks: ClassVar[Mapping[str, str]] = {
+        "auth": "brokers of TANK have no login",
+        "tls": "the protocol has no TLS, use a tunnel",
+        "subscription": "brokers of TANK keep no progress: the dataset does",
+        "group": "brokers of TANK keep no progress: the dataset does",
+    }
+
+    client_id: Text | None = None
+    """Client id in the requests. Default: fastwire- and the host name; of a Spark job fastwire-spark."""
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report a time as the first position."""
+        super().check(path, table, tell)
+        try:
+            start = None if isinstance(table.get("start"), Mapping) else parse_start(table.get("start"))
+        except ValueError:
+            return  # the model reports it
+        if start is not None and start.time is not None:
+            tell((*path, "start"), NO_TIME)
+
+
+class TankSourceConfig(TankConnection, SourceConfig):
+    """Source of records: topics of TANK."""
+
+    incarnation: dict[Text, Natural] = Field(default_factory=dict)
+    """Number of times that topics were deleted and created again under the same name, by topic; 0 if it is missing."""
+    on_unreadable: Literal["stop", "continue"] = "stop"
+    """Reaction to sequences that the broker has and cannot deliver: stop the partition, or declare a gap to its end."""
+    metadata_max_age: SomeTime = 60.0
+    """Interval at which the daemon asks for new topics and partitions."""
+
+
+class TankSparkBrokers(TankConnection, SparkBrokers):
+    """Input of a Spark job: topics of TANK."""
+
+
+def own_connection(connection: Connection) -> TankConnection:
+    """Return ``connection``, which is one of TANK."""
+    assert isinstance(connection, TankConnection)
+    return connection
+
+
+def own_source(source: SourceConfig) -> TankSourceConfig:
+    """Return ``source``, which is one of TANK."""
+    assert isinstance(source, TankSourceConfig)
+    return source
+
+
+CONNECTION = TankConnection
+SOURCE = TankSourceConfig
+SPARK = TankSparkBrokers

@@ -1,0 +1,82 @@
+"""Assignment of partitions to the connections of their leaders, and of their offsets (spec: tank 5.7, 8)."""
+
+from collections.abc import Callable, Collection, Mapping, Set
+
+from fastwire.errors import FastwireError
+from fastwire.tank.error import PartitionStatus
+from fastwire.tank.fetch import Target
+from fastwire.tank.message import PartitionRange
+from fastwire.tank.slot import PartitionResult
+
+from ....config import Start
+from ....runtime.tasks import Tasks
+from ...atleaders import Freshness
+from ...leaders import LeaderReader, Leaders
+from ...offering import Offering, Refusals
+from ...offers import Offers
+from ..cluster import Cluster
+from ..link import Link
+from .partition import Partition
+
+__all__ = ["TankLeaders", "TankOffering", "note_range"]
+
+
+def note_range(partition: Partition, found: PartitionRange) -> None:
+    """Note the start and end of a log. An empty one begins with sequence 1."""
+    partition.log_start, partition.end = max(found.first, 1), found.last + 1
+
+
+class TankLeaders(Leaders[Link, Partition]):
+    """Assigns each partition that is read to its leader's connection."""
+
+    def __init__(
+        self, reader: LeaderReader[Partition], cluster: Cluster, freshness: Freshness[Partition], tasks: Tasks
+    ) -> None:
+        super().__init__(reader, freshness, tasks)
+        self._cluster = cluster
+
+    def refused(self, partition: Partition, result: PartitionResult) -> None:
+        """Look for the leader again after an error; the answer may name the new leader."""
+        moved = result.status in (PartitionStatus.REDIRECT, PartitionStatus.NO_LEADER)
+        if moved or result.status in (PartitionStatus.UNKNOWN_TOPIC, PartitionStatus.UNKNOWN_PARTITION):
+            self._cluster.lead(partition.place, result.leader)
+        self._freshness.old |= not moved
+        self.try_again(partition, soon=moved)
+
+    async def _place_one(self, partition: Partition) -> None:
+        session = partition.session
+        link = await self._cluster.leader("fetch", partition.place)
+        if partition.granted and partition.session == session:
+            self._read_by(partition, link, Target(partition.index, *partition.place, session))
+
+
+class TankOffering(Offering[Partition]):
+    """Offers all partitions: no group assigns them."""
+
+    def __init__(
+        self,
+        start: Start,
+        cluster: Cluster,
+        freshness: Freshness[Partition],
+        known: Callable[[], Set[str]],
+        offers: Offers,
+        tasks: Tasks,
+        refusals: Refusals,
+        *,
+        patient: bool,
+    ) -> None:
+        super().__init__(start, freshness, known, offers, tasks, refusals, patient=patient)
+        self._cluster = cluster
+
+    async def _ask_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:
+        failed: dict[Partition, FastwireError] = {}
+        for topic in {partition.place[0] for partition in partitions}:
+            ranges = await self._cluster.ranges(topic)
+            for partition in partitions:
+                if partition.place[0] != topic:
+                    continue
+                try:
+                    note_range(partition, ranges.of(partition.place[1]))
+                except FastwireError as exc:
+                    failed[partition] = exc
+        return failed

@@ -1,0 +1,62 @@
+"""TANK as a ``System``."""
+
+from contextlib import AbstractAsyncContextManager
+
+from fastwire.tank.grammar import GRAMMAR
+from fastwire.wire.pool import Pool
+
+from ...config import Connection, SourceConfig, Start, TopicChoice
+from ..base import Described, MakeSource, System, TopicReader
+from ..clusterreader import ClusterReader
+from ..offsets import start_at_offsets
+from ..writer import WriteOptions, Writer
+from .config import NO_TIME
+
+__all__ = ["SYSTEM"]
+
+MEMORY = 16 << 20  # of a reader that only asks
+
+
+class _Tank(System):
+    grammar = GRAMMAR
+
+    def make_source(self, source: SourceConfig) -> MakeSource:
+        from .source import TankSource, settings_from
+
+        return lambda events, pool, metrics, columns, cluster: TankSource(
+            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
+        )
+
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
+        return _reader(connection, topics, start, pool)
+
+    def start_of(self, text: str, topics: TopicChoice) -> Start:
+        """``text`` may also be a sequence of every partition, or sequences by partition such as ``0=5,2=7``."""
+        start = start_at_offsets(text, topics, self.grammar, "/") or super().start_of(text, topics)
+        if start.time is not None:
+            raise ValueError(NO_TIME)
+        return start
+
+    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
+        reader = _reader(connection, topics, Start("earliest"), Pool(MEMORY))
+        try:
+            return Described(*await reader.describe())
+        finally:
+            await reader.close()
+
+    def open_writer(
+        self, connection: Connection, topic: str, options: WriteOptions
+    ) -> AbstractAsyncContextManager[Writer]:
+        from .writer import open_writer
+
+        return open_writer(connection, topic, options)
+
+
+def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+    from .source import TankSource, reader_settings
+
+    settings = reader_settings(connection, topics, start)
+    return ClusterReader(lambda events, moved: TankSource(settings, events, pool, patient=False, on_progress=moved))
+
+
+SYSTEM = _Tank()
