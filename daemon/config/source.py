@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
-from fastwire.grammar import TopicPattern
+from fastwire.grammar import NamePattern, TopicPattern
 from fastwire.systems import grammar_of
 
 from .connection import Connection, model_for, model_of
@@ -19,6 +19,11 @@ class TopicChoice(NamedTuple):
 
     names: tuple[str, ...]
     pattern: TopicPattern | None = None
+
+    @property
+    def name_pattern(self) -> NamePattern | None:
+        """The pattern, if it is one of whole names."""
+        return self.pattern if isinstance(self.pattern, NamePattern) else None
 
 
 class Reading(Connection):

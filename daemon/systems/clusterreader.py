@@ -10,7 +10,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
 
 from ..runtime.tasks import wait_for_set
-from .base import SchemaTexts
+from .base import Described, SchemaTexts
 from .linkbook import LinkBook
 from .patience import LOOK_S, Patience
 from .source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
@@ -57,9 +57,12 @@ class ClusterReader:
         """Find the partitions and request records. Raises FastwireError if a broker refuses or none is reachable."""
         await self._source.start(self._coverage)
 
-    async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
-        """Return each topic with the number of its partitions, and why some cannot be read; reads nothing."""
-        return await self._source.describe()
+    async def describe(self) -> Described:
+        """Return each topic with the number of its partitions, and why some cannot be read; close without reading."""
+        try:
+            return Described(*await self._source.describe())
+        finally:
+            await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         """Yield chunks as they come."""

@@ -12,12 +12,14 @@ from ..config import Start
 from ..runtime.tasks import Tasks
 from .atleaders import AGAIN_S, AtLeaders, Freshness
 from .earlier import TOGETHER_S
+from .linkbook import LinkBook
 from .offers import Offers
 from .pulled import PulledPartition
 from .source import Assignment
 
 __all__ = ["Offering", "Refusals"]
 
+C = TypeVar("C", bound=LinkBook[Any, Any])
 P = TypeVar("P", bound=PulledPartition[Any])
 
 
@@ -34,8 +36,8 @@ class Refusals(Protocol):
         """Return True if ``error`` is a broker's answer."""
 
 
-class Offering(ABC, Generic[P]):
-    """Asks leaders for the start and end offsets of logs, and offers the assigned partitions.
+class Offering(ABC, Generic[C, P]):
+    """Asks leaders of a cluster for the start and end offsets of logs, and offers the assigned partitions.
 
     ``heads`` are the ends of the logs that were there at the start, by log index and without empty ones; ``found`` is
     set when all of them are known or over, ``assigned`` when the first partition is offered, or there is none. An error
@@ -45,6 +47,7 @@ class Offering(ABC, Generic[P]):
 
     def __init__(
         self,
+        cluster: C,
         start: Start,
         freshness: Freshness[P],
         known: Callable[[], Set[str]],
@@ -57,6 +60,7 @@ class Offering(ABC, Generic[P]):
         self.heads: dict[int, Position] = {}
         self.found = asyncio.Event()
         self.assigned = asyncio.Event()
+        self._cluster = cluster
         self._start = start
         self._known = known
         self._offers = offers

@@ -82,7 +82,7 @@ class PullingSource(ClusteredSource[C, L, P]):
     _topics: Topics[P]
     _freshness: Freshness[P]
     _leaders: Leaders[L, P]
-    _offering: Offering[P]
+    _offering: Offering[C, P]
     _stats: OffsetLag
 
     def __init__(

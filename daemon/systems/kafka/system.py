@@ -44,11 +44,7 @@ class _Kafka(System):
         return "OAUTHBEARER" if auth.user is None else auth.mechanism
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        reader = _reader(connection, topics, Start("earliest"), Pool(MEMORY))
-        try:
-            return Described(*await reader.describe())
-        finally:
-            await reader.close()
+        return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
 
     def open_writer(
         self, connection: Connection, topic: str, options: WriteOptions

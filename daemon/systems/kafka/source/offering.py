@@ -35,7 +35,7 @@ class Owner(Protocol):
         """Return the committed offsets and epochs; partitions without one are left out."""
 
 
-class KafkaOffering(Offering[Partition]):
+class KafkaOffering(Offering[Cluster, Partition]):
     """Offers the partitions that ``owner``, the group, assigns; it is set before the start."""
 
     owner: Owner
@@ -52,10 +52,9 @@ class KafkaOffering(Offering[Partition]):
         *,
         patient: bool,
     ) -> None:
-        super().__init__(settings.start, freshness, known, offers, tasks, refusals, patient=patient)
+        super().__init__(cluster, settings.start, freshness, known, offers, tasks, refusals, patient=patient)
         self.coverage = Coverage()  # as the source knows it
         self._read_committed = settings.limits.read_committed
-        self._cluster = cluster
         self._committed: Mapping[tuple[str, int], tuple[int, int]] = {}  # of the partitions that are being offered
 
     async def _ask_offsets(self, partitions: Collection[Partition]) -> dict[Partition, FastwireError]:

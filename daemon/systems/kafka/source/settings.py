@@ -58,7 +58,7 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         **client_fields(source),
         on_corrupt=source.on_corrupt,
         topics=source.topics,
-        pattern=_pattern(source.chosen),
+        pattern=source.chosen.name_pattern,
         group=source.subscription,
         protocol=source.group_protocol,
         instance=source.group_instance_id,
@@ -80,12 +80,8 @@ def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -
     return KafkaSettings(
         **client_fields(own),
         topics=topics.names,
-        pattern=_pattern(topics),
+        pattern=topics.name_pattern,
         start=start,
         cluster=own.url.hosts,
         limits=FetchLimits(rack=own.rack or ""),
     )
-
-
-def _pattern(topics: TopicChoice) -> NamePattern | None:
-    return topics.pattern if isinstance(topics.pattern, NamePattern) else None

@@ -1,6 +1,6 @@
 """Assignment of partitions to the connections of their leaders, and of their offsets (spec: tank 5.7, 8)."""
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 
 from fastwire.errors import FastwireError
 from fastwire.tank.error import PartitionStatus
@@ -8,12 +8,10 @@ from fastwire.tank.fetch import Target
 from fastwire.tank.message import PartitionRange
 from fastwire.tank.slot import PartitionResult
 
-from ....config import Start
 from ....runtime.tasks import Tasks
 from ...atleaders import Freshness
 from ...leaders import LeaderReader, Leaders
-from ...offering import Offering, Refusals
-from ...offers import Offers
+from ...offering import Offering
 from ..cluster import Cluster
 from ..link import Link
 from .partition import Partition
@@ -50,23 +48,8 @@ class TankLeaders(Leaders[Link, Partition]):
             self._read_by(partition, link, Target(partition.index, *partition.place, session))
 
 
-class TankOffering(Offering[Partition]):
+class TankOffering(Offering[Cluster, Partition]):
     """Offers all partitions: no group assigns them."""
-
-    def __init__(
-        self,
-        start: Start,
-        cluster: Cluster,
-        freshness: Freshness[Partition],
-        known: Callable[[], Set[str]],
-        offers: Offers,
-        tasks: Tasks,
-        refusals: Refusals,
-        *,
-        patient: bool,
-    ) -> None:
-        super().__init__(start, freshness, known, offers, tasks, refusals, patient=patient)
-        self._cluster = cluster
 
     async def _ask_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:
         failed: dict[Partition, FastwireError] = {}

@@ -40,7 +40,7 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         **client_fields(source),
         on_corrupt=source.on_corrupt,
         topics=source.topics,
-        pattern=_pattern(source.chosen),
+        pattern=source.chosen.name_pattern,
         metadata_max_age_s=source.metadata_max_age,
         start=source.start,
         cluster=cluster or source.cluster_name,
@@ -56,12 +56,8 @@ def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -
     return TankSettings(
         **client_fields(own),
         topics=topics.names,
-        pattern=_pattern(topics),
+        pattern=topics.name_pattern,
         start=start,
         cluster=own.url.hosts,
         on_unreadable="continue",
     )
-
-
-def _pattern(topics: TopicChoice) -> NamePattern | None:
-    return topics.pattern if isinstance(topics.pattern, NamePattern) else None

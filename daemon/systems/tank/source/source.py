@@ -58,8 +58,8 @@ class TankSource(PullingSource[Cluster, Link, Partition]):
         self._freshness = Freshness(lambda partition: partition.place[0], self._topics.ask, self.follow_topics)
         self._leaders = TankLeaders(self, self.cluster, self._freshness, self._tasks)
         self._offering = TankOffering(
-            settings.start,
             self.cluster,
+            settings.start,
             self._freshness,
             self._topics.known,
             self._offers,
