@@ -106,11 +106,9 @@ class Records:
 
     def _judge(self, result: PartitionResult) -> None:
         """Raise the error of an answer about the partition, if it has one."""
-        place = self._topic, self._number
         if result.status == PartitionStatus.BOUNDARY:
             raise BoundaryError(result)
         if result.status not in _READ:
-            self._cluster.lead(place, result.leader)
             raise refusal(PartitionStatus(result.status), f"{self._topic}/{self._number}")
         at = self.position.a
         if result.needed > MOST_FETCH:
@@ -155,14 +153,12 @@ class TankRangeReader(OffsetRangeReader[RangeCluster]):
             self._failed(failure)
 
     async def _is_there(self) -> bool:
-        """Compare the range with the sequences that the leader has; return True if there are messages left to read."""
+        """Compare the end of the range with the leader's log; return True if there are messages left to read."""
         topic, number = self._place
         ranges = await self._cluster.existing(topic)
         if ranges is None or number >= ranges.count:
             raise TopicGoneError(str(self._part.partition))
         there = ranges.of(number)
-        if there.first > self._at.a:
-            self._begins_late(there.first)
         if there.last + 1 < self._end.a:
             self._falls_short(there.last + 1)
         return self._at.a < self._end.a
@@ -184,10 +180,7 @@ class TankRangeReader(OffsetRangeReader[RangeCluster]):
             if answered:
                 for chunk in self._cluster.take_all():
                     await self._hand_on(chunk)  # what has come is not lost, whatever is there now
-                if not await self._is_there():
-                    return
-                if self._at.a > records.position.a:
-                    raise TryAgainError
+                await self._is_there()
                 await asyncio.sleep(EMPTY_PAUSE_S)
             if now - self._alive_at >= self._rules.patience_s:
                 raise LinkLost(records.silence())

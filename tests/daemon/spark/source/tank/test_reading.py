@@ -11,7 +11,7 @@ import pytest
 from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire.tank.bundle import Message, encode_bundle
-from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
+from fastwire.tank.consume import FetchPartition, PartitionAnswer, encode_consume_answer
 from fastwire.tank.error import PartitionStatus
 from fastwire.tank.message import MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
@@ -168,12 +168,27 @@ def test_empty_answers_are_no_end() -> None:
         assert numbers_of(values(one, part(20, 100))) == list(range(2, 10))
 
 
-def test_a_bundle_that_an_old_broker_cuts_off_is_asked_for_as_a_whole() -> None:
+def test_messages_that_are_not_committed_yet_are_waited_for() -> None:
+    with serving(10) as broker, closing(client(broker.url)) as one:
+        chunk = broker.topics["t"][0].bundles[2].framed
+        answering(broker, lambda: PartitionAnswer(0, base=21, high_watermark=15, chunk=chunk), times=3)
+        assert numbers_of(values(one, part(20, 100))) == list(range(2, 10))
+
+
+def test_a_bundle_that_an_old_broker_cuts_off_is_asked_for_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def spied(partition: int, sequence: int, fetch_bytes: int) -> FetchPartition:
+        asked.append(fetch_bytes)
+        return FetchPartition(partition, sequence, fetch_bytes)
+
+    monkeypatch.setattr("fastwire_daemon.spark.source.tank.reading.FetchPartition", spied)
     with serving() as broker, closing(client(broker.url, fetchMaxBytes="3000")) as one:
         broker.append("t", bundles(0, 5, size=1000))
         whole = broker.topics["t"][0].bundles[0].framed
         answering(broker, lambda: PartitionAnswer(0, base=1, high_watermark=50, chunk=whole[:3000]), times=1)
         assert numbers_of(values(one, part(0, 50))) == list(range(5))
+        assert asked[:2] == [3000, len(whole)]
 
 
 def test_a_topic_that_was_made_again() -> None:
