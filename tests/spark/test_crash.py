@@ -24,7 +24,6 @@ from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import SETTINGS
-from tests.support.spark_scene import SCENES
 from tests.support.spark_source import serving
 
 pytestmark = pytest.mark.spark
@@ -202,7 +201,7 @@ def tank() -> Iterator[TankDevBroker]:
         assert one.violations == []
 
 
-@pytest.fixture(params=["landed", "brokers", *(["tank"] if "tank" in SCENES else [])])
+@pytest.fixture(params=["landed", "brokers", "tank"])
 def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
     """Makes a job over so many batches of either source."""
     if request.param == "landed":

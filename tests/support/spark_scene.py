@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from fastwire.position import Position, format_position
 from fastwire.pulsar.position import PULSAR_EARLIEST
-from fastwire.systems import SYSTEMS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
@@ -200,8 +199,7 @@ class TankScene(Scene):
         return True  # the protocol has nothing that could be left
 
 
-_ALL: dict[str, type[Scene]] = {"pulsar": PulsarScene, "kafka": KafkaScene, "tank": TankScene}
-SCENES = {system: _ALL[system] for system in SYSTEMS}
+SCENES: dict[str, type[Scene]] = {"pulsar": PulsarScene, "kafka": KafkaScene, "tank": TankScene}
 Serve = Callable[..., Any]
 
 

@@ -12,8 +12,10 @@ from fastwire.wire.pool import Pool
 
 from ....systems.brokerbook import BrokerKey, Purpose
 from ....systems.tank.cluster import Cluster, Ranges
+from ....systems.tank.config import own_connection
 from ....systems.tank.link import Link
 from ....systems.tank.settings import ClientSettings, client_fields
+from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
 from ..offsetreading import UnreadableError
 from ..options import Options
@@ -23,12 +25,11 @@ from .dialect import DIALECT
 
 __all__ = ["RangeCluster", "settings_of"]
 
-MISSING_S = 5.0  # a broker that has just started may not know all topics of its cluster
-
 
 def settings_of(options: Options) -> ClientSettings:
     """Return the settings of connections for the options."""
-    fields = client_fields(options.connection) | {"client_id": options.prefix}
+    fields = client_fields(options.connection)
+    fields["client_id"] = own_connection(options.connection).client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
 
 

@@ -7,7 +7,7 @@ from fastwire.tank.grammar import GRAMMAR
 from fastwire.tank.position import POSITIONS
 
 from ..dialects import Dialect
-from ..values import INT32, size
+from ..values import INT32, size, text
 
 __all__ = ["DIALECT"]
 
@@ -26,12 +26,12 @@ DIALECT = Dialect(
     unheld="",  # retention decides in any case
     group="",  # a broker keeps no progress
     prefix="",
-    only={"fetchMaxBytes": size(INT32)},
-    options={},
+    only={"fetchMaxBytes": size(INT32), "clientId": text},
+    options={"client_id": "clientId"},
     instead={
         **dict.fromkeys(("subscription", "subscriptionPrefix", "groupId", "groupIdPrefix"), ""),
         **dict.fromkeys(("commitOffsets", "failOnCommitError"), ""),
-        **dict.fromkeys(("isolationLevel", "clientId", "clientRack", "listener"), ""),
+        **dict.fromkeys(("isolationLevel", "clientRack", "listener"), ""),
         "receiverQueueSize": "fetchMaxBytes",
         # A broker has no index of times, and does not look at the timestamps of messages.
         "startingTimestamp": "startingOffsets",

@@ -14,14 +14,14 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.spark.source.ranges import Partition
 from tests.support.ranges import ALL, Ranges, T
-from tests.support.spark_scene import ROWS, SCENES, KafkaScene, Scene, TankScene, numbers, numbers_of
+from tests.support.spark_scene import ROWS, KafkaScene, Scene, TankScene, numbers, numbers_of
 from tests.support.tcp_proxy import Proxy
 
 MORE = 8000  # entries: more than is read ahead of a task that takes nothing
 KINDS: dict[str, tuple[type[Scene], str]] = {"kafka": (KafkaScene, "50000"), "tank": (TankScene, "5000")}
 
 
-@pytest.fixture(params=sorted(KINDS.keys() & SCENES.keys()))
+@pytest.fixture(params=sorted(KINDS))
 def ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ranges:
     """The ranges of each system. A topic that a broker does not know is missing after a moment."""
     monkeypatch.setattr(f"fastwire_daemon.spark.source.{request.param}.cluster.MISSING_S", 0.05)

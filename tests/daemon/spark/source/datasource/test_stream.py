@@ -15,15 +15,11 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire_daemon.spark.source.ranges import DataLossError
 from tests.daemon.spark.source.datasource.playing import rows, stream, through_text
-from tests.support.spark_scene import SCENES, KafkaScene, Scene, Serve, TankScene, serve
+from tests.support.spark_scene import KafkaScene, Scene, Serve, TankScene, serve
 
 YES_NO = ("true", "false")
 # Systems whose partitions have leaders, and what a partition without one is called.
-LEADERLESS = [
-    (SCENES[system], error)
-    for system, error in (("kafka", "LEADER_NOT_AVAILABLE"), ("tank", "no leader"))
-    if system in SCENES
-]
+LEADERLESS = [(KafkaScene, "LEADER_NOT_AVAILABLE"), (TankScene, "no leader")]
 
 # --- streams
 
@@ -348,7 +344,6 @@ def test_a_topic_that_is_made_again_at_once(query: Any) -> None:
         assert "new" not in lenient.ends[-1]
 
 
-@pytest.mark.skipif("tank" not in SCENES, reason="TANK is not registered yet")
 def test_a_topic_that_is_made_again_without_an_identity(query: Any) -> None:
     """TANK's topics have no ids: a log that ends before what was read is another one, from its beginning on."""
     with serve(TankScene()) as scene:

@@ -17,11 +17,9 @@ from fastwire.tank.message import MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
 from tests.support.ranges import ALL, Ranges, T
-from tests.support.spark_scene import SCENES, TankScene, numbers_of
+from tests.support.spark_scene import TankScene, numbers_of
 from tests.support.tank.bundles import bundle, bundles
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.skipif("tank" not in SCENES, reason="TANK is not registered yet")
 
 RANGES = Ranges(TankScene, "5000")
 options, client, asking, values, part = RANGES.options, RANGES.client, RANGES.asking, RANGES.values, RANGES.part
@@ -291,3 +289,9 @@ def test_a_partition_without_a_leader_does_not_delay_the_others() -> None:
 def test_options_that_only_others_have(given: dict[str, str], hint: str) -> None:
     with pytest.raises(FastwireError, match=hint):
         options("tank://127.0.0.1", **given)
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "fastwire-spark"), ({"clientId": "orders-job"}, "orders-job")])
+def test_the_client_id_is_that_of_the_options(given: dict[str, Any], expected: str) -> None:
+    with serving(1) as broker, closing(client(broker.url, **given)) as one:
+        assert one.cluster.client_id == expected
