@@ -21,6 +21,7 @@ BENCHES = (
     "scan_decode",
     "discard",
     "kafka",
+    "tank",
     "to_parquet",
     "shared",
     "broker",

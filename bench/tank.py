@@ -2,8 +2,8 @@
 
     python -m bench.tank [--json] [--all]
 
-Beside it, in the same run, a socket that is read without looking at anything but sizes, and pyarrow writing the very
-rows. CPU is that of the consumer's process, kernel included, from the first records to the last.
+Beside it, in the same run, a socket that is read without looking at anything but sizes. CPU is that of the consumer's
+process, kernel included, from the first records to the last.
 """
 
 import sys
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from .child import Case, run, serving, show
 from .kafka import temporary, told_by
-from .pipeline import landed, pyarrow, row
+from .pipeline import landed, row
 
 PARTITIONS = 4
 CONFIG = """
@@ -56,8 +56,6 @@ def measured(case: Case, told: Mapping[str, Any]) -> list[dict[str, Any]]:
             config = folder / "bench.toml"
             config.write_text(CONFIG.format(sink=sink.format(folder=folder), **told))
             add(who, landed(told, config, folder))
-            if sink is PARQUET:
-                add("pyarrow alone", pyarrow(f"{folder}/dataset", folder))
     if case.codec == "none":  # the bytes of every bundle must be as many
         place = [urlsplit(told["url"]).netloc, told["topic"], str(PARTITIONS)]
         with temporary() as folder:

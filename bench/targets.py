@@ -15,9 +15,10 @@ __all__ = ["judged"]
 Rows = Sequence[Mapping[str, Any]]
 Figures = Mapping[str, Rows]
 
-BATCHES, LZ4, LARGE, SINGLE = (
+BATCHES, LZ4, SNAPPY, LARGE, SINGLE = (
     Case(100, 1000, "none"),
     Case(100, 1000, "lz4"),
+    Case(100, 1000, "snappy"),
     Case(1024, 1000, "none"),
     Case(100, 1, "none"),
 )
@@ -82,6 +83,9 @@ TARGETS = (
     Target("entries of one message, a real broker", 1.3, cpu("broker", SINGLE), "broker", SINGLE),
     Target("socket to columns, a real broker", 0.05, cpu("broker", BATCHES), "broker", BATCHES),
     Target("Kafka, socket to columns", 0.05, cpu("kafka", BATCHES), "kafka", BATCHES),
+    Target("TANK, socket to columns", 0.03, cpu("tank", BATCHES), "tank", BATCHES),
+    Target("the same in snappy", 0.08, cpu("tank", SNAPPY), "tank", SNAPPY),
+    Target("the same with 1 KiB a message", 0.25, cpu("tank", LARGE), "tank", LARGE),
     Target(
         "socket to Parquet, beyond pyarrow alone",
         0.10,

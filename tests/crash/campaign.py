@@ -15,22 +15,25 @@ from signal import SIGCONT, SIGSTOP
 from types import TracebackType
 from typing import Any, Self
 
+from fastwire.tank.error import PartitionStatus
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from tests.brokers.admin import partition_names
-from tests.crash.load import KafkaLoad, Load, PulsarLoad
+from tests.crash.load import KafkaLoad, Load, PulsarLoad, TankLoad
 from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.system import KAFKA_KINDS
 from tests.real.daemon import Daemon, Job, verify
+from tests.support.landed_ends import behind
 from tests.support.sequence_audit import assert_each_once
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually
 
-__all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround"]
+__all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround", "TankGround"]
 
 PARTITIONS = 3
 ENTRIES = 5  # a cycle and partition
@@ -51,7 +54,7 @@ class Ground(ABC):
 
     load: Load[Any]
     proxy: Proxy
-    broker: PulsarDevBroker | KafkaDevBroker
+    broker: PulsarDevBroker | KafkaDevBroker | TankDevBroker
     topic: str
 
     def __init__(self, kind: str, dice: random.Random) -> None:
@@ -67,7 +70,7 @@ class Ground(ABC):
         """What a sound broker does to its clients: give a partition to another one, or look after others first."""
 
     @abstractmethod
-    def unacknowledged(self, subscription: str) -> object:
+    def unacknowledged(self, job: Job) -> object:
         """What is still to be confirmed; falsy if nothing."""
 
 
@@ -90,9 +93,9 @@ class PulsarGround(Ground):
     def disturb(self) -> None:
         self.broker.unload(self.dice.choice(partition_names(self.topic, PARTITIONS)))
 
-    def unacknowledged(self, subscription: str) -> object:
+    def unacknowledged(self, job: Job) -> object:
         try:
-            return self.broker.backlog(self.topic, subscription)
+            return self.broker.backlog(self.topic, job.subscription)
         except KeyError:
             return "no daemon has lived long enough to subscribe"
 
@@ -128,11 +131,35 @@ class KafkaGround(Ground):
             case 2:
                 self.broker.forget_sessions()
 
-    def unacknowledged(self, subscription: str) -> object:
-        told = self.broker.offsets(subscription)
+    def unacknowledged(self, job: Job) -> object:
+        told = self.broker.offsets(job.subscription)
         places = enumerate(self.broker.ends(self.topic))
         behind = ((number, told.get((self.topic, number), 0), end) for number, end in places)
         return [one for one in behind if one[1] < one[2]]
+
+
+class TankGround(Ground):
+    """TANK has no groups: both daemons read everything, and one of them commits."""
+
+    broker: TankDevBroker
+    topic = "campaign"
+
+    def __init__(self, kind: str, dice: random.Random, stack: ExitStack) -> None:
+        super().__init__(kind, dice)
+        self.broker = stack.enter_context(running(TankDevBroker(TankOptions(segment_bytes=20_000))))
+        self.broker.create_topic(self.topic, PARTITIONS)
+        self.load = TankLoad(self.broker, self.topic, PARTITIONS, dice)
+        self.proxy = stack.enter_context(Proxy(self.broker.port, scheme="tank", least=200))
+
+    def source(self) -> dict[str, Any]:
+        return {"subscription": None, "subscription_type": None}
+
+    def disturb(self) -> None:
+        faults = (PartitionStatus.SYSTEM_FAULT, PartitionStatus.NO_LEADER, PartitionStatus.UNKNOWN_PARTITION)
+        self.broker.refuse_reads(self.dice.choice(faults), self.dice.randrange(1, 4))
+
+    def unacknowledged(self, job: Job) -> object:
+        return behind(job.path, [end.a for end in self.broker.end_positions(self.topic)])
 
 
 KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
@@ -142,6 +169,7 @@ KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
     "classic": KafkaGround,
     "consumer": KafkaGround,
     "none": KafkaGround,
+    "tank": TankGround,
 }
 
 
@@ -242,7 +270,7 @@ class Campaign:
         assert self._ground.broker.violations == [], self._ground.broker.violations
 
     def _left(self) -> object:
-        return self._ground.unacknowledged(self._job.subscription)
+        return self._ground.unacknowledged(self._job)
 
     def _letters(self) -> int:
         """The number of dead letters, none of which is there twice."""

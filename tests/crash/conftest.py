@@ -9,14 +9,15 @@ import pytest
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from tests.crash.nursery import Nursery
 from tests.crash.preload import library
 from tests.crash.scene import Scene
-from tests.crash.system import KAFKA_KINDS, KafkaSystem, PulsarSystem, System
+from tests.crash.system import KAFKA_KINDS, KafkaSystem, PulsarSystem, System, TankSystem
 from tests.real.daemon import Job
 
 TOPIC = "persistent://public/default/numbers"
-KAFKA_TOPIC = "numbers"
+PLAIN_TOPIC = "numbers"
 SESSION_S = 1.5
 
 
@@ -51,6 +52,14 @@ def dev_kafka() -> Iterator[KafkaDevBroker]:
 
 
 @pytest.fixture
+def dev_tank() -> Iterator[TankDevBroker]:
+    """The same for TANK."""
+    with running(TankDevBroker(TankOptions(segment_bytes=100_000))) as broker:
+        yield broker
+        assert broker.violations == []
+
+
+@pytest.fixture
 def dev_scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Callable[..., Scene]:
     """Makes scenes on the embedded broker of the system that has this kind of subscription."""
 
@@ -58,8 +67,12 @@ def dev_scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) 
         system: System
         if kind in KAFKA_KINDS:
             kafka: KafkaDevBroker = request.getfixturevalue("dev_kafka")
-            kafka.create_topic(KAFKA_TOPIC, partitions)
-            system, topic = KafkaSystem(kafka.url, kafka.ends, kafka.offsets), KAFKA_TOPIC
+            kafka.create_topic(PLAIN_TOPIC, partitions)
+            system, topic = KafkaSystem(kafka.url, kafka.ends, kafka.offsets), PLAIN_TOPIC
+        elif kind == "tank":
+            tank: TankDevBroker = request.getfixturevalue("dev_tank")
+            tank.create_topic(PLAIN_TOPIC, partitions)
+            system, topic = TankSystem(tank), PLAIN_TOPIC
         else:
             pulsar: PulsarDevBroker = request.getfixturevalue("dev_broker")
             pulsar.create_topic(TOPIC, partitions)

@@ -9,11 +9,12 @@ from confluent_kafka import Producer
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Entry, Record, encode_chunks, split_payload
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
 from tests.support.sequence_audit import numbered
 
-__all__ = ["Feed", "KafkaFeed", "PulsarFeed"]
+__all__ = ["Feed", "KafkaFeed", "PulsarFeed", "TankFeed"]
 
 Store = Callable[[list[bytes]], None]
 """Stores these values as one entry."""
@@ -130,3 +131,16 @@ class KafkaFeed(Feed):
             assert producer.flush(30) == 0
 
         yield store
+
+
+class TankFeed(Feed):
+    """Into the embedded broker."""
+
+    def __init__(self, broker: TankDevBroker, topic: str, partitions: int = 1, *, batch: int = 50) -> None:
+        super().__init__(partitions, batch, 100)
+        self._broker = broker
+        self._topic = topic
+
+    @contextmanager
+    def _storing(self, partition: int) -> Iterator[Store]:
+        yield lambda values: self._broker.produce(self._topic, values, partition, codec="SNAPPY")

@@ -8,12 +8,14 @@ from typing import Generic, TypeVar
 
 from fastwire.kafka import payload as kafka
 from fastwire.pulsar import payload as pulsar
+from fastwire.tank import bundle as tank
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.brokers.admin import partition_names
 from tests.support.sequence_audit import numbered
 
-__all__ = ["KafkaLoad", "Load", "PulsarLoad"]
+__all__ = ["KafkaLoad", "Load", "PulsarLoad", "TankLoad"]
 
 TIME_MS = 1_700_000_000_000
 CORRUPT = 0.03  # of the entries
@@ -205,3 +207,41 @@ class KafkaLoad(Load[bytes]):
                     self._broker.append_damaged(self._topic, batch, self._dice.randrange(32), partition)
             else:
                 self._broker.append(self._topic, batches, partition)
+
+
+class TankLoad(Load[bytes]):
+    """Plain, compressed and sparse bundles, the last with holes as compaction leaves them."""
+
+    def __init__(self, broker: TankDevBroker, topic: str, partitions: int, dice: random.Random) -> None:
+        super().__init__(partitions, dice)
+        self._broker = broker
+        self._topic = topic
+
+    def end(self) -> None:
+        return  # nothing is ever incomplete
+
+    def _make(self, partition: int) -> Sequence[bytes]:
+        """One bundle, whose sequences begin behind the last one of the partition."""
+        damaged = self._dice.random() < CORRUPT
+        self.corrupt += damaged
+        sparse = not damaged and self._dice.random() < 0.2
+        spread = self._dice.randrange(1, 4)
+        first = self._broker.end_positions(self._topic)[partition].a + self._dice.randrange(3)
+        messages = [
+            tank.Message(
+                value=self._value(lands=not damaged),
+                key=b"k%d" % (row % 5) if row % 3 else None,
+                timestamp=TIME_MS + row // 2,
+                sequence=first + row * spread,
+            )
+            for row in range(self._dice.randrange(1, 12))
+        ]
+        bundle = tank.encode_bundle(messages, compress=self._dice.random() < 0.4, sparse=sparse)
+        if damaged:
+            bundle = bytes((bundle[0] | 2,)) + bundle[1:]  # an undefined codec
+        self._store(partition, [bundle])
+        return ()
+
+    def _store(self, partition: int, entries: Sequence[bytes]) -> None:
+        if entries:
+            self._broker.append(self._topic, entries, partition)

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.brokers.admin import partition_names
-from tests.crash.feed import Feed, KafkaFeed, PulsarFeed
+from tests.crash.feed import Feed, KafkaFeed, PulsarFeed, TankFeed
 from tests.real.daemon import Job
 from tests.real.raw import read_cursor
+from tests.support.landed_ends import behind
 from tests.support.tcp_proxy import Proxy
 
-__all__ = ["KAFKA_KINDS", "KafkaSystem", "PulsarSystem", "System", "seldom"]
+__all__ = ["KAFKA_KINDS", "KafkaSystem", "PulsarSystem", "System", "TankSystem", "seldom"]
 
-# How partitions are shared; the rest are Pulsar's types of subscription. A static member's name spares whoever is
-# started in its place the wait for the dead one's session.
+# How partitions are shared; the rest are Pulsar's types of subscription, and "tank" stands for TANK, which has none. A
+# static member's name spares whoever is started in its place the wait for the dead one's session.
 KAFKA_KINDS: dict[str, dict[str, Any]] = {
     "none": {"group_protocol": "none"},
     "static": {"group_protocol": "classic", "group_instance_id": "one"},
@@ -137,3 +139,23 @@ class KafkaSystem(System):
         places = enumerate(self._ends(job.topic))
         behind = ((number, told.get((job.topic, number), 0), end) for number, end in places)
         return [one for one in behind if one[1] < one[2]]
+
+
+class TankSystem(System):
+    """An embedded TANK broker. It keeps no progress: what has landed counts."""
+
+    def __init__(self, broker: TankDevBroker) -> None:
+        self.url = broker.url
+        self._broker = broker
+
+    def feed(self, topic: str, partitions: int) -> Feed:
+        return TankFeed(self._broker, topic, partitions)
+
+    def source(self, kind: str) -> dict[str, Any]:
+        return {"subscription": None, "subscription_type": None}
+
+    def ordered(self, kind: str) -> bool:
+        return True
+
+    def unacknowledged(self, job: Job, partitions: int) -> object:
+        return behind(job.path, [end.a for end in self._broker.end_positions(job.topic)])

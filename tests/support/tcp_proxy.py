@@ -22,6 +22,7 @@ CHUNK = 64 * 1024
 # A frame of one command and nothing else is at most this long when it may be an answer to a lookup.
 LARGEST_ANSWER = 4096
 TANK_HEAD = 5
+TANK_CONSUME = 2
 
 
 class Proxy:
@@ -194,7 +195,11 @@ class _Pair:
     def _downward(self) -> None:
         if self._proxy.scheme == "tank":
             while head := self._exactly(TANK_HEAD):
-                self._with_payload(head, int.from_bytes(head[1:], "little"))
+                size = int.from_bytes(head[1:], "little")
+                if head[0] == TANK_CONSUME:
+                    self._with_payload(head, size)
+                else:
+                    self._to_client(head + self._exactly(size))
             return
         while head := self._exactly(8):
             total, size = struct.unpack(">II", head)
