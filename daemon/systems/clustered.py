@@ -82,7 +82,9 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         self._resolving += 1
         self._steer()
         try:
-            found = await asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
+            finding = asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
+            self._loop.call_soon(self._steer)  # after the first requests: their answers must be read
+            found = await finding
         finally:
             self._resolving -= 1
             self._steer()
@@ -227,9 +229,8 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     def holding(self) -> bool:
         """True while no more records may be requested."""
 
-    @property
-    def _listening(self) -> bool:
-        """True while an answer is expected behind records: these must then be read despite the memory limit."""
+    def _must_read(self, link: L) -> bool:
+        """Return True while an answer is expected behind records: these are then read despite the memory limit."""
         return False
 
     def _carries_records(self, link: L) -> bool:
@@ -241,14 +242,12 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     def _steer(self) -> None:
         """Pause or resume reading and requests, according to the room in the pipeline and in memory."""
-        lacking = 0
-        if not self._listening:
-            lacking = (_QUEUE if self._full else 0) | (_MEMORY if self.level is Level.STOP else 0)
+        lacking = (_QUEUE if self._full else 0) | (_MEMORY if self.level is Level.STOP else 0)
         for link in tuple(self.cluster.links.values()):
             transport = link.transport
             held = transport.paused & (_QUEUE | _MEMORY)
             # A connection may have been paused for partitions that are not read any more.
-            wanted = lacking if self._carries_records(link) else 0
+            wanted = lacking if self._carries_records(link) and not self._must_read(link) else 0
             if held == wanted or not link.ready:
                 continue
             if wanted & ~held:
@@ -271,6 +270,8 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             self._spent_ns["room"] += full
         elif self.holding:
             self._spent_ns["permits"] += int(TICK_S * 1e9)
+        if self._resolving:
+            self._steer()  # later requests may have gone to other links
         self._tell_held(links, now)
         self._look(now)
 

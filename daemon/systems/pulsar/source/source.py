@@ -262,11 +262,10 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def _left(self, link: Link) -> None:
         self._stats.count((link,))  # the link has reported its partitions
 
-    @property
-    def _listening(self) -> bool:
+    def _must_read(self, link: Link) -> bool:
         # While the pipeline waits for a response of the broker it takes no chunks, but the response must be read. Then
         # only entries for granted permits may arrive, which are a part of the budget at most.
-        return self._resolving > 0
+        return self._resolving > 0 and link.connection.awaiting
 
     def _ask_on(self) -> None:
         if self.holding != self._held:
