@@ -189,7 +189,7 @@ def _producing(records: int, show: Console) -> Iterator[Callable[[int], None]]:
 
 def _say_produced(load: Load, topic: str, started: float, show: Console) -> None:
     show.print(
-        f"Produced {load.records:,} JSON records of about {load.record_bytes} bytes in lz4 batches over"
+        f"Produced {load.records:,} JSON records of about {load.record_bytes} bytes over"
         f" {PARTITIONS} partitions of {topic} in {time.monotonic() - started:.1f} s."
     )
 
