@@ -16,10 +16,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
+from .bursts import BurstHandler
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Logger", "configure", "console", "get_logger", "of_pipeline", "redact", "to_json"]
+__all__ = [
+    "Logger",
+    "configure",
+    "console",
+    "get_logger",
+    "of_pipeline",
+    "redact",
+    "switch_debug",
+    "to_json",
+    "write_repeated",
+]
+
 
 _SECRET_WORDS = ("token", "password", "passwd", "secret", "authorization", "credential", "private_key", "auth_data")
 _NOT_SECRET_ENDS = ("_file", "_path", "_type", "_method", "_seconds", "_bytes")
@@ -30,6 +43,8 @@ of_pipeline: ContextVar[str] = ContextVar("of_pipeline", default="")
 """The pipeline that the running task or callback works for; log lines name it. "" for the process itself."""
 
 _console: "Console | None" = None
+_level = "info"
+_bursts: BurstHandler | None = None
 
 
 def redact(fields: Mapping[str, object]) -> dict[str, object]:
@@ -93,10 +108,11 @@ def get_logger(name: str) -> Logger:
 def configure(*, level: str = "info", stream: TextIO | None = None, human: bool | None = None) -> None:
     """Send all log lines of the process to ``stream`` (default: stderr).
 
-    ``human`` selects readable lines; by default it is true on a terminal. Other libraries log warnings and errors
-    only. May be called again: the last call wins.
+    ``level`` is debug, info, warning or error. ``human`` selects readable lines; by default it is true on a terminal.
+    Other libraries log warnings and errors only. A burst of equal warnings becomes one line with a count. May be
+    called again: the last call wins.
     """
-    global _console
+    global _console, _level, _bursts
     stream = stream if stream is not None else sys.stderr
     human = human if human is not None else stream.isatty()
     handler: logging.Handler
@@ -111,12 +127,28 @@ def configure(*, level: str = "info", stream: TextIO | None = None, human: bool 
         handler.setFormatter(_JsonFormatter())
     root = logging.getLogger()
     for old in root.handlers[:]:
-        if isinstance(old, _HumanHandler) or isinstance(old.formatter, _JsonFormatter):
+        if isinstance(old, BurstHandler):
             root.removeHandler(old)
-    root.addHandler(handler)
+    _bursts = BurstHandler(handler)
+    root.addHandler(_bursts)
     root.setLevel(logging.WARNING)
+    _level = level
     logging.getLogger("fastwire").setLevel(level.upper())
     logging.captureWarnings(True)
+
+
+def switch_debug() -> str:
+    """Change the level to ``debug``, or from there back to the one of ``configure``; return the level in force."""
+    ours = logging.getLogger("fastwire")
+    level = "debug" if ours.level != logging.DEBUG else _level
+    ours.setLevel(level.upper())
+    return level
+
+
+def write_repeated() -> None:
+    """Write the counts of bursts of equal warnings that are over; a service calls it now and then."""
+    if _bursts is not None:
+        _bursts.write_repeated()
 
 
 def console() -> "Console | None":

@@ -27,10 +27,16 @@ class ProgressFacts(NamedTuple):
 
 
 class Progress:
-    """One line that is redrawn in place; shows nothing off a terminal (``console`` is None)."""
+    """One line that is redrawn in place; shows nothing off a terminal (``console`` is None).
 
-    def __init__(self, console: "Console | None", clock: Callable[[], float] = time.monotonic) -> None:
+    A ``transient`` line is gone once it is closed; any other one stays.
+    """
+
+    def __init__(
+        self, console: "Console | None", clock: Callable[[], float] = time.monotonic, *, transient: bool = False
+    ) -> None:
         self._console = console
+        self._transient = transient
         self._clock = clock
         self._seen: deque[tuple[float, int]] = deque()
         self._live: Live | None = None
@@ -45,13 +51,15 @@ class Progress:
         rate = self._rate(facts.rows)
         line = Text(progress_line(facts, rate), no_wrap=True, overflow="ellipsis")
         if self._live is None:
-            self._live = Live(line, console=self._console, auto_refresh=False, redirect_stdout=False)
+            self._live = Live(
+                line, console=self._console, auto_refresh=False, redirect_stdout=False, transient=self._transient
+            )
             self._live.start()
             self._console.show_cursor(True)  # an abort must not leave a terminal without a cursor
         self._live.update(line, refresh=True)
 
     def close(self) -> None:
-        """Leave the last line on the terminal and stop redrawing it."""
+        """Stop redrawing the line."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()

@@ -1,7 +1,7 @@
 """The daemon process: it starts the pipelines, handles signals and shuts down in order.
 
-SIGTERM and SIGINT drain, a second one aborts at once; SIGHUP reloads the configuration. An abort loses no records:
-records that are not committed were not acknowledged.
+SIGTERM and SIGINT drain, a second one aborts at once; SIGHUP reloads the configuration, SIGUSR1 switches the log to
+debug and back. An abort loses no records: records that are not committed were not acknowledged.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..config import Config, ConfigError, PipelineConfig, load_config
 from ..pipeline.pipeline import Pipeline, PipelineFailed
 from ..pipeline.roll import RollPolicy
 from ..runtime.budget import Budget, Level
-from ..runtime.logs import console, get_logger
+from ..runtime.logs import console, get_logger, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.resident import ResidentMemory
 from ..sinks.base import LoggedSink
@@ -32,6 +33,7 @@ from ..systems.registry import source_factory
 from .http import HttpServer
 from .progress import Progress, ProgressFacts
 from .systemd import Notifier
+from .totals import Totals
 
 __all__ = ["Service", "run_service"]
 
@@ -159,6 +161,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._on_switch_debug)
         http = await self._serve_http()
         self._budget.start()
         clock = asyncio.create_task(self._clock())
@@ -250,7 +253,7 @@ class Service:
                     log.exception("the pipeline failed because of a fault of this program", pipeline=name)
                 self._exit_codes[name] = 1
             else:
-                log.info("ended", pipeline=name, **_figures(running.pipeline))
+                _tell_end(name, running.pipeline)
 
     # --- signals
 
@@ -277,6 +280,9 @@ class Service:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
+
+    def _on_switch_debug(self) -> None:
+        log.warning("the level of the log changes", level=switch_debug())
 
     def _on_reload(self) -> None:
         if self._config.path is None or self._signals:
@@ -358,12 +364,13 @@ class Service:
     async def _show_progress(self) -> None:
         # The lines of a stdout sink and the progress line would mix on one terminal.
         printing = any(config.sink.type == "stdout" for config in self._config.pipelines.values())
-        progress = Progress(None if printing and sys.stdout.isatty() else console())
+        progress = Progress(None if printing and sys.stdout.isatty() else console(), transient=True)
         try:
             while True:
                 progress.show(self._facts())
                 for name, running in self._running.items():
                     running.tell(name, self._metrics)
+                write_repeated()
                 await asyncio.sleep(PROGRESS_INTERVAL_S)
         finally:
             progress.close()
@@ -380,24 +387,22 @@ class Service:
         )
 
 
-def _figures(pipeline: Pipeline) -> dict[str, Any]:
-    """Return the totals of a pipeline for its last log line: rate and CPU from the first record to the last commit.
+def _tell_end(name: str, pipeline: Pipeline) -> None:
+    """Log the totals of a pipeline that has ended: as a sentence on a terminal, else as fields.
 
     The CPU time is that of the process, so it is meaningful only if the process runs one pipeline.
     """
-    figures: dict[str, Any] = {
-        "rows": pipeline.rows_committed,
-        "payload_bytes": pipeline.bytes_received,
-        "files": pipeline.published[0],
-        "file_bytes": pipeline.published[1],
-    }
+    totals = Totals(
+        rows=pipeline.rows_committed,
+        payload_bytes=pipeline.bytes_received,
+        files=pipeline.published[0],
+        file_bytes=pipeline.published[1],
+        stages=pipeline.stages(),
+    )
     if pipeline.first_row_at is not None and pipeline.last_commit_at is not None:
-        seconds, cpu_s = (
-            last - first for first, last in zip(pipeline.first_row_at, pipeline.last_commit_at, strict=True)
-        )
-        figures["seconds"] = round(seconds, 3)
-        if seconds > 0 and pipeline.rows_committed:
-            figures["rows_per_s"] = round(pipeline.rows_committed / seconds)
-            figures["cpu_us_per_row"] = round(cpu_s / pipeline.rows_committed * 1e6, 3)
-    figures.update(pipeline.stages())
-    return figures
+        began, ended = pipeline.first_row_at, pipeline.last_commit_at
+        totals = replace(totals, seconds=ended[0] - began[0], cpu_s=ended[1] - began[1])
+    if console() is not None:
+        log.info(totals.sentence(name))
+    else:
+        log.info("ended", pipeline=name, **totals.fields())

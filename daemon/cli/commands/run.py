@@ -1,7 +1,7 @@
 """The command ``run``: runs pipelines until a signal."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ...config import Config
 
 __all__ = ["run"]
+
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def run(
@@ -25,7 +27,10 @@ def run(
     max_records: Annotated[
         int | None, typer.Option("--max-records", metavar="N", min=1, help="Stop each pipeline after about N records.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at level debug.")] = False,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="Lowest level that is logged; SIGUSR1 switches to debug and back.")
+    ] = "info",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Same as --log-level debug.")] = False,
 ) -> None:
     """Run pipelines until a signal: the first SIGTERM or Ctrl-C commits and exits, a second aborts."""
     from ...config import load_config
@@ -33,7 +38,7 @@ def run(
 
     loaded = load_config(config)
     _require_pipelines(loaded, pipeline)
-    configure(level="debug" if verbose else "info")
+    configure(level="debug" if verbose else log_level)
     from ...service.service import run_service
 
     code = run_service(loaded, pipelines=pipeline, until_end=until_end, max_records=max_records)

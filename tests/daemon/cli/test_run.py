@@ -1,6 +1,10 @@
 """``run``: what it passes on, how it ends, and what is said about a failure."""
 
+import contextlib
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -124,15 +128,21 @@ def test_a_fault_of_ours_shows_its_traceback(run: Run, good: Path, monkeypatch: 
     assert "test_run.py" in line["traceback"]
 
 
-def test_run_check_and_verify_on_a_broker(broker: PulsarDevBroker, tmp_path: Path) -> None:
-    """As a user types them: every process of its own, and what each says."""
-    config = tmp_path / "orders.toml"
+def configured(broker: PulsarDevBroker, folder: Path) -> Path:
+    """Write a configuration that lands the topic ``orders`` of ``broker`` as Parquet; return its path."""
+    config = folder / "orders.toml"
     text = (
         GOOD.partition("[pipelines.look")[0]
-        .format(path=tmp_path / "data", token="")
+        .format(path=folder / "data", token="")
         .replace('"orders", "refunds"', '"orders"')
     )
     config.write_text('daemon.http = ""\n' + text.replace("pulsar://127.0.0.1:6650", broker.url))
+    return config
+
+
+def test_run_check_and_verify_on_a_broker(broker: PulsarDevBroker, tmp_path: Path) -> None:
+    """As a user types them: every process of its own, and what each says."""
+    config = configured(broker, tmp_path)
 
     def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
         return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False)
@@ -192,3 +202,48 @@ def test_a_taken_http_address_is_1(broker: PulsarDevBroker, good: Path) -> None:
         f'daemon.http = "127.0.0.1:{port}" is taken by another process: choose another address, or "" for no '
         f"HTTP server\n"
     )
+
+
+def test_the_level_of_the_log_is_an_option(run: Run, good: Path, asked: list[dict[str, Any]]) -> None:
+    assert run("run", good, "--log-level", "warning")[0] == 0
+    assert asked[0] == {"level": "warning"}
+    code, _, err = run("run", good, "--log-level", "loud")
+    assert code == 2
+    assert "'loud' is not one of 'debug', 'info', 'warning', 'error'" in err
+
+
+def test_sigusr1_switches_to_debug_and_back(broker: PulsarDevBroker, tmp_path: Path) -> None:
+    file = configured(broker, tmp_path)
+    with subprocess.Popen([*PROGRAM, "run", file], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = map(json.loads, process.stderr)
+        next(line for line in lines if line["event"] == "connected")
+        levels = []
+        for _ in range(2):
+            process.send_signal(signal.SIGUSR1)
+            levels.append(next(line for line in lines if line["event"] == "the level of the log changes")["level_"])
+        process.send_signal(signal.SIGTERM)
+        rest = list(lines)
+    assert levels == ["debug", "info"]
+    assert process.returncode == 0
+    assert rest[-1]["event"] == "ended"
+
+
+def test_on_a_terminal_the_last_line_is_a_sentence(broker: PulsarDevBroker, tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen([*PROGRAM, "run", configured(broker, tmp_path), "--until-end"], stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65536):
+                shown += part
+    os.close(ours)
+    assert process.returncode == 0
+    # The progress line is cleared before each other line, and at the end, when the cursor goes up to it.
+    kept = shown.decode().replace("\r\n", "\n").replace("\x1b[?25h", "")
+    kept = re.sub(r"[^\n]*\n\r\x1b\[1A\x1b\[2K|[^\n]*\r\x1b\[2K", "", kept)
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", kept).splitlines()[-1]
+    assert re.search(
+        r"orders has ended: 40 rows committed \(.*B\) in \d+ files? \(.*\), .* rows/s, .* of CPU a row", last
+    ), last
+    assert "{" not in last

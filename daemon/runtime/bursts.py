@@ -1,0 +1,95 @@
+"""Log records that repeat: the first of a burst is written at once, the others as one line with their count."""
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["BurstHandler"]
+
+WINDOW_S = 10.0
+MOST = 1000  # kinds of records that are remembered at a time
+
+_Key = tuple[Hashable, ...]
+
+
+@dataclass(slots=True)
+class _Burst:
+    began: float
+    last: logging.LogRecord
+    repeated: int = 0
+
+
+class BurstHandler(logging.Handler):
+    """Passes records on to ``target``, but equal warnings and errors only once in ``WINDOW_S``.
+
+    Records are equal if logger, level, event and all fields are. Those that follow the first one within the window are
+    written at its end as one line, with their number in the field ``repeated``. Records with a traceback are always
+    written.
+    """
+
+    def __init__(self, target: logging.Handler, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        assert self.lock is not None
+        self._locked = self.lock
+        self.target = target
+        self._clock = clock
+        self._bursts: dict[_Key, _Burst] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record now, or count it."""
+        if record.levelno < logging.WARNING or record.exc_info:
+            self.target.handle(record)
+            return
+        now = self._clock()
+        self._write(now)
+        key = _key(record)
+        burst = self._bursts.get(key)
+        if burst is not None:
+            burst.repeated += 1
+            burst.last = record
+            return
+        if len(self._bursts) < MOST:
+            self._bursts[key] = _Burst(now, record)
+        self.target.handle(record)
+
+    def write_repeated(self) -> None:
+        """Write the counts of windows that are over; to be called now and then."""
+        if self._bursts:
+            with self._locked:
+                self._write(self._clock())
+
+    def flush(self) -> None:
+        """Write all counts now."""
+        with self._locked:
+            self._write(float("inf"))
+        self.target.flush()
+
+    def close(self) -> None:
+        """Write all counts and close the target."""
+        self.flush()
+        self.target.close()
+        super().close()
+
+    def _write(self, now: float) -> None:
+        for key, burst in list(self._bursts.items()):
+            if now < burst.began + WINDOW_S:
+                continue
+            if burst.repeated:
+                self.target.handle(_repeated(burst))
+            if burst.repeated and now < float("inf"):
+                burst.began, burst.repeated = now, 0
+            else:
+                del self._bursts[key]
+
+
+def _key(record: logging.LogRecord) -> _Key:
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return record.name, record.levelno, record.getMessage(), *((name, str(value)) for name, value in fields.items())
+
+
+def _repeated(burst: _Burst) -> logging.LogRecord:
+    record = logging.makeLogRecord(burst.last.__dict__)
+    record.fields = {**getattr(burst.last, "fields", {}), "repeated": burst.repeated}
+    return record
