@@ -140,10 +140,10 @@ class Cluster(DevBroker):
 
     @on_loop
     def end_positions(self, name: str) -> list[Position]:
-        """See ``DevBroker``."""
-        return [
-            Position(store.end, 0) for store in self.topics[name].stores for _ in range(self.topics[name].partitions)
-        ]
+        """See ``DevBroker``: the offset behind the last message of each partition, not the end of its store."""
+        topic = self.topics[name]
+        found = ((number, topic.store(number)) for number in topic.numbers())
+        return [Position(store.end_of(number), 0) for number, store in found if store is not None]
 
     @on_loop
     def backlog(self, name: str, group: str) -> int:

@@ -56,6 +56,11 @@ class Store:
         """The offset of the next message."""
         return self.first + ENTRY * len(self.messages)
 
+    def end_of(self, partition: int) -> int:
+        """Return the offset behind the last message of a partition; where the store begins if there is none."""
+        last = max((at for at, each in enumerate(self.messages, 1) if each.partition == partition), default=0)
+        return self.first + ENTRY * last
+
     def append(self, message: StoredMessage) -> int:
         """Store a message and return its offset."""
         message.start = self._size
