@@ -20,6 +20,7 @@ __all__ = [
     "SYSTEMS",
     "grammar_named",
     "grammar_of",
+    "grammar_without_tls",
     "grammars",
     "package_of",
     "pattern_examples",
@@ -97,3 +98,9 @@ def grammar_of(url: object) -> Grammar | None:
         if _registered(name) is not None and scheme in grammar_named(name).schemes:
             return grammar_named(name)
     return found
+
+
+def grammar_without_tls(url: object) -> Grammar | None:
+    """Return the grammar of a system that has no TLS, for a URL that asks for it; None for any other URL."""
+    plain, _, tls = str(url).strip().lower().partition("://")[0].partition("+")
+    return grammar_of(f"{plain}://") if tls == "ssl" and grammar_of(url) is None else None

@@ -1,11 +1,13 @@
 """``check --connect``: checks brokers, credentials and topics. It moves no cursor and creates nothing."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 
 from fastwire.errors import FastwireError
 
 from ..config import Config, Secured
-from ..config.source import Reading
+from ..config.source import Reading, SourceConfig
 from ..systems.registry import system_named
 from .checks import CheckResult
 
@@ -25,6 +27,24 @@ async def _check_all(config: Config) -> list[CheckResult]:
     return [result for results in found for result in results]
 
 
+def _starts(name: str, source: Reading, topics: Sequence[tuple[str, int]]) -> list[CheckResult]:
+    """Report topics of which ``start`` does not name all partitions."""
+    if not isinstance(source, SourceConfig) or source.start.kind != "positions":
+        return []
+    grammar = system_named(source.system).grammar
+    named = Counter(topic for partition in source.start.positions for topic in set(grammar.partition(partition)))
+    return [
+        CheckResult(
+            name,
+            "start",
+            True,
+            f"names {named[topic]} of the {count} partitions of {topic}; the others stop if nothing of them has landed",
+        )
+        for topic, count in topics
+        if named[topic] < count
+    ]
+
+
 async def _check(name: str, source: Reading) -> list[CheckResult]:
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -40,6 +60,7 @@ async def _check(name: str, source: Reading) -> list[CheckResult]:
     for topic, count in topics:
         partitions = f"{count} partitions" if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
+    results += _starts(name, source, topics)
     results += [CheckResult(name, "partition", False, trouble) for trouble in troubles[:MOST_TROUBLES]]
     if len(troubles) > MOST_TROUBLES:
         results.append(CheckResult(name, "partition", False, f"and {len(troubles) - MOST_TROUBLES} more"))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fastwire.address import format_host, parse_host
 from fastwire.grammar import BrokerUrl
-from fastwire.systems import grammar_of, grammars
+from fastwire.systems import grammar_of, grammar_without_tls, grammars
 
 from .text import nearest
 
@@ -27,9 +27,8 @@ def parse_url(text: str) -> BrokerUrl:
     if not mark:
         examples = " or ".join(f'"{each.url_example}"' for each in grammars())
         raise ValueError(f"must be a URL such as {examples}" + ("" if "@" in text else f', not "{text}"'))
-    plain, _, tls = scheme.partition("+")
-    if tls == "ssl" and (grammar := grammar_of(f"{plain}://")) is not None:
-        raise ValueError(f'"{scheme}://": {grammar.title} has no TLS, use {plain}://')
+    if (grammar := grammar_without_tls(text)) is not None:
+        raise ValueError(f'"{scheme}://": {grammar.title} has no TLS, use {next(iter(grammar.schemes))}://')
     shown = "this" if "@" in scheme else f'"{scheme}://"'
     hint = "" if "@" in scheme else nearest(scheme, _SCHEMES)
     known = ", ".join(f"{each}://" for each in _SCHEMES)

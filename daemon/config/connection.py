@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
-from fastwire.systems import grammar_of, grammars, package_of
+from fastwire.systems import grammar_of, grammar_without_tls, grammars, package_of
 
 from .fields import Url
 from .table import Table, table_in
@@ -61,7 +61,8 @@ def model_for(table: Mapping[str, Any], models: Callable[[str], type[C]]) -> typ
 
     The latter is used where the URL is wrong, and reports the other mistakes of the table.
     """
-    grammar = grammar_of(table.get("url", ""))
+    url = table.get("url", "")
+    grammar = grammar_of(url) or grammar_without_tls(url)
     if grammar is not None:
         return models(grammar.name)
     found = (models(each.name) for each in grammars())

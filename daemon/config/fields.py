@@ -263,7 +263,8 @@ class Start:
     def __str__(self) -> str:
         if self.time is not None:
             return self.time.isoformat().replace("+00:00", "Z")
-        return f"positions of {len(self.positions)} partitions" if self.positions else self.kind
+        count = len(self.positions)
+        return f"positions of {count} partition{'s' * (count != 1)}" if count else self.kind
 
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")

@@ -93,8 +93,8 @@ class PulledPartition(StagedPartition, Generic[L]):
         at = None if self.recreated else start.positions.get(name)
         if at is not None:
             if not self.log_start <= at.a <= self.end:
-                held = f"{self.log_start} to {self.end}"
-                raise LogStopped(f"{self.log}: the start {at.a} lies outside of the log, which has {held}")
+                held = f"begins at {self.log_start} and ends before {self.end}"
+                raise LogStopped(f"{self.log}: the start {at.a} lies outside of the log, which {held}")
             return at.a
         if self.late or self.recreated or start.kind == "earliest":
             return self.log_start

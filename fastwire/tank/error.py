@@ -72,10 +72,27 @@ _RETRIABLE: frozenset[IntEnum] = frozenset(
 )
 
 
+# Codes of different answers are equal as numbers: they are compared as objects, by class and value.
+_ADVICE: tuple[tuple[IntEnum, str], ...] = (
+    (PartitionStatus.SYSTEM_FAULT, "the broker cannot read or write the partition's log; its own log says why"),
+    (PartitionStatus.NO_LEADER, "no broker leads the partition now; see which brokers of the cluster are up"),
+    (ProduceCode.IO_FAULT, "the broker cannot write the partition's log; look at its disk"),
+    (ProduceCode.NOT_ENOUGH_REPLICAS, "fewer replicas are in sync than the acknowledgements require"),
+    (ProduceCode.BAD_SEQUENCE, "another producer writes to the partition"),
+    (ProduceCode.READ_ONLY, "the broker was started read-only; write to another one"),
+    (CreateCode.READ_ONLY, "the broker was started read-only; create the topic at another one"),
+    (CreateCode.SYSTEM_FAULT, "the broker cannot make the folders of the topic; look at its disk"),
+)
+
+
 class BrokerError(FastwireError):
-    """A broker has refused a request; ``code`` is the code, ``retriable`` tells whether a retry may succeed."""
+    """A broker has refused a request; ``code`` is the code, ``retriable`` tells whether a retry may succeed.
+
+    The message ends with advice where there is some.
+    """
 
     def __init__(self, code: IntEnum, what: str, advice: str = "") -> None:
         self.code = code
         self.retriable = any(code is one for one in _RETRIABLE)
+        advice = advice or next((text for one, text in _ADVICE if one is code), "")
         super().__init__(f"{what}: {code.name.lower().replace('_', ' ')}" + (f"; {advice}" if advice else ""))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..exits import EXIT_FAILED
-from ..options import System
+from ..options import System, argument
 
 __all__ = ["dev_broker"]
 
@@ -21,15 +21,21 @@ def dev_broker(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", metavar="N", min=0, help="Number of partitions of an automatically created topic."
+            "--partitions", metavar="N", min=0, help="Number of partitions of --topic, and of topics that clients use."
         ),
     ] = 0,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to create; may be repeated.")
+    ] = None,
 ) -> None:
     """Serve an embedded in-memory broker, for tests and first tries, until Ctrl-C."""
     from ...devbroker.base import dev_broker as make
     from ...devbroker.server import serve
 
     broker = make(system.value, partitions=partitions)
+    for name in dict.fromkeys(topic or ()):
+        with argument("--topic"):
+            broker.create_topic(name, partitions)
     if port is None:
         port = broker.default_port
     try:

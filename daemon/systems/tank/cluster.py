@@ -22,7 +22,6 @@ from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
-from .refusal import refusal
 from .settings import ClientSettings
 
 __all__ = ["Cluster", "Partition", "Ranges"]
@@ -39,19 +38,23 @@ log = get_logger("source")
 
 @dataclass(slots=True)
 class Ranges:
-    """The ``count`` partitions of a topic: the sequences of those whose leader has answered, and errors of the rest."""
+    """The ``count`` partitions of a topic: the sequences of those whose leader has answered, and errors of the rest.
+
+    ``error`` is the error of the whole topic, if no broker has described it.
+    """
 
     topic: str
     count: int
     found: dict[int, PartitionRange] = field(default_factory=dict)
     failed: dict[int, FastwireError] = field(default_factory=dict)
+    error: FastwireError | None = None
 
     def of(self, number: int) -> PartitionRange:
         """Return the sequences of a partition. Raises its error, or BrokerError for a partition that does not exist."""
-        if number in self.failed:
-            raise self.failed[number]
+        if (error := self.failed.get(number, self.error)) is not None:
+            raise error
         if number not in self.found:
-            raise refusal(PartitionStatus.UNKNOWN_PARTITION, f"{self.topic}/{number}")
+            raise BrokerError(PartitionStatus.UNKNOWN_PARTITION, f"{self.topic}/{number}")
         return self.found[number]
 
 
@@ -76,6 +79,8 @@ class Cluster(BrokerBook[Link]):
         self._slots = slots
         self._pool = pool
         self._owner = owner
+        self.aware = False
+        """True if the brokers are a cluster, where a leader may lag behind the one before it."""
         self._leaders: dict[Partition, Address] = {}
         self._nodes: tuple[Address, ...] = ()
         self._nodes_until = 0.0
@@ -108,6 +113,7 @@ class Cluster(BrokerBook[Link]):
         """Return the enabled topics with the number of their partitions."""
         link = await self.any()
         answer = await link.ask(DiscoverTopics())
+        self.aware = answer.cluster_aware
         if answer.cluster_aware:
             await self._learn_nodes(link)
         return {topic.name: topic.partitions for topic in answer.topics if topic.enabled}
@@ -120,7 +126,7 @@ class Cluster(BrokerBook[Link]):
             return answer.code == CreateCode.CREATED
         known = answer.code in CreateCode.__members__.values()
         what = f"the broker has not created topic {topic}"
-        raise refusal(CreateCode(answer.code), what) if known else FastwireError(f"{what}: code {answer.code}")
+        raise BrokerError(CreateCode(answer.code), what) if known else FastwireError(f"{what}: code {answer.code}")
 
     # --- partitions and their leaders
 
@@ -130,6 +136,19 @@ class Cluster(BrokerBook[Link]):
         A leader that is missing or away fails its own partitions and no others. Raises BrokerError UNKNOWN_TOPIC.
         """
         return await shared(self._asking, topic, lambda: self._ranges(topic))
+
+    async def ranges_of(self, topics: Iterable[str]) -> dict[str, Ranges]:
+        """Return the sequences of each topic; a topic that no broker has described fails all of its partitions."""
+        names = list(topics)
+        answers = await asyncio.gather(*map(self.ranges, names), return_exceptions=True)
+        found = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, FastwireError):
+                answer = Ranges(name, 0, error=answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            found[name] = answer
+        return found
 
     async def _ranges(self, topic: str) -> Ranges:
         link = await self.any()
@@ -174,7 +193,7 @@ class Cluster(BrokerBook[Link]):
         for number in numbers:
             place = (found.topic, number)
             if number >= len(answer.ranges):
-                self._failed(found, number, refusal(PartitionStatus.UNKNOWN_PARTITION, f"{found.topic}/{number}"))
+                self._failed(found, number, BrokerError(PartitionStatus.UNKNOWN_PARTITION, f"{found.topic}/{number}"))
                 continue
             one = answer.ranges[number]
             if one.status == PartitionStatus.OK:
@@ -183,7 +202,7 @@ class Cluster(BrokerBook[Link]):
             elif one.leader is not None:
                 elsewhere.setdefault(one.leader, []).append(number)
             else:
-                self._failed(found, number, refusal(PartitionStatus(one.status), f"{found.topic}/{number}"))
+                self._failed(found, number, BrokerError(PartitionStatus(one.status), f"{found.topic}/{number}"))
         return elsewhere
 
     def _failed(self, found: Ranges, number: int, error: FastwireError) -> None:
@@ -205,7 +224,7 @@ class Cluster(BrokerBook[Link]):
             (await self.ranges(topic)).of(number)
             address = self._leaders.get(partition)
         if address is None:
-            raise refusal(PartitionStatus.NO_LEADER, f"{topic}/{number}")
+            raise BrokerError(PartitionStatus.NO_LEADER, f"{topic}/{number}")
         try:
             return await self.link(purpose, *address)
         except FastwireError:
@@ -235,7 +254,7 @@ async def _discover(link: Link, topic: str) -> PartitionRanges:
     if answer.topic != topic:
         raise ProtocolError("discover partitions answer", 4, detail=f"is for topic {answer.topic!r}, not {topic!r}")
     if answer.count == 0:
-        raise refusal(PartitionStatus.UNKNOWN_TOPIC, f"topic {topic}")
+        raise BrokerError(PartitionStatus.UNKNOWN_TOPIC, topic)
     if len(answer.ranges) < answer.count:
         # A cluster leaves disabled partitions out, and does not say which (spec: tank 8).
         listed = f"{len(answer.ranges)} of the {answer.count} partitions of {topic}"

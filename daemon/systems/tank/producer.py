@@ -64,8 +64,11 @@ class TopicProducer(LeaderWriter["_Part", Message]):
         try:
             return (await self.cluster.ranges(self.topic)).count
         except BrokerError as exc:
-            if exc.code is not PartitionStatus.UNKNOWN_TOPIC or not self._create:
+            if exc.code is not PartitionStatus.UNKNOWN_TOPIC:
                 raise
+            if not self._create:
+                advice = "brokers make no topic by themselves; --create N makes it with N partitions"
+                raise BrokerError(exc.code, "does not exist", advice) from None
         if await self.cluster.create(self.topic, self._create):
             log.info("created the topic", topic=self.topic, partitions=self._create)
         return (await self.cluster.ranges(self.topic)).count

@@ -279,3 +279,19 @@ def test_check_reads_the_dataset_that_is_there(
         with pytest.raises(DatasetError) as caught:
             build_sink(load_config(good).pipelines["orders"], memory=64 << 20).open()
         assert line == f"  dataset  FAILED: {caught.value}"
+
+
+@pytest.mark.parametrize(("named", "said"), [(1, True), (2, False)])
+def test_check_connect_tells_of_partitions_without_a_start(
+    run: Run, tmp_path: Path, kafka: KafkaDevBroker, named: int, said: bool
+) -> None:
+    file = tmp_path / "c.toml"
+    start = ", ".join(f'"orders-{number}" = "1"' for number in range(named))
+    file.write_text(
+        f'[pipelines.p.source]\nurl = "{kafka.url}"\ntopics = ["orders"]\nsubscription = "g"\nstart = {{ {start} }}\n'
+        '[pipelines.p.sink]\ntype = "discard"\n'
+    )
+    code, out, _ = run("check", file, "--connect")
+    assert code == 0
+    line = "  start    names 1 of the 2 partitions of orders; the others stop if nothing of them has landed\n"
+    assert (line in out) is said

@@ -1,5 +1,6 @@
 """What holds for all commands, and those that need no configuration."""
 
+import asyncio
 import json
 import os
 import re
@@ -11,7 +12,10 @@ import sys
 import pytest
 
 from fastwire import __version__
+from fastwire.systems import SYSTEMS
+from fastwire_daemon.config import TopicChoice, parse_connection
 from fastwire_daemon.service.systemd import unit
+from fastwire_daemon.systems.registry import system_named
 from tests.daemon.cli.program import PROGRAM, Run
 
 
@@ -107,7 +111,25 @@ def test_schema(run: Run) -> None:
     assert json.loads(out)["title"] == "fastwire configuration"
 
 
-@pytest.mark.parametrize("system", ["pulsar", "kafka"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_dev_broker_creates_topics(system: str) -> None:
+    arguments = [*PROGRAM, "dev-broker", system, "--port", "0", "--topic", "orders", "--topic", "refunds"]
+    with subprocess.Popen([*arguments, "--partitions", "4"], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        url = program.stdout.readline().split()[-1]
+        for topic in ("orders", "refunds"):
+            _, partitions = asyncio.run(describe(url, topic))
+            assert partitions == 4
+        program.terminate()
+
+
+async def describe(url: str, topic: str) -> tuple[str, int]:
+    connection = parse_connection({"url": url})
+    ((name, partitions),), _ = await system_named(connection.system).describe(connection, TopicChoice((topic,)))
+    return name, partitions
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_dev_broker_serves_until_it_is_stopped(system: str) -> None:
     program = subprocess.Popen(
         [*PROGRAM, "dev-broker", system, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

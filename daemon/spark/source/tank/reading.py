@@ -24,7 +24,7 @@ from fastwire.tank.slot import PartitionResult
 from ....net.endpoint import LinkLost
 from ....systems.tank.cluster import MOST_REDIRECTS
 from ....systems.tank.link import Link
-from ....systems.tank.refusal import is_for_good, refusal
+from ....systems.tank.refusal import is_for_good
 from ..offsetreading import OffsetRangeReader, UnreadableError
 from ..ranges import Partition
 from ..reading import TryAgainError
@@ -109,7 +109,7 @@ class Records:
         if result.status == PartitionStatus.BOUNDARY:
             raise BoundaryError(result)
         if result.status not in _READ:
-            raise refusal(PartitionStatus(result.status), f"{self._topic}/{self._number}")
+            raise BrokerError(PartitionStatus(result.status), f"{self._topic}/{self._number}")
         at = self.position.a
         if result.needed > MOST_FETCH:
             raise UnreadableError(f"the log cannot be read from {at} on: a bundle has {result.needed} bytes")

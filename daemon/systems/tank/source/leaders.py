@@ -53,13 +53,11 @@ class TankOffering(Offering[Cluster, Partition]):
 
     async def _ask_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:
         failed: dict[Partition, FastwireError] = {}
-        for topic in {partition.place[0] for partition in partitions}:
-            ranges = await self._cluster.ranges(topic)
-            for partition in partitions:
-                if partition.place[0] != topic:
-                    continue
-                try:
-                    note_range(partition, ranges.of(partition.place[1]))
-                except FastwireError as exc:
-                    failed[partition] = exc
+        ranges = await self._cluster.ranges_of({partition.place[0] for partition in partitions})
+        for partition in partitions:
+            topic, number = partition.place
+            try:
+                note_range(partition, ranges[topic].of(number))
+            except FastwireError as exc:
+                failed[partition] = exc
         return failed

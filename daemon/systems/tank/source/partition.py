@@ -17,6 +17,7 @@ UNREADABLE = "the broker cannot deliver the messages from here to the end of the
 class Partition(PulledPartition[Link]):
     """One partition of TANK."""
 
+    behind_since: float | None = field(default=None, init=False)  # the leader's log ends before what has landed
     unreadable_at: int = field(default=-1, init=False)  # the sequence that the broker has and cannot deliver
 
     def gap(self, at: Position) -> First | None:

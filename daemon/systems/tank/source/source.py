@@ -1,6 +1,5 @@
 """Source of TANK topics for one pipeline. The brokers keep no state of a consumer: the dataset is the only cursor."""
 
-import asyncio
 from collections.abc import Callable, Collection
 
 from fastwire.errors import FastwireError
@@ -20,13 +19,19 @@ from ...pulling import PullingSource
 from ...source import Assignment, First, SourceEvents
 from ..cluster import Cluster
 from ..link import Link
-from ..refusal import is_for_good, refusal
+from ..refusal import is_for_good
 from .leaders import TankLeaders, TankOffering, note_range
 from .partition import Partition
 from .settings import TankSettings
 from .topics import TankTopics
 
 __all__ = ["TankSource"]
+
+CATCH_UP_S = 10.0  # for the leader of a cluster to have what the one before it had committed
+
+
+class LeaderBehind(FastwireError):  # noqa: N818 - a state that passes
+    """The leader's log ends before landed messages, and may not for long."""
 
 
 class TankSource(PullingSource[Cluster, Link, Partition]):
@@ -80,15 +85,10 @@ class TankSource(PullingSource[Cluster, Link, Partition]):
         """Ask for the end of each log: the sequence of the next message."""
         found: dict[tuple[str, int], int] = {}
         failed: dict[tuple[str, int], FastwireError] = {}
-        topics = sorted({topic for topic, _ in places})
-        answers = await asyncio.gather(*map(self.cluster.ranges, topics), return_exceptions=True)
-        ranges = dict(zip(topics, answers, strict=True))
+        ranges = await self.cluster.ranges_of({topic for topic, _ in places})
         for topic, number in places:
-            answer = ranges[topic]
             try:
-                if isinstance(answer, BaseException):
-                    raise answer
-                found[topic, number] = answer.of(number).last + 1
+                found[topic, number] = ranges[topic].of(number).last + 1
             except FastwireError as exc:
                 failed[topic, number] = exc
         return LogEnds(found, failed)
@@ -106,8 +106,25 @@ class TankSource(PullingSource[Cluster, Link, Partition]):
             topic, number = partition.place
             note_range(partition, (await self.cluster.ranges(topic)).of(number))
             if partition.end < at.a:
+                self._doubt(partition)
                 raise partition.broken(at, partition.before(partition.end), self._remedy(partition))
+        partition.behind_since = None
         return partition.gap(at)
+
+    def _reached(self, index: int, head: Position, coverage: Coverage) -> bool:
+        partition = self.partitions[index]
+        if not super()._reached(index, head, coverage):
+            return False
+        # A log that ends before what has landed is not at its end: it is about to be doubted, and may be stopped.
+        return partition.over or partition.granted or partition.position(coverage).a <= partition.end
+
+    def _doubt(self, partition: Partition) -> None:
+        """Raise LeaderBehind while a new leader of a cluster may still get to know what is committed."""
+        now = self._loop.time()
+        if partition.behind_since is None:
+            partition.behind_since = now
+        if self.cluster.aware and now - partition.behind_since < CATCH_UP_S:
+            raise LeaderBehind(f"the leader's log ends at {partition.end}, before what has landed")
 
     def _remedy(self, partition: Partition) -> str:
         topic, _ = partition.place
@@ -149,7 +166,7 @@ class TankSource(PullingSource[Cluster, Link, Partition]):
                 partition.refusals.reset()
                 partition.error = ""
         elif result.status != PartitionStatus.BOUNDARY:
-            partition.error = str(refusal(PartitionStatus(result.status), str(partition.log)))
+            partition.error = str(BrokerError(PartitionStatus(result.status), str(partition.log)))
             self._leaders.refused(partition, result)
         elif at.a < result.first_available:
             self._reconsider(partition, "the position lies before the log")

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, MutableSequence
 
 from fastwire.grammar import NamePattern
 from fastwire.position import Coverage, Log
-from fastwire.tank.error import PartitionStatus
+from fastwire.tank.error import BrokerError, PartitionStatus
 from fastwire.tank.slot import SlotTable
 
 from ...source import SourceFailed
 from ...topics import Changes, Topics
 from ..cluster import Cluster
-from ..refusal import refusal
 from .partition import Partition
 from .settings import TankSettings
 
@@ -47,7 +46,7 @@ class TankTopics(Topics[Partition]):
         for name in self._settings.topics:
             if name not in self._found:
                 if patient:
-                    raise refusal(PartitionStatus.UNKNOWN_TOPIC, name)
+                    raise BrokerError(PartitionStatus.UNKNOWN_TOPIC, name)
                 raise SourceFailed(
                     f"{self._settings.url}: {name} does not exist; fastwire reads topics and creates none"
                 )

@@ -132,6 +132,16 @@ async def test_an_unknown_topic() -> None:
                 await cluster.leader("fetch", ("t", 0))
 
 
+async def test_an_unknown_topic_fails_no_other_one() -> None:
+    with serving() as broker:
+        broker.create_topic("t")
+        async with connected(broker.url) as cluster:
+            ranges = await cluster.ranges_of(["none", "t"])
+            assert ranges["t"].of(0) == PartitionRange()
+            with pytest.raises(BrokerError, match="none: unknown topic"):
+                ranges["none"].of(0)
+
+
 async def test_disabled_partitions_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     real = PartitionRanges.decode
 

@@ -36,6 +36,11 @@ def test_mistakes(key: str, said: str) -> None:
     assert problems(FILE.format(key=key)) == [f"f.toml:{line}: pipelines.p.source.{said}"]
 
 
+def test_a_url_with_tls_is_the_only_mistake() -> None:
+    said = problems(FILE.format(key='start = "earliest"').replace("tank:", "tank+ssl:"))
+    assert said == ['f.toml:2: pipelines.p.source.url: "tank+ssl://": TANK has no TLS, use tank://']
+
+
 @pytest.mark.parametrize("key", ['start = "latest"\nincarnation = { t = 1 }', 'start = { "t/0" = "1234" }'])
 def test_keys(key: str) -> None:
     assert parse_config(FILE.format(key=key)).pipelines["p"].source.system == "tank"

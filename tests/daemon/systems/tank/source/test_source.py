@@ -1,6 +1,7 @@
 """The source of TANK: logs that shrink, vanish and move, and sequences that a broker does not deliver."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastwire_daemon.config import PipelineConfig, parse_config
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.systems.tank.source import source
 from fastwire_daemon.testing.system.scene import OPEN, TOPIC, MemorySink, Scene
 
 QUICK = {"metadata_max_age": "100ms"}
@@ -74,7 +76,10 @@ async def test_retention_may_pass_a_pipeline_that_runs(broker: TankDevBroker, sc
     assert end(sink) == Position(641, 0)
 
 
-async def test_a_log_that_begins_again_stops_until_incarnation_is_raised(scene: Scene) -> None:
+async def test_a_log_that_begins_again_stops_until_incarnation_is_raised(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "CATCH_UP_S", 0.1)
     sink = MemorySink()
     scene.produce(10)
     await scene.land(sink)
@@ -86,6 +91,21 @@ async def test_a_log_that_begins_again_stops_until_incarnation_is_raised(scene: 
     await scene.land(sink, start="latest", incarnation={TOPIC: 1})
     assert values(sink) == sorted(scene.produced)
     assert (end(sink), end(sink, 1)) == (Position(11, 0), Position(6, 0))
+
+
+async def test_a_leader_may_lag_behind_what_has_landed(broker: TankDevBroker, scene: Scene) -> None:
+    sink = MemorySink()
+    scene.produce(5)
+    lagging = deepcopy(broker.topics[TOPIC][0])
+    scene.produce(5)
+    await scene.land(sink)
+    current, broker.topics[TOPIC][0] = broker.topics[TOPIC][0], lagging
+    async with scene.running(sink) as run:
+        await run.until(lambda: (run.pipeline.status()["source"] or {}).get("errors"), "the doubt about the leader")
+        broker.topics[TOPIC][0] = current
+        scene.produce(5)
+        await run.until(partial(landed, sink, 15), "what comes behind the landed messages")
+    assert values(sink) == sorted(scene.produced)
 
 
 async def test_messages_that_the_broker_has_lost_do_not_land(scene: Scene) -> None:
