@@ -3,10 +3,9 @@ from typing import final
 from fastwire.errors import Damage
 from fastwire.position import Log, Position
 
-__all__ = ["UNCOUNTED", "UNDECODED", "ColdEntry"]
+__all__ = ["UNDECODED", "ColdEntry"]
 
 UNDECODED: frozenset[Damage]
-UNCOUNTED: frozenset[Damage]
 
 @final
 class ColdEntry:

@@ -6,12 +6,10 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import Damage
 from fastwire.position import Position
 
-__all__ = ["UNCOUNTED", "UNDECODED", "ColdEntry"]
+__all__ = ["UNDECODED", "ColdEntry"]
 
 # Reasons of intact entries that need more than the hot loop; all other reasons mean damage.
 UNDECODED = frozenset({Damage.ENCRYPTED, Damage.CHUNKED, Damage.COMPACTED})
-# Reasons after which the broker may have debited an unknown number of permits (spec: pulsar 13.4).
-UNCOUNTED = frozenset({Damage.CHECKSUM, Damage.METADATA})
 
 
 @cython.final

@@ -51,6 +51,12 @@ class Slots(Protocol):
     def debited(self, consumer_id: int) -> int:
         """Return the permits that the broker has debited."""
 
+    def uncounted(self, consumer_id: int) -> bool:
+        """Return whether the broker may have debited another number than ``debited``."""
+
+    def set_counted(self, consumer_id: int) -> None:
+        """Record that the count of permits is that of the broker again."""
+
     def set_due(self, consumer_id: int, debited: int) -> None:
         """Report the consumer once ``debited`` permits have been used."""
 
@@ -366,16 +372,24 @@ class Consumer:
         self._slots.set_due(self.consumer_id, self.permits.due_at())
 
     def reconcile(self, available: int) -> int:
-        """Grant permits again that damaged entries have cost uncounted; return how many.
+        """Take over the broker's count of permits, and grant what is missing; return how many were lost uncounted.
 
-        ``available`` is the broker's own count (CONSUMER_STATS), taken when no messages are in flight.
+        ``available`` is the broker's own count (``request.available_permits``), taken when no messages are in flight.
+        If the broker has more than was counted, the result is negative, and grants cease until they are used up.
         """
         lost = self.outstanding - available
-        if lost <= 0 or not self.permits.started:
+        if not self.permits.started:
             return 0
-        self.permits.granted -= lost
-        self._make_up()
+        self._slots.set_counted(self.consumer_id)
+        if lost:
+            self.permits.granted -= lost
+            self._make_up()
         return lost
+
+    @property
+    def uncounted(self) -> bool:
+        """True if the broker may have debited another number of permits than was counted (spec: pulsar 13.4)."""
+        return self._slots.uncounted(self.consumer_id)
 
     @property
     def outstanding(self) -> int:

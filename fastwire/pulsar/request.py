@@ -15,6 +15,7 @@ __all__ = [
     "BrokerError",
     "Kind",
     "SubscribeRequest",
+    "available_permits",
     "position_of",
     "redeliver_command",
     "refusal",
@@ -208,6 +209,11 @@ def refusal(command: pb.BaseCommand) -> BrokerError | None:
         receipt = command.ackResponse
         return BrokerError(receipt.error, receipt.message) if receipt.HasField("error") else None
     return None
+
+
+def available_permits(stats: pb.CommandConsumerStatsResponse) -> int:
+    """Return the permits of a consumer by the broker's count; after a whole batch they may be below 0."""
+    return _signed(stats.availablePermits)
 
 
 def position_of(message_id: pb.MessageIdData) -> Position:

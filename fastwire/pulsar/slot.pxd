@@ -36,6 +36,7 @@ cdef struct Slot:
     int32_t partition
     uint64_t epoch               # frames of an older consumer_epoch are dropped
     uint64_t debited             # permits since attach
+    bint uncounted               # the broker may have debited another number since attach
     uint64_t due_at              # debited count at which the consumer is due; NOT_DUE once it was reported
     int64_t landed_ledger        # ordered: everything up to here is durable
     int64_t landed_entry

@@ -329,6 +329,7 @@ cdef class SlotTable(LogTable):
         s.connection = connection_id
         s.epoch = epoch
         s.debited = s.due_at = 0
+        s.uncounted = False
 
     def detach(self, int64_t consumer_id):
         """Drop every frame of this consumer from now on."""
@@ -447,6 +448,14 @@ cdef class SlotTable(LogTable):
     def debited(self, int64_t consumer_id):
         """Return the permits that the broker has debited since ``attach`` (spec: pulsar 13.1)."""
         return self.get(consumer_id).debited
+
+    def uncounted(self, int64_t consumer_id):
+        """Return whether the broker may have debited another number than ``debited`` (spec: pulsar 13.4)."""
+        return bool(self.get(consumer_id).uncounted)
+
+    def set_counted(self, int64_t consumer_id):
+        """Record that the count of permits is that of the broker again."""
+        self.get(consumer_id).uncounted = False
 
     def set_due(self, int64_t consumer_id, int64_t debited):
         """Make ``take_due`` report the consumer at ``debited`` permits; after ``attach`` it is due at once."""

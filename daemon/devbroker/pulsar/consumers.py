@@ -170,7 +170,7 @@ def consumer_stats(connection: PulsarConnection, request: pb.CommandConsumerStat
     answer = pb.CommandConsumerStatsResponse(
         request_id=request.request_id,
         consumerName=consumer.name,
-        availablePermits=max(consumer.permits, 0),
+        availablePermits=consumer.permits & (1 << 64) - 1,  # an int in a uint64, as on a real broker
         unackedMessages=consumer.unacked if subscription.shared else subscription.unacked(),
         blockedConsumerOnUnackedMsgs=consumer.blocked,
         address=connection.peer,

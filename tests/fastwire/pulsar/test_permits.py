@@ -1,14 +1,16 @@
 """What the broker debits for a frame, whatever becomes of that frame (Pulsar 13)."""
 
+from typing import Any
+
 import pytest
 
 from fastwire.errors import Damage
 from fastwire.position import Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.cold import UNCOUNTED
 from fastwire.pulsar.payload import Compression, Record, encode_batch_entry, encode_chunks, encode_single_entry
 from fastwire.pulsar.scan import Scanner
 from fastwire.pulsar.slot import SlotTable
+from fastwire.wire.pool import Pool
 from tests.support import golden
 from tests.support.pulsar.frames import CONSUMER, LOG, Seen, feed, message_frame, resealed, scanner, words
 
@@ -246,9 +248,30 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kind_of_damage_says_whether_permits_were_counted(kind: Damage) -> None:
     entry, uncounted = KINDS[kind]
-    (letter,) = cost(message_frame(entry))[1].diverted
-    assert letter.damage is kind
-    assert (letter.damage in UNCOUNTED) == uncounted
+    _, seen, _, slots = cost(message_frame(entry))
+    assert [letter.damage for letter in seen.diverted] == [kind]
+    assert slots.uncounted(CONSUMER) == uncounted
+
+
+@pytest.mark.parametrize("more", [{"permits": 5}, {"ack_set": words({0, 1})}], ids=["stated", "ack set"])
+def test_the_command_counts_the_permits_of_a_damaged_entry(more: dict[str, Any]) -> None:
+    _, seen, _, slots = cost(message_frame(damage(of(5)), **more))
+    assert len(seen.diverted) == 1
+    assert not slots.uncounted(CONSUMER)
+
+
+@pytest.mark.parametrize("known", ["new", "landed", "older epoch"])
+def test_permits_of_a_damaged_or_too_large_entry_are_uncounted_whatever_becomes_of_it(known: str) -> None:
+    too_large = of(5) + bytes(1 << 20)
+    for entry, budget in ((damage(of(5)), 1 << 26), (too_large, 1 << 20)):
+        to, slots = scanner(pool=Pool(budget))
+        if known == "landed":
+            slots.set_landed(CONSUMER, Position(12, 5))
+        slots.attach(CONSUMER, 1, epoch=1)
+        feed(to, message_frame(entry, entry=5, epoch=0 if known == "older epoch" else 1))
+        assert (slots.debited(CONSUMER), slots.uncounted(CONSUMER)) == (1, True)
+        slots.attach(CONSUMER, 1)
+        assert not slots.uncounted(CONSUMER)
 
 
 def test_a_damaged_entry_that_has_landed_is_cut_not_diverted() -> None:
@@ -270,8 +293,9 @@ def test_message_permits_that_agree() -> None:
 
 @pytest.mark.parametrize(("permits", "expected"), [(0, 5), (4, 4), (6, 6), (0xFFFFFFFF, 0xFFFFFFFF)])
 def test_the_broker_is_believed_about_what_it_has_debited(permits: int, expected: int) -> None:
-    debited, seen, _, _ = cost(message_frame(of(5), permits=permits))
+    debited, seen, _, slots = cost(message_frame(of(5), permits=permits))
     assert (debited, len(seen.rows), seen.diverted) == (expected, 5, [])
+    assert slots.uncounted(CONSUMER) == (expected != 5)  # its own count is asked for once it is silent
 
 
 def test_the_golden_batch_costs_two() -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "NeverAnswers",
     "OverDelivery",
     "Repeats",
+    "StatesPermits",
     "UnknownCommands",
     "WrongRequestIds",
 ]
@@ -227,6 +228,26 @@ class OverDelivery(_Hostile):
                 self.broker.hits += missing
                 consumer.granted += missing
                 consumer.window += missing
+
+
+class StatesPermits(_Hostile):
+    """Every message states ``permits`` in ``message_permits``, whatever it holds and whatever is debited for it."""
+
+    def __init__(self, permits: int, options: PulsarOptions | None = None) -> None:
+        super().__init__(options)
+        self.permits = permits
+
+    class connection(_Connection):  # noqa: N801
+        def queue(self, *parts: bytes) -> None:
+            sizes, command = parts[0][: _SIZES.size], pb.BaseCommand()
+            total, size = _SIZES.unpack(sizes)
+            if len(parts[0]) == _SIZES.size + size:
+                command.ParseFromString(parts[0][_SIZES.size :])
+            if command.type == Command.MESSAGE:
+                command.message.message_permits = self.broker.permits
+                stated = command.SerializeToString()
+                parts = (_SIZES.pack(total - size + len(stated), len(stated)) + stated, *parts[1:])
+            super().queue(*parts)
 
 
 class Repeats(_Hostile):

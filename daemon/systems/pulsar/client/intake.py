@@ -10,7 +10,6 @@ from typing import Any, Self
 from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.errors import FastwireError
 from fastwire.position import Log
-from fastwire.pulsar.cold import UNCOUNTED
 from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.request import SubscribeRequest
@@ -35,7 +34,7 @@ CHUNK_AGE_S = 0.1
 QUEUE_BYTES = 16 << 20  # of chunks that the application has not taken; above it reading pauses
 CLOSE_S = 5.0
 LOOK_S = 1.0
-QUIET_S = 2.0  # without a record after a damaged entry: then the broker is asked for its count of permits
+QUIET_S = 2.0  # without a record while permits are uncounted: then the broker is asked for its count
 MOST_QUIET_S = 60.0
 MOST_ELEMENTS = 1 << 19  # of a batch; no broker accepts more
 
@@ -437,9 +436,6 @@ class Intake:
         if self._closed or self._failure is not None or not self.admit(chunk):
             chunk.release()
             return
-        for letter in chunk.diverted:
-            if letter.damage in UNCOUNTED:
-                self._doubted[self.member_of(letter).number] = _Doubt(self._loop.time())
         self._queue.append(chunk)
         self._bytes += chunk.nbytes + chunk.diverted_bytes
         self._arrived.set()
@@ -472,13 +468,14 @@ class Intake:
             link.tick(now, float("inf") if self._full else CHUNK_AGE_S)
         touched = set(self.slots.take_dirty())
         for number in touched:
-            self.members[number].acknowledge_again()
+            member = self.members[number]
+            member.acknowledge_again()
+            if member.consumer.uncounted:
+                self._doubted[number] = _Doubt(now)
         # A member without new entries since the last tick has drained the broker's backlog: fill up its window.
         for number in self._unsettled - touched:
             self.members[number].consumer.settle()
         self._unsettled = touched
-        for number in self._doubted.keys() & touched:
-            self._doubted[number] = _Doubt(now)
         if now - self._looked_at >= LOOK_S:
             self._look_after(now, min(now - self._looked_at, 2 * LOOK_S))
             self._looked_at = now
@@ -491,10 +488,12 @@ class Intake:
                 link.flush()
 
     def _look_after(self, now: float, seconds: float) -> None:
-        """Recover permits consumed by damaged entries, and give up chunked messages that stay incomplete."""
-        for number, doubt in self._doubted.items():
+        """Recover permits that were consumed uncounted, and give up chunked messages that stay incomplete."""
+        for number, doubt in tuple(self._doubted.items()):
             member = self.members[number]
-            if now - doubt.since >= doubt.ask_after_s and member.link is not None and not self._full:
+            if not member.consumer.uncounted:
+                del self._doubted[number]
+            elif now - doubt.since >= doubt.ask_after_s and member.link is not None and not self._full:
                 doubt.since, doubt.ask_after_s = now, min(2 * doubt.ask_after_s, MOST_QUIET_S)
                 self.run(member.reconcile(), f"permits of {member.topic}")
         assembly = self.cluster.completion.assembly

@@ -23,6 +23,7 @@ from ....net.endpoint import LinkLost
 from ....runtime.logs import get_logger
 from ..cluster import Cluster
 from ..link import Link
+from ..permits import reconcile
 from ..refusal import is_for_good
 from ..routed import RoutedConsumer
 from ..settings import ClientSettings
@@ -353,7 +354,7 @@ class Member(RoutedConsumer):
                 self._soon = True
 
     async def reconcile(self) -> None:
-        """Compare the broker's count of permits, and grant those that damaged entries have consumed uncounted."""
+        """Take over the broker's count of permits, and grant those that were consumed uncounted."""
         link, outstanding = self.link, self.consumer.outstanding
         if link is None or self.consumer.phase is not Phase.READY:
             return
@@ -364,11 +365,7 @@ class Member(RoutedConsumer):
             return
         if self.link is not link or self.consumer.outstanding != outstanding:
             return  # entries have arrived meanwhile
-        available = reply.consumerStatsResponse.availablePermits
-        lost = self.consumer.reconcile(available - (1 << 64) if available >> 63 else available)
-        if lost:
-            log.warning("permits consumed by damaged entries are granted again", topic=str(self.topic), permits=lost)
-            link.flush()
+        reconcile(self.consumer, link, str(self.topic), reply.consumerStatsResponse)
 
     async def unsubscribe(self, force: bool) -> None:
         """Delete the subscription with its cursor; ``force`` also if other consumers use it."""

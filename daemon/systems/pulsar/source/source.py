@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.pulsar.connection import State
@@ -252,12 +251,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._reconnected(reason)
 
     # --- what links tell
-
-    def on_chunk(self, chunk: Chunk) -> None:
-        """Pass a chunk to the pipeline."""
-        if chunk.diverted:
-            self._watch.diverted(chunk)
-        super().on_chunk(chunk)
 
     def _left(self, link: Link) -> None:
         self._stats.count((link,))  # the link has reported its partitions

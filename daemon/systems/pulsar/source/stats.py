@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from fastwire.errors import FastwireError
+from fastwire.pulsar.request import available_permits
 
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
@@ -88,7 +89,7 @@ class Stats(Lag):
         stats = answer.consumerStatsResponse
         more = {
             "unacked_messages": stats.unackedMessages,
-            "available_permits": stats.availablePermits,
+            "available_permits": available_permits(stats),
             "blocked_on_unacked": stats.blockedConsumerOnUnackedMsgs,
             "messages_per_s": round(stats.msgRateOut, 3),
             "bytes_per_s": round(stats.msgThroughputOut, 3),

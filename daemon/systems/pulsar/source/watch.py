@@ -5,18 +5,18 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
-from fastwire.pulsar.cold import UNCOUNTED
 from fastwire.pulsar.consumer import Run
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
+from fastwire.pulsar.request import available_permits
 from fastwire.pulsar.slot import SlotTable
 
 from ....runtime.budget import permit_window
 from ....runtime.logs import get_logger
 from ...source import SourceEvents
 from ..cluster import Cluster
+from ..permits import reconcile
 from .coverage import MOST_HOLES, MOST_INTERVALS, skipped_holes
 from .partition import Partition
 
@@ -89,7 +89,6 @@ class Watch:
         self._asking: set[int] = set()
         self._settling: set[int] = set()
         self._granted: set[int] = set()  # consumers without records since their grant
-        self._uncounted: set[int] = set()  # damaged metadata were received: the number of their permits is unknown
         self._again: dict[int, _Again] = {}
         self._logged_again: set[int] = set()
         self._kept: dict[int, int] = {}  # by log index, holes that the broker's cursor has passed
@@ -101,7 +100,6 @@ class Watch:
     def granted(self, partition: Partition) -> None:
         """Note that records were requested."""
         self._granted.add(partition.index)
-        self._uncounted.discard(partition.index)
         self._again.pop(partition.index, None)
 
     def came(self, partition: Partition, landed: Sequence[Run]) -> None:
@@ -138,13 +136,6 @@ class Watch:
                 last=POSITIONS.format(again.last),
                 entries=again.entries,
             )
-
-    def diverted(self, chunk: Chunk) -> None:
-        """Note damaged entries: where their metadata is not reliable, the count of permits is not either."""
-        for letter in chunk.diverted:
-            partition = self._source.partition_of(letter.log)
-            if partition is not None and letter.damage in UNCOUNTED:
-                self._uncounted.add(partition.index)
 
     def landed(self, partition: Partition, coverage: Coverage) -> None:
         """Note landed entries; if they leave too many holes, ask the broker for its cursor."""
@@ -219,10 +210,7 @@ class Watch:
             known = self._seen.get(consumer.consumer_id)
             if known is None or not partition.granted or now - known.at < known.ask_after:
                 continue
-            if partition.index in self._uncounted:
-                partition.reestablish("permits cannot be counted after a damaged entry")
-                known.ask_after = MOST_QUIET_S
-            elif not consumer.ordered and consumer.outstanding > 0:
+            if consumer.uncounted or self._awaits_acks(partition):
                 known.ask_after = min(known.ask_after * 2, MOST_QUIET_S)
                 self._ask(partition)
 
@@ -252,25 +240,39 @@ class Watch:
             window = permit_window(source.memory_limit, reading, permit_bytes, source.most_permits)
             partition.consumer.permits.window = window
 
+    def _awaits_acks(self, partition: Partition) -> bool:
+        """Return True if a shared consumer has permits and entries that have not landed."""
+        consumer = partition.consumer
+        if consumer.ordered or consumer.outstanding <= 0:
+            return False
+        return not all(landed for *_, landed in self._source.slots.entry_runs(consumer.consumer_id))
+
     def _ask(self, partition: Partition) -> None:
-        """Ask the broker if it waits for acks."""
+        """Ask the broker for its count of permits, and if it waits for acks."""
         consumer_id = partition.consumer.consumer_id
-        if consumer_id in self._asking or all(landed for *_, landed in self._source.slots.entry_runs(consumer_id)):
+        if consumer_id in self._asking:
             return
         self._asking.add(consumer_id)
         self._source.run(self._ask_stats(partition), f"stats of {partition.log}")
 
     async def _ask_stats(self, partition: Partition) -> None:
-        consumer_id = partition.consumer.consumer_id
+        consumer = partition.consumer
+        consumer_id, outstanding = consumer.consumer_id, consumer.outstanding
         link = partition.link
         try:
             if link is None:
                 return
             reply = await link.ask(lambda connection, now: connection.consumer_stats(consumer_id, now))
+            if partition.link is not link:
+                return
             stats = reply.consumerStatsResponse
+            if consumer.uncounted and partition.granted and consumer.outstanding == outstanding:
+                reconcile(consumer, link, str(partition.log), stats)
+            if consumer.ordered:
+                return
             if stats.blockedConsumerOnUnackedMsgs:
                 setting = "maxUnackedMessagesPerConsumer"
-            elif stats.unackedMessages and stats.msgBacklog > stats.unackedMessages and stats.availablePermits > 0:
+            elif stats.unackedMessages and stats.msgBacklog > stats.unackedMessages and available_permits(stats) > 0:
                 setting = "maxUnackedMessagesPerSubscription"
             else:
                 return

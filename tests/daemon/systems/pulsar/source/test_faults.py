@@ -215,19 +215,35 @@ async def test_damaged_entries_are_put_aside_and_confirmed(kind: str, damage: st
             assert pipe.once()
 
 
-async def test_permits_lost_to_damage_come_back_by_a_new_consumer() -> None:
+@pytest.mark.parametrize("kind", TYPES)
+async def test_permits_lost_to_damage_come_back_without_a_new_consumer(kind: str) -> None:
     # Each damaged entry of ten costs ten permits, of which one is known: the window leaks away.
     async with serving(hostile.BadCrc(every=2)) as broker:
-        broker.append("t", entries(0, 20))
-        async with reading(broker, most_permits=100, started=False) as pipe:
-            pipe.eager = True  # what is revoked is committed, so that it does not cost again
-            await pipe.start()
-            await pipe.got(100)
+        broker.append("t", entries(0, 40))
+        async with reading(broker, subscription_type=kind, most_permits=100) as pipe:
+            await pipe.got(200)
             await pipe.drained()
-            assert len(pipe.letters) == 10
-            await until(lambda: pipe.count("revoked") > 0, "a new consumer")
-            await pipe.granted()
+            assert len(pipe.letters) == 20
             await until(lambda: broker.consumers("t", "s")[0].permits == 100, "a whole window")
+            assert pipe.count("revoked") == 0
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("stated", [1, 9, 11, 1000])
+async def test_message_permits_that_never_agree_end_no_connection(stated: int, kind: str) -> None:
+    """The broker debits ten of each entry, and states another number; its own count is used once it is silent."""
+    options = PulsarOptions(enforce_window=False)
+    async with serving(hostile.StatesPermits(stated, options)) as broker:
+        broker.append("t", entries(0, 20))
+        async with reading(broker, subscription_type=kind, most_permits=100) as pipe:
+            await pipe.got(200)
+            await pipe.drained()
+            ours = pipe.source.partitions[0].consumer
+            await until(lambda: broker.consumers("t", "s")[0].permits == ours.outstanding, "one count")
+            broker.append("t", entries(20, 20))
+            await pipe.got(400)
+            await pipe.drained()
+            assert (pipe.rows, pipe.count("revoked"), pipe.count("assigned")) == (400, 0, 1)
 
 
 async def test_on_corrupt_stop() -> None:
