@@ -40,6 +40,7 @@ NEEDLESS = {
     "fastwire_daemon.systems.pulsar.client.deadletters": "the client for people",
     "fastwire_daemon.systems.pulsar.client.intake": "the client for people",
     "fastwire_daemon.systems.pulsar.producer": "writing",
+    "fastwire_daemon.systems.tank.producer": "writing",
     "fastwire_daemon.spark": "jobs on Spark",
     "pandas": "converting columns",
     "pyarrow.compute": "folders by day or hour; 8 MiB, and as long as the rest of pyarrow",
@@ -77,16 +78,23 @@ OWN = {
         "fastwire_daemon.systems.kafka.cluster",
         "fastwire_daemon.systems.kafka.source.source",
     },
+    "tank": {
+        "fastwire.tank.connection",
+        "fastwire_daemon.systems.tank.cluster",
+        "fastwire_daemon.systems.tank.source.source",
+    },
 }
 
 
-@pytest.mark.parametrize(("system", "other"), [("pulsar", "kafka"), ("kafka", "pulsar")])
-def test_a_plain_run_loads_nothing_that_it_has_no_use_for(system: str, other: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", list(OWN))
+def test_a_plain_run_loads_nothing_that_it_has_no_use_for(system: str, tmp_path: Path) -> None:
     scene = SCENES[system]()
     with serve(scene, RECORDS // ROWS):
         source = {} if system == "pulsar" else {"subscription_type": None}
+        if not scene.group_option:
+            source["subscription"] = None
         modules = loaded(Job(scene.url, "t", tmp_path / "data", source=source).write(tmp_path))
     assert OWN[system] | {"pyarrow.parquet"} <= modules
     found = {name: why for name, why in NEEDLESS.items() if name in modules}
     assert not found
-    assert not OWN[other] & modules
+    assert not [own & modules for other, own in OWN.items() if other != system and own & modules]

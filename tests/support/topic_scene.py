@@ -13,12 +13,16 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
+from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.support.kafka import source_scene as kafka_scene
 from tests.support.kafka.source_pipe import batches
 from tests.support.pulsar import source_scene
 from tests.support.source_pipe import AnyPipe, entries
+from tests.support.tank import source_pipe as tank_scene
+from tests.support.tank.bundles import bundles
 
 __all__ = [
+    "ALL_GROUNDS",
     "GROUNDS",
     "POLLED",
     "POLL_S",
@@ -26,6 +30,7 @@ __all__ = [
     "Ground",
     "KafkaGround",
     "PulsarGround",
+    "TankGround",
     "logs",
     "stages",
     "values",
@@ -162,19 +167,45 @@ class KafkaGround(Ground):
         return self.broker.ends(topic)[0] - self.broker.offsets("g").get((topic, 0), 0)
 
 
+class TankGround(Ground):
+    """With a broker that has two nodes. A topic that is made again is a broken log, so none is."""
+
+    outsiders = ()
+    same_log = True
+    broker: TankDevBroker
+
+    def _serving(self, partitions: int) -> AbstractAsyncContextManager[Any]:
+        return tank_scene.serving(max(partitions, 1), nodes=2)
+
+    def _reading(self, **more: Any) -> AbstractAsyncContextManager[AnyPipe]:
+        return tank_scene.reading(self.broker, **more)
+
+    def add(self, topic: str, first: int, count: int = 1, partition: int = 0) -> None:
+        self.broker.append(topic, bundles(first, count), partition)
+
+    def known(self, *partitions: tuple[str, int]) -> Coverage:
+        coverage, begin = Coverage(), Position(1, 0)
+        for topic, number in partitions:
+            coverage.add(Span(Log("tank", "c", topic, str(number), "0"), begin, begin, 0))
+        return coverage
+
+    def behind(self, topic: str) -> int:
+        return 0
+
+
 # A broker that tells, one that says it would and does not, one that has never heard of it; groups of every kind.
-GROUNDS = pytest.mark.parametrize(
-    "ground",
-    [
-        pytest.param(PulsarGround(60.0, feature_flags=WATCHED), id="pulsar-watched"),
-        pytest.param(PulsarGround(POLL_S, feature_flags=WATCHED, watchable=False), id="pulsar-refused"),
-        pytest.param(PulsarGround(POLL_S, feature_flags=POLLED), id="pulsar-polled"),
-        pytest.param(KafkaGround(protocol="none"), id="kafka-alone"),
-        pytest.param(KafkaGround(protocol="classic"), id="kafka-classic"),
-        pytest.param(KafkaGround(protocol="classic", assignor="range"), id="kafka-eager"),
-        pytest.param(KafkaGround(protocol="consumer"), id="kafka-consumer"),
-    ],
-)
+_GROUNDS = [
+    pytest.param(PulsarGround(60.0, feature_flags=WATCHED), id="pulsar-watched"),
+    pytest.param(PulsarGround(POLL_S, feature_flags=WATCHED, watchable=False), id="pulsar-refused"),
+    pytest.param(PulsarGround(POLL_S, feature_flags=POLLED), id="pulsar-polled"),
+    pytest.param(KafkaGround(protocol="none"), id="kafka-alone"),
+    pytest.param(KafkaGround(protocol="classic"), id="kafka-classic"),
+    pytest.param(KafkaGround(protocol="classic", assignor="range"), id="kafka-eager"),
+    pytest.param(KafkaGround(protocol="consumer"), id="kafka-consumer"),
+]
+GROUNDS = pytest.mark.parametrize("ground", _GROUNDS)
+# Those and a system whose topics have no life of their own.
+ALL_GROUNDS = pytest.mark.parametrize("ground", [*_GROUNDS, pytest.param(TankGround(), id="tank")])
 
 
 def logs(pipe: AnyPipe) -> set[tuple[str, int]]:

@@ -4,9 +4,22 @@ import pytest
 
 from tests.support.kafka.source_pipe import KafkaPipe
 from tests.support.source_pipe import until
-from tests.support.topic_scene import GROUNDS, Ground, KafkaGround, PulsarGround, logs, stages, values
+from tests.support.topic_scene import (
+    ALL_GROUNDS,
+    GROUNDS,
+    Ground,
+    KafkaGround,
+    PulsarGround,
+    TankGround,
+    logs,
+    stages,
+    values,
+)
 
 ANY = pytest.mark.parametrize("ground", [PulsarGround(0.1), KafkaGround(protocol="none")], ids=["pulsar", "kafka"])
+ALONE = pytest.mark.parametrize(
+    "ground", [PulsarGround(0.1), KafkaGround(protocol="none"), TankGround()], ids=["pulsar", "kafka", "tank"]
+)
 GROUPS = pytest.mark.parametrize(
     "group",
     [{"protocol": "classic"}, {"protocol": "classic", "assignor": "range"}, {"protocol": "consumer"}],
@@ -69,7 +82,7 @@ async def test_topics_of_a_pattern_come_and_go_and_come_again(ground: Ground) ->
             assert (pipe.count("stopped"), pipe.failure) == (0, None)
 
 
-@GROUNDS
+@ALL_GROUNDS
 async def test_a_pattern_that_nothing_matches_yet(ground: Ground) -> None:
     async with ground.serving():
         async with ground.reading(pattern="x.*") as pipe:
@@ -112,17 +125,17 @@ async def see_partitions_added(ground: Ground, **chosen: str) -> None:
             assert pipe.once()
 
 
-@GROUNDS
+@ALL_GROUNDS
 async def test_partitions_are_added(ground: Ground) -> None:
     await see_partitions_added(ground, pattern="t")
 
 
-@ANY
+@ALONE
 async def test_partitions_are_added_to_a_named_topic(ground: Ground) -> None:
     await see_partitions_added(ground)
 
 
-@GROUNDS
+@ALL_GROUNDS
 async def test_what_happens_while_the_connection_is_lost_is_seen_afterwards(ground: Ground) -> None:
     async with ground.serving() as broker:
         ground.create("gone")
@@ -138,7 +151,7 @@ async def test_what_happens_while_the_connection_is_lost_is_seen_afterwards(grou
             await until(lambda: stages(pipe, "gone") == {"gone"}, "a topic that is gone")
 
 
-@GROUNDS
+@ALL_GROUNDS
 async def test_until_end_does_not_wait_for_what_is_gone(ground: Ground) -> None:
     async with ground.serving():
         ground.create("u")
@@ -175,7 +188,7 @@ async def test_a_partition_added_while_we_were_away_is_read_from_its_beginning(g
             assert values(pipe) == {("t", 0), ("u", 0), ("u", 1)}
 
 
-@ANY
+@ALONE
 async def test_a_partition_below_one_that_is_known_was_there_before(ground: Ground) -> None:
     async with ground.serving(2):
         ground.add("t", 0)
@@ -187,7 +200,7 @@ async def test_a_partition_below_one_that_is_known_was_there_before(ground: Grou
             assert values(pipe) == {("t", 1)}
 
 
-@ANY
+@ALONE
 @pytest.mark.parametrize("known", ["t2", "x"])
 async def test_a_topic_added_to_a_pattern_while_we_were_away(ground: Ground, known: str) -> None:
     async with ground.serving():

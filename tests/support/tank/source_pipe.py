@@ -1,0 +1,69 @@
+"""The pipeline of a TANK source, for tests, and an embedded broker for it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastwire.grammar import parse_name_pattern
+from fastwire.position import Coverage
+from fastwire.tank.fetch import FetchLimits
+from fastwire.tank.grammar import GRAMMAR as TANK
+from fastwire.tank.names import parse_tank_url
+from fastwire.wire.pool import Pool
+from fastwire_daemon.config import parse_start
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
+from fastwire_daemon.systems.tank.source import TankSettings, TankSource
+from tests.support.source_pipe import AnyPipe
+
+__all__ = ["TankPipe", "reading", "serving"]
+
+
+class TankPipe(AnyPipe):
+    """Plays the pipeline; topics are asked for often, and a request waits a short time, so that no test has to."""
+
+    source: TankSource
+
+    def __init__(
+        self,
+        broker: TankDevBroker,
+        *topics: str,
+        coverage: Coverage | None = None,
+        pool: Pool | None = None,
+        start: str = "earliest",
+        pattern: str = "",
+        **more: Any,
+    ) -> None:
+        super().__init__(coverage, pool)
+        settings: dict[str, Any] = {
+            "url": parse_tank_url(broker.url),
+            "client_id": "t",
+            "topics": () if pattern else topics or ("t",),
+            "pattern": parse_name_pattern(pattern) if pattern else None,
+            "start": parse_start(start, TANK),
+            "cluster": "c",
+            "limits": FetchLimits(max_wait_ms=100),
+            "metadata_max_age_s": 0.2,
+        }
+        self.source = TankSource(TankSettings(**settings | more), self, self.pool)
+
+
+@asynccontextmanager
+async def serving(partitions: int = 1, **options: Any) -> AsyncIterator[TankDevBroker]:
+    """A broker with the topic ``t``; in the end nobody may have broken a rule."""
+    broker = TankDevBroker(TankOptions(**options))
+    await broker.start()
+    broker.create_topic("t", partitions)
+    try:
+        yield broker
+        assert broker.violations == []
+    finally:
+        await broker.stop()
+
+
+@asynccontextmanager
+async def reading(broker: TankDevBroker, *topics: str, started: bool = True, **more: Any) -> AsyncIterator[TankPipe]:
+    pipe = TankPipe(broker, *topics, **more)
+    try:
+        yield await pipe.start() if started else pipe
+    finally:
+        await pipe.close()
