@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -15,11 +16,12 @@ from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_ent
 from fastwire.pulsar.topic import parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
+from fastwire_daemon.devbroker.base import DevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.systems.pulsar.source import PulsarSettings, PulsarSource
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
 
-__all__ = ["AnyPipe", "Pipe", "entries", "entry", "until"]
+__all__ = ["AnyPipe", "Pipe", "entries", "entry", "playing", "serving", "until"]
 
 PATIENCE_S = 30.0
 
@@ -48,6 +50,10 @@ def entry(number: int, rows: int = 10, size: int = 0, compression: Compression =
 
 def entries(first: int, count: int, rows: int = 10, size: int = 0) -> list[Entry]:
     return [entry(number, rows, size) for number in range(first, first + count)]
+
+
+B = TypeVar("B", bound=DevBroker)
+P = TypeVar("P", bound="AnyPipe")
 
 
 class AnyPipe:
@@ -173,6 +179,27 @@ class AnyPipe:
         for task in self._tasks:
             task.cancel()
         await self.source.close(5.0)
+
+
+@asynccontextmanager
+async def serving(broker: B, partitions: int) -> AsyncIterator[B]:
+    """Serve ``broker`` with the topic ``t``; in the end nobody may have broken a rule."""
+    await broker.start()
+    broker.create_topic("t", partitions)
+    try:
+        yield broker
+        assert broker.violations == [], broker.violations
+    finally:
+        await broker.stop()
+
+
+@asynccontextmanager
+async def playing(pipe: P, *, started: bool) -> AsyncIterator[P]:
+    """Close ``pipe`` at the end, and start it before unless the test does."""
+    try:
+        yield await pipe.start() if started else pipe
+    finally:
+        await pipe.close()
 
 
 class Pipe(AnyPipe):

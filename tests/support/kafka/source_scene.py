@@ -1,35 +1,25 @@
 """Scenes for the Kafka source: an embedded broker, and a source that reads from it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
+from tests.support import source_pipe
 from tests.support.kafka.source_pipe import KafkaPipe
+from tests.support.source_pipe import playing
 
 __all__ = ["assert_once", "reading", "serving"]
 
 
-@asynccontextmanager
-async def serving(partitions: int = 1, **options: Any) -> AsyncIterator[KafkaDevBroker]:
-    """A broker with the topic ``t``; in the end nobody may have broken a rule."""
-    broker = KafkaDevBroker(KafkaOptions(**options))
-    await broker.start()
-    broker.create_topic("t", partitions)
-    try:
-        yield broker
-        assert broker.violations == []
-    finally:
-        await broker.stop()
+def serving(partitions: int = 1, **options: Any) -> AbstractAsyncContextManager[KafkaDevBroker]:
+    """See ``source_pipe.serving``."""
+    return source_pipe.serving(KafkaDevBroker(KafkaOptions(**options)), partitions)
 
 
-@asynccontextmanager
-async def reading(broker: KafkaDevBroker, *topics: str, started: bool = True, **more: Any) -> AsyncIterator[KafkaPipe]:
-    pipe = KafkaPipe(broker, *topics, **more)
-    try:
-        yield await pipe.start() if started else pipe
-    finally:
-        await pipe.close()
+def reading(
+    broker: KafkaDevBroker, *topics: str, started: bool = True, **more: Any
+) -> AbstractAsyncContextManager[KafkaPipe]:
+    return playing(KafkaPipe(broker, *topics, **more), started=started)
 
 
 def assert_once(pipe: KafkaPipe, rows: int) -> None:

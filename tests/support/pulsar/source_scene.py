@@ -1,13 +1,13 @@
 """Scenes for the Pulsar source: an embedded broker, a source that reads from it, and who else reads."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
-from tests.support.source_pipe import Pipe
+from tests.support import source_pipe
+from tests.support.source_pipe import Pipe, playing
 
 __all__ = ["FULL", "ORDERED", "TYPES", "landed", "reading", "serving", "two"]
 
@@ -16,28 +16,17 @@ ORDERED = ["exclusive", "failover"]
 FULL = "persistent://public/default/t"
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     broker: PulsarDevBroker | None = None, partitions: int = 0, **options: Any
-) -> AsyncIterator[PulsarDevBroker]:
-    """A broker with the topic ``t``; in the end nobody may have broken a rule."""
-    broker = broker or PulsarDevBroker(PulsarOptions(**options))
-    await broker.start()
-    broker.create_topic("t", partitions)
-    try:
-        yield broker
-        assert broker.violations == [], broker.violations
-    finally:
-        await broker.stop()
+) -> AbstractAsyncContextManager[PulsarDevBroker]:
+    """See ``source_pipe.serving``."""
+    return source_pipe.serving(broker or PulsarDevBroker(PulsarOptions(**options)), partitions)
 
 
-@asynccontextmanager
-async def reading(broker: PulsarDevBroker, *topics: str, started: bool = True, **more: Any) -> AsyncIterator[Pipe]:
-    pipe = Pipe(broker, *topics, **more)
-    try:
-        yield await pipe.start() if started else pipe
-    finally:
-        await pipe.close()
+def reading(
+    broker: PulsarDevBroker, *topics: str, started: bool = True, **more: Any
+) -> AbstractAsyncContextManager[Pipe]:
+    return playing(Pipe(broker, *topics, **more), started=started)
 
 
 def landed(*positions: Position | tuple[int, int], partition: int = -1, start: Position = PULSAR_EARLIEST) -> Coverage:

@@ -1,7 +1,6 @@
 """The pipeline of a TANK source, for tests, and an embedded broker for it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastwire.grammar import parse_name_pattern
@@ -13,7 +12,8 @@ from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.systems.tank.source import TankSettings, TankSource
-from tests.support.source_pipe import AnyPipe
+from tests.support import source_pipe
+from tests.support.source_pipe import AnyPipe, playing
 
 __all__ = ["TankPipe", "reading", "serving"]
 
@@ -47,23 +47,12 @@ class TankPipe(AnyPipe):
         self.source = TankSource(TankSettings(**settings | more), self, self.pool)
 
 
-@asynccontextmanager
-async def serving(partitions: int = 1, **options: Any) -> AsyncIterator[TankDevBroker]:
-    """A broker with the topic ``t``; in the end nobody may have broken a rule."""
-    broker = TankDevBroker(TankOptions(**options))
-    await broker.start()
-    broker.create_topic("t", partitions)
-    try:
-        yield broker
-        assert broker.violations == []
-    finally:
-        await broker.stop()
+def serving(partitions: int = 1, **options: Any) -> AbstractAsyncContextManager[TankDevBroker]:
+    """See ``source_pipe.serving``."""
+    return source_pipe.serving(TankDevBroker(TankOptions(**options)), partitions)
 
 
-@asynccontextmanager
-async def reading(broker: TankDevBroker, *topics: str, started: bool = True, **more: Any) -> AsyncIterator[TankPipe]:
-    pipe = TankPipe(broker, *topics, **more)
-    try:
-        yield await pipe.start() if started else pipe
-    finally:
-        await pipe.close()
+def reading(
+    broker: TankDevBroker, *topics: str, started: bool = True, **more: Any
+) -> AbstractAsyncContextManager[TankPipe]:
+    return playing(TankPipe(broker, *topics, **more), started=started)
