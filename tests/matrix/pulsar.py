@@ -451,7 +451,7 @@ ROWS = [
         "flow",
         "permits that damage has cost come back",
         {
-            "D": "daemon/systems/pulsar/source/test_faults::test_permits_lost_to_damage_come_back_by_a_new_consumer"
+            "D": "daemon/systems/pulsar/source/test_faults::test_permits_lost_to_damage_come_back_in_place"
             " daemon/systems/pulsar/client/test_chunked::test_permits_that_damage_has_cost_come_back",
         },
         open="R",

@@ -7,6 +7,7 @@ without an admin interface tells in no other way.
 
 import itertools
 import socket
+import time
 import zlib
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -23,6 +24,7 @@ from fastwire.pulsar.command import PROTOCOL_VERSION, decode_command, encode_com
 __all__ = ["Cursor", "RawProducer", "batch_payload", "compress", "read_cursor"]
 
 CHECKSUM_MAGIC = b"\x0e\x01"
+BOOKIE_S = 45.0
 # What a broker may say at any time and a client without a queue need not hear.
 IGNORED = {pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, pb.BaseCommand.REACHED_END_OF_TOPIC, pb.BaseCommand.PONG}
 
@@ -131,7 +133,16 @@ class RawProducer(_Connection):
         if self.name:
             producer.producer_name = self.name
         command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=producer)
-        answer = self._ask(command, pb.BaseCommand.PRODUCER_SUCCESS)
+        until = time.monotonic() + BOOKIE_S
+        while True:
+            try:
+                answer = self._ask(command, pb.BaseCommand.PRODUCER_SUCCESS)
+                break
+            except RuntimeError as exc:
+                # A standalone broker that was killed answers before it knows that its own bookie is there again.
+                if "Not enough non-faulty bookies" not in str(exc) or time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
         self.name = answer.producer_success.producer_name
 
     def send(self, metadata: pb.MessageMetadata, payload: bytes, *, checksum: bool = True) -> pb.MessageIdData:

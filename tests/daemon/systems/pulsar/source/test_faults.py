@@ -216,7 +216,7 @@ async def test_damaged_entries_are_put_aside_and_confirmed(kind: str, damage: st
 
 
 @pytest.mark.parametrize("kind", TYPES)
-async def test_permits_lost_to_damage_come_back_without_a_new_consumer(kind: str) -> None:
+async def test_permits_lost_to_damage_come_back_in_place(kind: str) -> None:
     # Each damaged entry of ten costs ten permits, of which one is known: the window leaks away.
     async with serving(hostile.BadCrc(every=2)) as broker:
         broker.append("t", entries(0, 40))
