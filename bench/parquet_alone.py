@@ -1,8 +1,8 @@
 """pyarrow alone: the rows of a dataset, in memory, into one Parquet file with our encoder's settings, in memory.
 
-    python -m bench.parquet_alone DATASET
+    python -m bench.parquet_alone SYSTEM DATASET
 
-Run by ``to_parquet`` as a child process; prints one JSON line.
+Run by ``to_parquet`` and ``tank`` as a child process; prints one JSON line.
 """
 
 import io
@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastwire.pulsar.columns import ROW
+from fastwire.systems import row_of
 from fastwire_daemon.encoders.base import EncoderOptions, parse_compression
 from fastwire_daemon.encoders.parquet import ParquetEncoder, writer_settings
 
@@ -36,14 +36,15 @@ def first_rows(folder: Path) -> pa.Table:
 
 def main() -> None:
     """Read, write, tell what writing took."""
-    table = first_rows(Path(sys.argv[1]))
-    for name in ("topic", "producer"):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, table[name].dictionary_encode())
+    system, dataset = sys.argv[1:]
+    table = first_rows(Path(dataset))
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):  # the daemon encodes them from dictionaries
+            table = table.set_column(at, field.name, table[field.name].dictionary_encode())
     table = table.combine_chunks()
     options = EncoderOptions(
         compression=parse_compression("zstd:1", ParquetEncoder.compressions),
-        columns=ROW.columns,
+        columns=row_of(system).columns,
         row_group_rows=ROW_GROUP,
     )
     settings = writer_settings(table.schema, options)

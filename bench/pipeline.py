@@ -10,7 +10,7 @@ from typing import Any
 
 from .child import Case, run, serving
 
-__all__ = ["compare", "configured", "consume", "landed", "ours", "row", "theirs"]
+__all__ = ["compare", "configured", "consume", "landed", "ours", "pyarrow", "row", "theirs"]
 
 CONFIG = """
 [daemon]
@@ -84,9 +84,9 @@ def reading(told: Mapping[str, Any], case: Case) -> Iterator[None]:
     reader.result()
 
 
-def pyarrow(dataset: str, folder: Path) -> dict[str, Any]:
-    """The same for pyarrow writing the very rows of a dataset."""
-    child = run(["-m", "bench.parquet_alone", dataset], folder)
+def pyarrow(system: str, folder: Path) -> dict[str, Any]:
+    """The same for pyarrow writing the very rows of the dataset in ``folder``."""
+    child = run(["-m", "bench.parquet_alone", system, f"{folder}/dataset"], folder)
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
@@ -139,9 +139,9 @@ def compare(
         with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
             add(name, ours(told, sink.format(folder=folder), Path(folder)))
             if alone and name == list(sinks)[-1]:
-                add("pyarrow alone", pyarrow(f"{folder}/dataset", Path(folder)))
+                add("pyarrow alone", pyarrow("pulsar", Path(folder)))
                 with reading(told, case):
-                    add("pyarrow beside a reader", pyarrow(f"{folder}/dataset", Path(folder)))
+                    add("pyarrow beside a reader", pyarrow("pulsar", Path(folder)))
     if floor:
         with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
             add("raw socket", raw(told, case, Path(folder)))

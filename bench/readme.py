@@ -60,7 +60,7 @@ def summary(saved: Saved) -> str:
 
 def figures(saved: Saved) -> str:
     """All tables of a run."""
-    tables = (_pulsar, _kafka, _parquet, _spark, _others, _targets)
+    tables = (_pulsar, _kafka, _tank, _parquet, _spark, _others, _targets)
     parts = (_where(saved["machine"]), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
@@ -130,6 +130,17 @@ def _kafka(saved: Saved) -> str:
         rows.append([f"{size} B, {batch:,}, {codec}", *ours, *peers])
     head = ("Kafka", "scan + decode", "socket → columns", "a socket with CRC-32C")
     return _table([*head, "franz-go", "confluent-kafka, tuned", "aiokafka"], rows)
+
+
+def _tank(saved: Saved) -> str:
+    decoded = _decoded(saved, "tank")
+    whom = (OURS, "raw socket", "fastwire, 2 writers", "fastwire, 1 writer", "pyarrow alone")
+    rows = [
+        [f"{size} B, {batch:,}, {codec}", decoded.get((size, batch, codec), ""), *(_cpu(by_who, who) for who in whom)]
+        for (size, batch, codec), by_who in _by_case(saved.get("tank", ())).items()
+    ]
+    head = ("TANK", "scan + decode", "socket → columns", "a bare socket, only read")
+    return _table([*head, "socket → Parquet, 2 writers", "1 writer", "pyarrow, writing alone"], rows)
 
 
 def _parquet(saved: Saved) -> str:

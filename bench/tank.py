@@ -2,8 +2,9 @@
 
     python -m bench.tank [--json] [--all]
 
-Beside it, in the same run, a socket that is read without looking at anything but sizes. CPU is that of the consumer's
-process, kernel included, from the first records to the last.
+Beside it, in the same run, a socket that is read without looking at anything but sizes, and pyarrow writing the very
+rows of the Parquet files and nothing else. CPU is that of the consumer's process, kernel included, from the first
+records to the last.
 """
 
 import sys
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 from .child import Case, run, serving, show
 from .kafka import temporary, told_by
-from .pipeline import landed, row
+from .pipeline import landed, pyarrow, row
 
 PARTITIONS = 4
 CONFIG = """
@@ -30,7 +31,9 @@ start = "earliest"
 {sink}
 """
 DISCARD = 'type = "discard"'
-PARQUET = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true'
+PARQUET = 'type = "parquet"\npath = "{folder}/dataset"\ncreate = true\nwriters = '
+
+SINKS = {"fastwire": DISCARD, "fastwire, 2 writers": PARQUET + "2", "fastwire, 1 writer": PARQUET + "1"}
 
 
 def cases() -> list[Case]:
@@ -51,11 +54,13 @@ def measured(case: Case, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     def add(who: str, figures: Mapping[str, Any]) -> None:
         rows.append(row("tank", case, who, figures, rows[0] if rows else None))
 
-    for who, sink in (("fastwire", DISCARD), ("fastwire, Parquet", PARQUET)):
+    for who, sink in SINKS.items():
         with temporary() as folder:
             config = folder / "bench.toml"
             config.write_text(CONFIG.format(sink=sink.format(folder=folder), **told))
             add(who, landed(told, config, folder))
+            if who == list(SINKS)[-1]:
+                add("pyarrow alone", pyarrow("tank", folder))
     if case.codec == "none":  # the bytes of every bundle must be as many
         place = [urlsplit(told["url"]).netloc, told["topic"], str(PARTITIONS)]
         with temporary() as folder:

@@ -42,11 +42,13 @@ def cpu(bench: str, case: Case, who: str = "fastwire") -> Callable[[Figures], fl
     return lambda figures: figure(figures, "cpu_us_per_message", bench, case, who=who)
 
 
-def beside(name: str, who: str, whom: str, join: Callable[[float, float], float]) -> Callable[[Figures], float | None]:
-    """A figure of the Parquet bench in relation to another consumer's."""
+def beside(
+    name: str, who: str, whom: str, join: Callable[[float, float], float], bench: str = "to_parquet"
+) -> Callable[[Figures], float | None]:
+    """A figure of a Parquet bench in relation to another consumer's."""
 
     def found(figures: Figures) -> float | None:
-        mine, theirs = (figure(figures, name, "to_parquet", BATCHES, who=each) for each in (who, whom))
+        mine, theirs = (figure(figures, name, bench, BATCHES, who=each) for each in (who, whom))
         return None if mine is None or theirs is None else join(mine, theirs)
 
     return found
@@ -103,6 +105,11 @@ TARGETS = (
         1.3,
         beside("messages_per_s", TWO, ALONE, lambda mine, theirs: mine / theirs),
         least=True,
+    ),
+    Target(
+        "TANK, socket to Parquet, beyond pyarrow alone",
+        0.10,
+        beside("cpu_us_per_message", ONE, ALONE, lambda mine, theirs: mine - theirs, "tank"),
     ),
     Target("acknowledgements one by one, in batches", 0.05, acks(BATCHES), "shared", BATCHES),
     Target("the same, entries of one message", 0.05, acks(SINGLE), "shared", SINGLE),

@@ -17,11 +17,12 @@ __all__ = ["PartitionResult", "SlotTable"]
 class PartitionResult:
     """State of a partition in the last answer (spec: tank 5.2); ``status`` is a PartitionStatus.
 
-    ``high_watermark`` is wrong in some answers without messages (spec: tank 5.4): no position comes from it.
-    ``first_available`` counts for BOUNDARY only, ``leader`` (host and port) for REDIRECT. ``received`` counts bytes of
-    bundles. ``needed`` is the size in bytes that the next request must have to hold the bundle that was cut off, 0 if
-    none was. ``stuck``: whole bundles came, and none has a message to read, so the same request would get them again
-    (spec: tank 5.5); if the high-water mark is below the position, they are not committed yet.
+    ``high_watermark`` is wrong in some answers without messages (spec: tank 5.4): no position comes from it, except
+    from that of BOUNDARY, which is right (spec: tank 5.6). ``first_available`` counts for BOUNDARY only, ``leader``
+    (host and port) for REDIRECT. ``received`` counts bytes of bundles. ``needed`` is the size in bytes that the next
+    request must have to hold the bundle that was cut off, 0 if none was. ``stuck``: whole bundles came, and none has a
+    message to read, so the same request would get them again (spec: tank 5.5); if the high-water mark is below the
+    position, they are not committed yet.
     """
 
     status: int

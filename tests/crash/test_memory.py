@@ -19,9 +19,11 @@ import pytest
 from fastwire.kafka import payload as kafka_payload
 from fastwire.kafka.payload import encode_batch
 from fastwire.pulsar.payload import Compression, Entry, Record, encode_batch_entry
+from fastwire.tank.bundle import encode_values
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import Connection, running
+from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.systems.load import Load
 from tests.crash.resident import ROOM_MIB, watch
 from tests.real.daemon import Job, verify
@@ -75,14 +77,35 @@ def kafka(path: Path, *, large: bool) -> Iterator[Job]:
         yield Job(broker.url, "memory", path, source={"subscription_type": None, "group_protocol": "none"})
 
 
+UNSHARED = {"subscription": None, "subscription_type": None}  # in a system without groups
+
+
+@contextmanager
+def tank(path: Path, *, large: bool) -> Iterator[Job]:
+    """The same."""
+    with running(TankDevBroker()) as broker:
+        broker.create_topic("memory", 1 if large else 4)
+        if large:
+            for value, compressed in large_values():
+                broker.append("memory", [encode_values([value], 1, compress=compressed)])
+        else:
+            for partition, numbers in SMALL.parts():
+                bundle = encode_values(list(map(SMALL.record, numbers)), 1_700_000_000_000)
+                broker.append("memory", [bundle], partition)
+        yield Job(broker.url, "memory", path, source=dict(UNSHARED))
+
+
 @pytest.mark.parametrize(
     ("serve", "budget_mib", "large", "slow"),
     [
-        *((serve, *how) for serve in (pulsar, kafka) for how in ((64, False, True), (64, True, True))),
+        *((serve, *how) for serve in (pulsar, kafka, tank) for how in ((64, False, True), (64, True, True))),
         (pulsar, 64, False, False),
         (pulsar, 256, True, True),
-        pytest.param(kafka, 64, False, False, marks=pytest.mark.soak),
-        pytest.param(kafka, 256, True, True, marks=pytest.mark.soak),
+        *(
+            pytest.param(serve, *how, marks=pytest.mark.soak)
+            for serve in (kafka, tank)
+            for how in ((64, False, False), (256, True, True))
+        ),
     ],
 )
 def test_memory_stays_within_the_budget(
@@ -171,6 +194,17 @@ def kafka_bombs(path: Path, bombs: Bombs) -> Iterator[Job]:
         yield Job(broker.url, "memory", path, source=source, sink=bombs.sink)
 
 
+@contextmanager
+def tank_bombs(path: Path, bombs: Bombs) -> Iterator[Job]:
+    """The same in snappy, which leaves a twentieth."""
+    with running(TankDevBroker(TankOptions(nodes=bombs.brokers))) as broker:
+        broker.create_topic("memory", bombs.partitions)
+        bundles = [encode_values([bytes(bombs.size)], 1, compress=True)] * bombs.each
+        for partition in range(bombs.partitions):
+            broker.append("memory", bundles, partition)
+        yield Job(broker.url, "memory", path, source=dict(UNSHARED), sink=bombs.sink)
+
+
 Serve = Callable[[Path, Bombs], AbstractContextManager[Job]]
 
 
@@ -193,7 +227,7 @@ def land(serve: Serve, bombs: Bombs, budget_mib: int, tmp_path: Path) -> None:
         (256, 31_000_000, {"type": "parquet"}),
     ],
 )
-@pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs])
+@pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs, tank_bombs])
 def test_values_that_decompress_to_an_eighth_of_the_budget_stay_within_it(
     serve: Serve, budget_mib: int, size: int, sink: dict[str, object], tmp_path: Path
 ) -> None:
@@ -209,7 +243,7 @@ def test_values_that_decompress_to_an_eighth_of_the_budget_stay_within_it(
     ],
     ids=lambda bombs: str(bombs.size),
 )
-@pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs])
+@pytest.mark.parametrize("serve", [pulsar_bombs, kafka_bombs, tank_bombs])
 def test_values_on_many_connections_at_once_stay_within_the_budget(serve: Serve, bombs: Bombs, tmp_path: Path) -> None:
     land(serve, bombs, 64, tmp_path)
 
