@@ -104,6 +104,7 @@ class Pipeline:
         self._chunks: deque[Chunk] = deque()
         self._writing = False  # the sink has a chunk that the roll does not count yet
         self._assigned: list[Assignment] = []
+        self._stale = False  # Coverage is to be read again
         self._settled: dict[int, Position] = {}
         self._commit_reason: str | None = None
         self._diverged = ""  # why the roll must not land
@@ -305,6 +306,11 @@ class Pipeline:
         if self._holds_something:
             self._ask_commit(reason)
 
+    def refresh_soon(self) -> None:
+        """Request that Coverage is read again: another consumer of the subscription may land into this dataset."""
+        self._stale = True
+        self._wake.set()
+
     # --- the worker: all calls of the sink, one after the other
 
     async def _work(self) -> None:
@@ -326,7 +332,7 @@ class Pipeline:
                 await wait_for_set(self._wake, self._roll.next_look(self._clock()))
 
     def _pending(self) -> bool:
-        asked = self._assigned or self._settled or self._commit_reason or self._diverged
+        asked = self._assigned or self._settled or self._commit_reason or self._diverged or self._stale
         return bool(self._chunks or asked or self._failure)
 
     async def _step(self) -> None:
@@ -345,6 +351,8 @@ class Pipeline:
             return
         if reason and not self._roll.empty:
             await self._commit(reason)
+        if self._stale:
+            await self._refresh()
         if self._assigned and not self._chunks and not self._draining:
             await self._assign()
 
@@ -411,10 +419,16 @@ class Pipeline:
             self._assigned = assignments + self._assigned  # still in force; the source does not assign them again
             raise
 
-    async def _take_on(self, assignments: list[Assignment]) -> None:
+    async def _refresh(self) -> None:
+        self._stale = False
         sink = self._sink.logged
         if sink is not None:
             self.coverage = await self._sink.run(sink.refresh)
+
+    async def _take_on(self, assignments: list[Assignment]) -> None:
+        await self._refresh()
+        sink = self._sink.logged
+        if sink is not None:
             if not self._existed:
                 if not self._create:
                     refuse_lost_dataset(assignments, self.coverage, self._source.system)

@@ -543,6 +543,24 @@ async def test_until_end_waits_for_the_broker_to_confirm_if_it_can(confirms: boo
     assert any(not len(coverage) for coverage in asked) == confirms
 
 
+async def test_until_end_sees_what_another_instance_lands() -> None:
+    """A stand-by of one dataset: no record ever arrives here."""
+    bed = Bed(until_end=True)
+
+    def prepare(source: NotingSource) -> None:
+        source.assign, source.peer_is_done = False, False
+        source.standing_by, source.confirms = True, False
+        source.head = Position(1, 1)
+
+    bed.prepare = prepare
+    bed.task = asyncio.create_task(bed.pipeline.run())
+    await bed.until(lambda: "refresh" in bed.notes)
+    assert not bed.done
+    bed.sink.coverage.add(Span(LOG, PULSAR_EARLIEST, Position(1, 1), 20))
+    async with asyncio.timeout(10):
+        await bed.task
+
+
 async def test_until_end_gives_up_without_a_broker() -> None:
     bed = Bed(until_end=True)
 

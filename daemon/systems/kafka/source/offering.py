@@ -20,7 +20,7 @@ from .partition import Partition
 from .settings import KafkaSettings
 from .topics import unbroken
 
-__all__ = ["KafkaOffering"]
+__all__ = ["KafkaOffering", "outdated"]
 
 log = get_logger("source")
 
@@ -100,24 +100,34 @@ class KafkaOffering(Offering[Cluster, Partition]):
     def _without_outdated(
         self, partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]]
     ) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return the committed offsets that are not those of an earlier incarnation of the topic.
-
-        A commit names a topic, so one that was on its way while the topic was deleted and created again is stored for
-        the new one. An offset up to which records of an earlier incarnation have landed is taken for such a commit:
-        what another dataset of the group has landed of the new one may land twice then, but no record is lost.
-        """
         kept = dict(committed)
-        places = {replace(one.log, incarnation=""): (one.place, unbroken(one.log)) for one in partitions}
-        for known in self.coverage.logs():
-            place, now = places.get(replace(known, incarnation=""), (None, None))
-            if place is None or place not in kept or unbroken(known) == now:
-                continue
-            landed = self.coverage.end(known) or self.coverage.start(known)
-            if landed is not None and kept[place][0] <= landed.a:
-                offset, _ = kept.pop(place)
-                log.warning(
-                    "the group's offset is that of the topic that was deleted: reading begins at the beginning",
-                    topic=str(now),
-                    offset=offset,
-                )
+        for one in outdated(partitions, committed, self.coverage):
+            offset, _ = kept.pop(one.place)
+            log.warning(
+                "the group's offset is that of the topic that was deleted: reading begins at the beginning",
+                topic=str(one.log),
+                offset=offset,
+            )
         return kept
+
+
+def outdated(
+    partitions: Iterable[Partition], committed: Mapping[tuple[str, int], tuple[int, int]], coverage: Coverage
+) -> list[Partition]:
+    """Return the partitions whose committed offset is that of an earlier incarnation of the topic.
+
+    A commit names a topic, so one that was on its way while the topic was deleted and created again is stored for
+    the new one. If nothing of the new one has landed, an offset up to which records of an earlier incarnation have
+    landed is taken for such a commit: what another dataset of the group has landed of the new one may land twice then,
+    but no record is lost.
+    """
+    new = {replace(one.log, incarnation=""): one for one in partitions if coverage.start(one.log) is None}
+    found = {}
+    for known in coverage.logs():
+        one = new.get(replace(known, incarnation=""))
+        if one is None or one.place not in committed or unbroken(known) == unbroken(one.log):
+            continue
+        landed = coverage.end(known) or coverage.start(known)
+        if landed is not None and committed[one.place][0] <= landed.a:
+            found[one.place] = one
+    return list(found.values())

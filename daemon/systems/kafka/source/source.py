@@ -33,7 +33,7 @@ from .beginning import Beginnings
 from .group import Alone
 from .leaders import KafkaLeaders
 from .member import group_of
-from .offering import KafkaOffering
+from .offering import KafkaOffering, outdated
 from .partition import Partition
 from .settings import KafkaSettings
 from .topics import KafkaTopics
@@ -121,6 +121,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
         except FastwireError as exc:
             log.debug("cannot ask for the group's offsets", error=str(exc))
             return open_
+        old = outdated((self.partitions[index] for index in open_), committed, coverage)
         return [
             index
             for index, one in ((index, self.partitions[index]) for index in open_)
@@ -128,6 +129,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
             if one.resumes_at is not None
             or committed.get(one.place, (-1, -1))[0] < heads[index].a
             or self._lags(one, heads[index])
+            or one in old
         ]
 
     @property

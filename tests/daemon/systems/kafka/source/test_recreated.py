@@ -116,6 +116,28 @@ async def test_a_commit_beyond_the_log_is_not_its_end(protocol: str) -> None:
             await assert_not_at_the_end_before_all_is_there(pipe)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_stand_by_does_not_take_an_old_commit_for_the_end(protocol: str) -> None:
+    """Another member has the only partition, of which nothing has landed yet."""
+    async with serving() as broker:
+        coverage = await landed(broker, 20)
+        make_again(broker, 150)
+        async with (
+            reading(broker, started=False, coverage=coverage.copy(), protocol=protocol) as member,
+            reading(broker, started=False, coverage=coverage.copy(), protocol=protocol) as stand_by,
+        ):
+            member.auto = False
+            await member.start()
+            await until(lambda: bool(member.assigned), "an assignment")
+            await stand_by.start()
+            await until(lambda: stand_by.source.standing_by, "a stand-by")
+            assert len(await unfinished(stand_by)) == 1
+            await member.take(member.assigned)
+            await member.got(100)
+            member.commit()
+            assert list(await stand_by.source.unfinished(await stand_by.source.heads(), member.coverage)) == []
+
+
 # --- the start
 
 
