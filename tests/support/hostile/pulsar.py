@@ -22,6 +22,7 @@ __all__ = [
     "NeverAnswers",
     "OverDelivery",
     "Repeats",
+    "Reticent",
     "StatesPermits",
     "UnknownCommands",
     "WrongRequestIds",
@@ -81,6 +82,16 @@ class BadCrc(_Hostile):
             if (index + 1) % self.broker.every:
                 return entry
             return _with_body(entry, entry.body[:-1] + bytes((entry.body[-1] ^ 1,)))
+
+
+class Reticent(BadCrc):
+    """Does not tell its count of permits either."""
+
+    class connection(BadCrc.connection):  # noqa: N801
+        def handle(self, command: pb.BaseCommand, body: bytes) -> None:
+            if command.type == Command.CONSUMER_STATS:
+                return self.send_error(command.consumerStats.request_id, pb.NotAllowedError, "not today")
+            return super().handle(command, body)
 
 
 class HostileSizes(_Hostile):

@@ -13,9 +13,11 @@ __all__ = ["playing", "take", "values"]
 
 
 @asynccontextmanager
-async def playing(partitions: int = 0, **options: Any) -> AsyncIterator[tuple[PulsarDevBroker, Client]]:
+async def playing(
+    partitions: int = 0, *, broker: PulsarDevBroker | None = None, **options: Any
+) -> AsyncIterator[tuple[PulsarDevBroker, Client]]:
     """A broker with the topic ``t`` and a client of it; in the end nobody may have broken a rule."""
-    broker = PulsarDevBroker(PulsarOptions(**options))
+    broker = broker or PulsarDevBroker(PulsarOptions(**options))
     await broker.start()
     broker.create_topic("t", partitions)
     try:

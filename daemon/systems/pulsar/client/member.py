@@ -362,6 +362,13 @@ class Member(RoutedConsumer):
             reply = await link.ask(lambda connection, now: connection.consumer_stats(self.number, now))
         except FastwireError as exc:
             log.debug("cannot ask for the consumer's permits", topic=str(self.topic), error=str(exc))
+            if isinstance(exc, BrokerError) and self.consumer.uncounted and self.consumer.outstanding == outstanding:
+                log.warning(
+                    "permits cannot be counted, and the broker does not tell its count: the consumer subscribes again",
+                    topic=str(self.topic),
+                    error=str(exc),
+                )
+                await self.rejoin()
             return
         if self.link is not link or self.consumer.outstanding != outstanding:
             return  # entries have arrived meanwhile

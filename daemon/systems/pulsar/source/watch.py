@@ -9,7 +9,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.pulsar.consumer import Run
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
-from fastwire.pulsar.request import available_permits
+from fastwire.pulsar.request import BrokerError, available_permits
 from fastwire.pulsar.slot import SlotTable
 
 from ....runtime.budget import permit_window
@@ -287,5 +287,13 @@ class Watch:
             self._source.events.on_stalled(partition.index, stats.unackedMessages, setting)
         except FastwireError as exc:
             log.debug("cannot ask for the consumer's state", topic=str(partition.log), error=str(exc))
+            lost = isinstance(exc, BrokerError) and consumer.uncounted and consumer.outstanding == outstanding
+            if lost and partition.granted and partition.link is link:
+                log.warning(
+                    "permits cannot be counted, and the broker does not tell its count: the consumer subscribes again",
+                    topic=str(partition.log),
+                    error=str(exc),
+                )
+                partition.reestablish("permits cannot be counted")
         finally:
             self._asking.discard(consumer_id)

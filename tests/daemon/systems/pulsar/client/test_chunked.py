@@ -9,6 +9,7 @@ import pytest
 from fastwire.pulsar.columns import redeliveries
 from fastwire.pulsar.payload import Entry, Record, encode_chunks
 from fastwire_daemon.pulsar import DeadLetterPolicy, Delivery, MessageId, RedeliveryBackoff
+from tests.support.hostile import pulsar as hostile
 from tests.support.pulsar.client_scene import playing, take, values
 from tests.support.source_pipe import entries, entry, until
 
@@ -217,3 +218,18 @@ async def test_permits_that_damage_has_cost_come_back() -> None:
             for chunk in chunks:
                 await chunk.ack_to(receipt=True)
             assert broker.backlog("t", "s") == 0
+
+
+async def test_permits_come_back_although_the_broker_tells_no_count() -> None:
+    async with playing(broker=hostile.Reticent(every=1000)) as (broker, client):
+        whole = entry(0)
+        broken = Entry(whole.body[:-1] + b"?", 10, 0, 9, whole.publish_time, True)
+        broker.append("t", [*[broken] * 6, *entries(1, 5)])
+        async with client.subscribe("t", "s", start="earliest", window=20) as consumer:
+            rows = 0
+            while broker.backlog("t", "s"):
+                chunk = await consumer.receive()
+                assert chunk is not None
+                rows += chunk.rows
+                await chunk.ack_to(receipt=True)
+            assert rows >= 50

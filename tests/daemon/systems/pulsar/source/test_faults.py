@@ -229,6 +229,18 @@ async def test_permits_lost_to_damage_come_back_in_place(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
+async def test_permits_lost_to_damage_come_back_although_the_broker_tells_no_count(kind: str) -> None:
+    async with serving(hostile.Reticent(every=2)) as broker:
+        broker.append("t", entries(0, 40))
+        async with reading(broker, subscription_type=kind, most_permits=100) as pipe:
+            pipe.eager = True
+            await pipe.got(200)
+            await pipe.drained()
+            assert (len(pipe.landed), set(pipe.landed.values())) == (200, {1})
+            assert pipe.count("revoked") > 0
+
+
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("stated", [1, 9, 11, 1000])
 async def test_message_permits_that_never_agree_end_no_connection(stated: int, kind: str) -> None:
     """The broker debits ten of each entry, and states another number; its own count is used once it is silent."""
