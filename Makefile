@@ -37,7 +37,7 @@ IN_PLACE = PYTHONWARNINGS='ignore:Editable installation' $(PY) -m pip install -q
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: force help build demo check test lint docs bench soak asan asan-build debug proto clean
+.PHONY: force help build demo check test lint docs dist bench soak asan asan-build debug proto clean
 
 help:
 	@echo 'make build    the virtual environment ($(VENV)) and the compiled modules'
@@ -46,6 +46,7 @@ help:
 	@echo 'make test     everything: check, packaging, model, crash, Spark and real brokers where Java and Maven are'
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
 	@echo 'make docs     the generated documents: docs/configuration.md, docs/architecture.svg, the figures'
+	@echo 'make dist     sdist and wheels in dist/, tried; PYTHONS="python3.12 …": for these interpreters'
 	@echo 'make bench    figures beside those of others, in one run'
 	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing a system under the sanitizers among it'
 	@echo 'make asan     the codec tests under the address and undefined-behaviour sanitizers'
@@ -118,6 +119,10 @@ docs: $(BUILT)
 	$(PY) -m docs.configuration
 	$(PY) -m docs.architecture
 	$(PY) -m bench.readme
+
+# Needs the package registry: build tools for each interpreter, and the dependencies of each trial.
+dist: $(INSTALLED)
+	$(PY) -m release.dist $(PYTHONS)
 
 check: lint $(PROTOC)
 	$(PYTEST) -m unit

@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 
 import fastwire
+from release.dist import build_sdist, build_wheel, repair, try_wheel
 from tests.support.source_tree import ROOT, sources
 
 DISTRIBUTION = "fastwire-daemon"
 # In the tree, and nobody else's business.
-NOT_INSTALLED = ("daemon", "conf", "proto", "tests", "bench", "docs")
+NOT_INSTALLED = ("daemon", "conf", "proto", "tests", "bench", "docs", "release")
+EPOCH = 1_580_601_600  # 2020-02-02
 GENERATED = (
     ".venv",
     ".git",
@@ -43,13 +45,22 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+def copied(tree: Path, folder: Path) -> Path:
+    """Copy a tree, without what was made or fetched in it, to a new folder in ``folder``."""
+    return shutil.copytree(tree, folder / "fastwire", ignore=shutil.ignore_patterns(*GENERATED))
+
+
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copied(ROOT, tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist of this tree, and the wheel that was built from that sdist."""
-    tree = tmp_path_factory.mktemp("tree") / "fastwire"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*GENERATED))
     target = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, cwd=tree)
+    sdist = build_sdist(tree, target, epoch=EPOCH)
+    build_wheel(sys.executable, sdist, target, epoch=EPOCH)
     return target
 
 
@@ -109,6 +120,65 @@ def test_sdist_holds_what_a_clone_needs(dist: Path) -> None:
     wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     assert wanted - names == set()
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc")) or name.startswith("build/")]
+
+
+@pytest.mark.packaging
+def test_the_sdist_holds_nothing_that_was_made_or_fetched(dist: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs the repository")
+    listed = subprocess.run(
+        ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"),
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split("\0")  # fmt: skip
+    [path] = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.name.partition("/")[2] for name in archive.getmembers() if name.isfile()}
+    added = {name for name in names - set(listed) if not name.startswith("fastwire_daemon.egg-info/")}
+    assert added == {"PKG-INFO", "setup.cfg"}
+    assert "LICENSE" in names
+
+
+@pytest.mark.packaging
+def test_the_same_source_gives_the_same_sdist(tree: Path, dist: Path, tmp_path: Path) -> None:
+    """In another folder, and with files of another time and another mask."""
+    other = copied(tree, tmp_path / "elsewhere")
+    for path in other.rglob("*.py"):
+        path.chmod(0o600)
+        os.utime(path, (1e9, 1e9))
+    again = build_sdist(other, tmp_path / "again", epoch=EPOCH)
+    assert again.read_bytes() == (dist / again.name).read_bytes()
+
+
+@pytest.mark.packaging
+def test_the_wheel_has_the_licence_and_one_time(dist: Path) -> None:
+    [path] = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    assert any(entry.filename.endswith(".dist-info/licenses/LICENSE") for entry in entries)
+    assert {entry.date_time for entry in entries} == {(2020, 2, 2, 0, 0, 0)}
+
+
+@pytest.mark.packaging
+def test_compiled_modules_name_no_folder_of_the_build(dist: Path) -> None:
+    [path] = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        told = [
+            name for name in archive.namelist() if name.endswith(".so") and b"fastwire-wheel-" in archive.read(name)
+        ]
+    assert told == []
+
+
+@pytest.mark.packaging
+def test_the_wheel_becomes_one_for_many_linuxes(dist: Path, tmp_path: Path) -> None:
+    [path] = dist.glob("*.whl")
+    repaired = repair(path, tmp_path, epoch=EPOCH)
+    assert "manylinux" in repaired.name
+    assert repaired.name.startswith("fastwire_daemon-")
+
+
+@pytest.mark.packaging
+def test_the_installed_wheel_lands_records_without_a_compiler(installed: Path, tmp_path: Path) -> None:
+    try_wheel(installed.with_name("fastwire-consume"), fastwire.__version__, tmp_path)
 
 
 @pytest.mark.packaging
