@@ -146,3 +146,27 @@ def test_systemd_understands_the_unit(hardened: bool, tmp_path: Path) -> None:
     result = subprocess.run([analyze, "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
     complaints = [line for line in result.stderr.splitlines() if "fastwire" in line]
     assert complaints == []
+
+
+@pytest.mark.parametrize("weakened", ["", "PrivateDevices=true", "SystemCallFilter=~@privileged @resources"])
+def test_the_hardened_unit_exposes_little(weakened: str, tmp_path: Path) -> None:
+    """At most 2.0 of 10 by systemd's count, and each line counts."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("needs systemd-analyze: apt-get install systemd")
+    file = tmp_path / "fastwire@orders.service"
+
+    def exposure(text: str) -> float:
+        file.write_text(text)
+        command = (analyze, "security", "--no-pager", "--offline=true", "--threshold=20", str(file))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+        if found is None:
+            pytest.skip(f"this systemd-analyze cannot judge a file: {done.stderr.strip()[:100]}")
+        return float(found[1])
+
+    whole = unit(hardened=True, executable="/bin/true")
+    if weakened:
+        assert exposure(whole.replace(f"{weakened}\n", "")) > exposure(whole)
+    else:
+        assert exposure(whole) <= 2.0
