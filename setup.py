@@ -46,7 +46,7 @@ setup(
     package_dir={"fastwire_daemon": "daemon", "fastwire_daemon.conf": "conf"},
     package_data={
         "": ["py.typed", "*.pyi", "*.pxd", "*.h"],
-        "fastwire_daemon.conf": ["*.toml", "*.service", "*.ddl"],
+        "fastwire_daemon.conf": ["*"],
     },
     ext_modules=cythonize(
         [
