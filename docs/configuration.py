@@ -18,6 +18,7 @@ from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
 from fastwire_daemon.config.source import SourceConfig, source_model
 from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
 from fastwire_daemon.config.sparksource import SparkBrokers, SparkDataset, brokers_model
+from fastwire_daemon.config.store import StoreConfig
 from fastwire_daemon.config.table import Table, table_in
 from fastwire_daemon.config.text import format_duration, format_size
 
@@ -52,6 +53,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     *((f"pipelines.NAME.source.{key}", model) for model, key in OWN_TABLES.items()),
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),
+    ("pipelines.NAME.sink.store", StoreConfig),
     ("spark.NAME", SparkConfig),
     ("spark.NAME.source", SparkDataset),
     ("spark.NAME.source", SparkBrokers),

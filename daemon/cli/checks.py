@@ -1,10 +1,12 @@
 """Static checks of a configuration: delivery guarantees, the files that it needs, the folders that it writes to."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
+from typing import TYPE_CHECKING
 
 from ..config import (
     Config,
@@ -17,10 +19,15 @@ from ..config import (
     SparkConfig,
     TlsConfig,
 )
+from ..config.store import StoreUrl
 from ..net.auth import AuthError, credentials
 from ..net.tls import client_context
 from ..systems.base import FileCheck
 from ..systems.registry import system_named
+
+if TYPE_CHECKING:
+    from ..dataset.bucket import Bucket
+    from ..dataset.probe import Check
 
 __all__ = ["CheckResult", "folder_checks", "promise", "spark_checks", "static_checks"]
 
@@ -57,7 +64,7 @@ def static_checks(config: Config) -> list[CheckResult]:
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
         results += _connection(name, pipeline.source)
         results += _short_folders(name, pipeline)
-        if pipeline.sink.is_dataset and pipeline.sink.path is not None:
+        if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
             results += _dataset(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
@@ -65,20 +72,22 @@ def static_checks(config: Config) -> list[CheckResult]:
     return results
 
 
-def _dataset(name: str, path: Path, pipeline: PipelineConfig | None) -> list[CheckResult]:
+def _dataset(
+    name: str, path: Path | StoreUrl, pipeline: PipelineConfig | None, medium: "Bucket | None" = None
+) -> list[CheckResult]:
     """Check the existing dataset, as `run` would open it; return no result if there is none."""
     from ..dataset.origin import look_at
     from ..runtime.errors import DatasetError, DatasetMismatchError
     from ..sinks.registry import dataset_options
 
-    if not path.exists():
+    if medium is None and not Path(path).exists():
         return []
     try:
-        found = look_at(str(path), None if pipeline is None else dataset_options(pipeline))
+        found = look_at(path, None if pipeline is None else dataset_options(pipeline), medium)
     except DatasetError as exc:
         return [CheckResult(name, "dataset", False, str(exc), isinstance(exc, DatasetMismatchError))]
     except OSError as exc:
-        return [CheckResult(name, "dataset", False, f"{exc.filename}: {exc.strerror}")]
+        return [CheckResult(name, "dataset", False, f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))]
     return (
         []
         if found is None
@@ -133,15 +142,16 @@ def _job(name: str, job: SparkConfig) -> list[CheckResult]:
 
 
 def folder_checks(config: Config) -> list[CheckResult]:
-    """Try the operations of a commit in each dataset's folder: link, second link, rename, sync. Leaves no files."""
-    folders = [
-        (name, pipeline.sink.path)
-        for name, pipeline in config.pipelines.items()
-        if pipeline.sink.is_dataset and pipeline.sink.path is not None
-    ]
+    """Try the operations of a commit at the place of each dataset. Leaves no files."""
+    results = []
+    for name, pipeline in config.pipelines.items():
+        if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
+            results.append(_folder(name, pipeline.sink.path))
+        elif pipeline.sink.is_dataset and isinstance(pipeline.sink.path, StoreUrl):
+            results += _store(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
-        folders += [(f"spark.{name}", job.output.path), (f"spark.{name}", job.output.quarantine)]
-    return [_folder(name, path) for name, path in folders]
+        results += [_folder(f"spark.{name}", path) for path in (job.output.path, job.output.quarantine)]
+    return results
 
 
 def spark_checks(config: Config) -> list[CheckResult]:
@@ -187,9 +197,27 @@ def _file(pipeline: str, check: FileCheck) -> CheckResult:
 
 
 def _folder(pipeline: str, path: Path) -> CheckResult:
-    from ..dataset.storage import probe  # imported here because `tail` and `produce` do not need it
+    from ..dataset.probe import probe  # imported here because `tail` and `produce` do not need it
 
-    refused = [check for check in probe(str(path)) if not check.ok]
+    return _place(pipeline, "folder", path, probe(str(path)))
+
+
+def _store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> list[CheckResult]:
+    """Check the store of a dataset, and the dataset in it as `run` would open it."""
+    from ..dataset.probe import probe_bucket
+    from ..sinks.registry import bucket_of
+
+    try:
+        bucket = bucket_of(pipeline.sink)
+    except ConfigError as exc:
+        return [CheckResult(name, "store", False, "; ".join(map(str, exc.problems)), True)]
+    assert bucket is not None
+    result = _place(name, "store", url, probe_bucket(bucket))
+    return [result, *(_dataset(name, url, pipeline, bucket) if result.ok else ())]
+
+
+def _place(pipeline: str, what: str, place: Path | StoreUrl, checks: Sequence["Check"]) -> CheckResult:
+    refused = [check for check in checks if not check.ok]
     if refused:
-        return CheckResult(pipeline, "folder", False, "; ".join(f"{check.check}: {check.detail}" for check in refused))
-    return CheckResult(pipeline, "folder", True, f"{path} can hold a dataset")
+        return CheckResult(pipeline, what, False, "; ".join(f"{check.check}: {check.detail}" for check in refused))
+    return CheckResult(pipeline, what, True, f"{place} can hold a dataset")

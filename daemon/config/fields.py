@@ -44,6 +44,7 @@ __all__ = [
     "check_issuer_url",
     "default_compression",
     "plugin_types",
+    "read_path",
     "sink_kind",
     "start_choices",
 ]
@@ -147,8 +148,11 @@ def _column(value: object) -> str:
     return str(value)
 
 
-def _path(value: object) -> Path:
+def read_path(value: object) -> Path:
+    """Read a path of a file or folder. Raises ValueError."""
     text = _text(value)
+    if "://" in text:
+        raise ValueError("must be a path of this machine, not a URL")
     if "\0" in text:
         raise ValueError("contains a zero byte")
     return Path(text)
@@ -207,7 +211,7 @@ UserName = Annotated[str, PlainValidator(_user), WithJsonSchema({"type": "string
 IssuerUrl = Annotated[
     str, PlainValidator(lambda value: check_issuer_url(_text(value))), _schema("string", "https://login.example.com")
 ]
-FolderPath = Annotated[Path, PlainValidator(_path), WithJsonSchema({"type": "string"})]
+FolderPath = Annotated[Path, PlainValidator(read_path), WithJsonSchema({"type": "string"})]
 Topic = Annotated[
     str,
     PlainValidator(_topic),

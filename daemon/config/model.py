@@ -11,7 +11,6 @@ from .fields import (
     Column,
     Count,
     Duration,
-    FolderPath,
     Http,
     Size,
     SomeSize,
@@ -24,6 +23,7 @@ from .machine import available_memory
 from .source import Reading, SourceConfig, SourceField
 from .spark import SparkConfig
 from .sparksource import SparkBrokers
+from .store import DatasetPath, StoreConfig
 from .table import Table
 
 __all__ = ["Config", "DaemonConfig", "Landing", "PipelineConfig", "RollConfig", "SinkConfig", "SourceConfig"]
@@ -58,8 +58,9 @@ class SinkConfig(Table):
 
     type: Text
     """parquet, arrow, jsonl (files), stdout, discard, or the name of a plug-in."""
-    path: FolderPath | None = None
-    """Folder of the dataset. Several daemons may write into one folder."""
+    path: DatasetPath | None = None
+    """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset."""
+    store: StoreConfig | None = None
     compression: Text | None = None
     """Codec of the files; default: zstd:1 for parquet and arrow, none for jsonl.
 

@@ -28,6 +28,7 @@ from .problem import ConfigError, Problem
 from .source import SourceConfig, source_model
 from .spark import SPARK_REQUIRED, check_spark
 from .sparksource import SparkDataset, brokers_model, spark_source_model
+from .store import check_store
 from .table import Table, table_in
 from .text import Interpolation, KeyPath, either, format_size, interpolate, key_lines, kind, nearest, parse_size
 
@@ -88,7 +89,7 @@ _REQUIRED: Mapping[str, str] = {
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
-_DATASET_KEYS = ("path", "compression", "split", "partition_by", "create")
+_DATASET_KEYS = ("path", "store", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
 # The least memory, in bytes. Of a connection: its receive buffer, open chunk and the output of one read. Of a writer:
@@ -277,6 +278,8 @@ class _Reading:
                     self._problem((*path, key), f"is for files: {sink_type} writes no files")
         if what == "dataset" and "path" not in sink:
             self._problem((*path, "path"), "is required: the folder for the files")
+        if what == "dataset":
+            check_store(path, sink, self._problem)
         if sink_type == "stdout" and isinstance(sink.get("writers"), int) and sink["writers"] > 1:
             self._problem((*path, "writers"), "there is only one stdout")
         compression = sink.get("compression")

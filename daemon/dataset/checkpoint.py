@@ -12,7 +12,6 @@ from fastwire.position import Coverage
 
 from .disk import DISK_FULL
 from .log import CHECKPOINTS, LogEntry, pack, unpack
-from .patience import Impatience
 from .storage import Storage
 
 __all__ = ["Checkpoint", "checkpoint_name", "newest_checkpoint", "write_checkpoint"]
@@ -99,7 +98,7 @@ def write_checkpoint(storage: Storage, due: Checkpoint, temporary: str, linked: 
 
     On a full disk the checkpoint is skipped: the next one contains the same and more.
     """
-    hasty = Storage(storage.root, storage.disk, Impatience(storage.disk))
+    hasty = storage.hasty()
     try:
         hasty.make_folders([CHECKPOINTS])
         hasty.write_synced(temporary, due.encode())

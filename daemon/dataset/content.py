@@ -1,29 +1,26 @@
 """Checks of one data file: its number of rows, its bytes, and the positions of its rows."""
 
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset
-import pyarrow.fs
 import pyarrow.parquet as pq
 import zstandard
 from crc32c import crc32c
 
 from fastwire.position import Span, positions_of
 
-from .disk import Disk
-
 __all__ = ["checksum_of", "misplaced_rows", "row_counter"]
 
 _PIECE_BYTES = 1 << 20
 
 
-def checksum_of(disk: Disk, path: str) -> int:
-    """Return the CRC-32C of a file. Raises OSError."""
+def checksum_of(pieces: Iterable[bytes]) -> int:
+    """Return the CRC-32C of a file."""
     checksum = 0
-    for piece in disk.pieces(path):
+    for piece in pieces:
         checksum = crc32c(piece, checksum)
     return checksum
 
@@ -31,36 +28,34 @@ def checksum_of(disk: Disk, path: str) -> int:
 # --- rows
 
 
-def row_counter(extension: str) -> Callable[[str], int] | None:
+def row_counter(extension: str) -> Callable[[BinaryIO], int] | None:
     """Return a function that counts the rows of a file; None for the format of a plug-in."""
     return {
         "parquet": _rows_in_parquet,
         "arrow": _rows_in_arrow,
-        "jsonl": _rows_in_jsonl,
-        "jsonl.gz": _rows_in_jsonl,
-        "jsonl.zst": _rows_in_jsonl,
+        "jsonl": _count_lines,
+        "jsonl.gz": _rows_in_gzip,
+        "jsonl.zst": _rows_in_zstd,
     }.get(extension)
 
 
-def _rows_in_parquet(path: str) -> int:
-    return int(pq.read_metadata(path).num_rows)
+def _rows_in_parquet(file: BinaryIO) -> int:
+    return int(pq.read_metadata(file).num_rows)
 
 
-def _rows_in_arrow(path: str) -> int:
+def _rows_in_arrow(file: BinaryIO) -> int:
     # This reads the headers of the record batches only, and decompresses nothing.
-    files = pa.fs.LocalFileSystem()
-    return int(pa.dataset.IpcFileFormat().make_fragment(path, filesystem=files).count_rows())
+    return int(pa.dataset.IpcFileFormat().make_fragment(pa.PythonFile(file)).count_rows())
 
 
-def _rows_in_jsonl(path: str) -> int:
-    with open(path, "rb") as file:
-        if path.endswith(".gz"):
-            with gzip.open(file) as lines:
-                return _count_lines(lines)
-        if path.endswith(".zst"):
-            with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as lines:
-                return _count_lines(lines)
-        return _count_lines(file)
+def _rows_in_gzip(file: BinaryIO) -> int:
+    with gzip.open(file) as lines:
+        return _count_lines(lines)
+
+
+def _rows_in_zstd(file: BinaryIO) -> int:
+    with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as lines:
+        return _count_lines(lines)
 
 
 def _count_lines(file: BinaryIO | Any) -> int:
@@ -83,12 +78,12 @@ class _Range(NamedTuple):
     high: Any
 
 
-def misplaced_rows(path: str, spans: Sequence[Span]) -> str | None:
+def misplaced_rows(file: BinaryIO, spans: Sequence[Span]) -> str | None:
     """Compare the statistics of a Parquet file with the spans of its log entry.
 
     Returns a description of the mismatch, "" if all rows can lie within the spans, None without such statistics.
     """
-    metadata = pq.read_metadata(path)
+    metadata = pq.read_metadata(file)
     spans = [span for span in spans if span.rows]
     systems = {span.log.system for span in spans}
     places = {"topic", "partition", *(name for system in systems for name in positions_of(system).number_columns)}

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
-from typing import Any
+from typing import Any, BinaryIO
 
-__all__ = ["DISK_FULL", "FOLDER_REFUSED", "NO_DESCRIPTOR", "Disk"]
+__all__ = ["DISK_FULL", "FOLDER_REFUSED", "Disk"]
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 # Errors that concern one folder, and not the whole disk.
 FOLDER_REFUSED = frozenset(
@@ -77,6 +76,10 @@ class Disk:
                 return file.readall()
         except FileNotFoundError:
             return None
+
+    def reader(self, path: str) -> BinaryIO:
+        """Open a file for reading, with random access. Raises FileNotFoundError."""
+        return open(path, "rb")
 
     def pieces(self, path: str) -> Iterator[bytes]:
         """Yield the content in pieces. Raises FileNotFoundError."""
@@ -213,6 +216,12 @@ class Disk:
     def new_name(self) -> str:
         """Return 16 random hex digits."""
         return secrets.token_hex(8)
+
+    def lacks(self, exc: OSError) -> str | None:
+        """Return what a failed operation waits for; None if waiting cannot help."""
+        if exc.errno in DISK_FULL:
+            return "space"
+        return "a file descriptor (ulimit -n, LimitNOFILE=)" if exc.errno in NO_DESCRIPTOR else None
 
     def pause(self, seconds: float, stop: threading.Event) -> bool:
         """Wait for ``seconds``; return True as soon as ``stop`` is set."""

@@ -1,7 +1,7 @@
 """Dead letters: entries that could not be decoded, stored unchanged in Arrow IPC files beside the log."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -121,7 +121,7 @@ def _payloads(letters: Sequence[Letter]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(payload)])
 
 
-def read_letters(path: str) -> pa.Table:
+def read_letters(file: BinaryIO) -> pa.Table:
     """The dead letters in one file. Raises OSError or pyarrow.ArrowInvalid."""
-    with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
+    with pa.ipc.open_file(file) as reader:
         return reader.read_all()

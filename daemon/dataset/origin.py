@@ -4,15 +4,17 @@ The description never changes. A fact that it lacks is recorded in its own file,
 for a dataset that an older version made, and the cluster id that the brokers report.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
 import orjson
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
+from .bucket import Bucket
 from .description import DESCRIPTION, DatasetOptions, Description, read_description
 from .disk import Disk
-from .patience import Impatience
+from .place import storage_at
 from .storage import Storage
 
 __all__ = ["CLUSTER_ID", "HOSTS", "Origin", "look_at"]
@@ -97,13 +99,14 @@ class Origin:
         self._storage.discard(temporary)
 
 
-def look_at(path: str, options: DatasetOptions | None) -> Description | None:
+def look_at(
+    path: str | os.PathLike[str], options: DatasetOptions | None, medium: Disk | Bucket | None = None
+) -> Description | None:
     """Read the description of the dataset at ``path`` as a writer with ``options`` does, without writing.
 
     Returns None if there is no dataset. Raises like :meth:`Origin.look`; without ``options`` nothing is compared.
     """
-    disk = Disk()
-    storage = Storage(path, disk, Impatience(disk))
+    storage = storage_at(path, medium, patient=False)
     if options is not None:
         return Origin(storage, options).look()
     data = storage.read(DESCRIPTION)

@@ -1,15 +1,14 @@
-"""Operations that wait while the disk is full, so that no written data is lost and the writer sees no error."""
+"""Operations that wait while the disk is full or the store is away, so that no written data is lost."""
 
 import io
-import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from crc32c import crc32c
 
 from ..runtime.errors import SinkFailedError
-from .disk import DISK_FULL, NO_DESCRIPTOR, Disk
+from .disk import Disk
 
 __all__ = ["Impatience", "Patience", "PatientFile"]
 
@@ -19,8 +18,18 @@ T = TypeVar("T")
 _GATHER_BYTES = 64 << 10
 
 
+class Medium(Protocol):
+    """What an operation waits for, and how."""
+
+    def lacks(self, exc: OSError) -> str | None:
+        """Return what a failed operation waits for; None if waiting cannot help."""
+
+    def pause(self, seconds: float, stop: threading.Event) -> bool:
+        """Wait for ``seconds``; return True as soon as ``stop`` is set."""
+
+
 class Patience:
-    """Repeats an operation that lacks disk space or a file descriptor, until it succeeds or ``stop`` is set.
+    """Repeats an operation that waiting can help, as ``medium`` says, until it succeeds or ``stop`` is set.
 
     ``on_full`` is called with a message when the wait begins and with None when it ends, on the thread that waits.
     Every other error is raised at once. ``retry_s`` is the interval in seconds.
@@ -28,12 +37,12 @@ class Patience:
 
     def __init__(
         self,
-        disk: Disk,
+        medium: Medium,
         on_full: Callable[[str | None], None] = lambda message: None,
         stop: threading.Event | None = None,
         retry_s: float = 1.0,
     ) -> None:
-        self._disk = disk
+        self._medium = medium
         self._on_full = on_full
         self._stop = threading.Event() if stop is None else stop
         self._retry_s = retry_s
@@ -45,13 +54,13 @@ class Patience:
             try:
                 result = action()
             except OSError as exc:
-                if exc.errno not in DISK_FULL and exc.errno not in NO_DESCRIPTOR:
+                wanted = self._medium.lacks(exc)
+                if wanted is None:
                     raise
-                wanted = "space" if exc.errno in DISK_FULL else "a file descriptor (ulimit -n, LimitNOFILE=)"
                 if not waiting:
-                    self._on_full(f"{os.strerror(exc.errno or 0)}: {path}; waiting for {wanted}")
+                    self._on_full(f"{exc.strerror or exc}: {path}; waiting for {wanted}")
                     waiting = True
-                if self._disk.pause(self._retry_s, self._stop):
+                if self._medium.pause(self._retry_s, self._stop):
                     raise SinkFailedError(f"stopped while waiting for {wanted} to write {path}") from exc
                 continue
             if waiting:

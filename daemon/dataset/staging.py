@@ -3,11 +3,10 @@
 import os
 import threading
 from collections.abc import Sequence
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from .log import STAGING, DataFile, is_writer
-from .patience import PatientFile
-from .storage import Storage
+from .storage import NewFile, Storage
 
 __all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging"]
 
@@ -35,7 +34,7 @@ class StagedFile:
     """
 
     def __init__(
-        self, name: str, directory: str, index: int, file: PatientFile | None, nbytes: int = 0, checksum: int = 0
+        self, name: str, directory: str, index: int, file: NewFile | None, nbytes: int = 0, checksum: int = 0
     ) -> None:
         self.name = name
         self.directory = directory
@@ -56,9 +55,9 @@ class StagedFile:
         return self._nbytes if self._file is None else self._file.tell()
 
     @property
-    def descriptor(self) -> int | None:
-        """The descriptor of the open file; None if it is durable and closed."""
-        return None if self._file is None else self._file.descriptor
+    def unsynced(self) -> NewFile | None:
+        """The open file; None if it is durable and closed."""
+        return self._file
 
     def finish(self) -> None:
         """Give all bytes to the operating system; they are not durable yet."""
@@ -98,16 +97,16 @@ class Staging:
         self.roll = 1
         storage.make_folders([STAGING])
         while True:
-            self.writer = storage.disk.new_name()
+            self.writer = storage.new_name()
             self.folder = f"{STAGING}/{self.writer}"
             storage.make_folders([self.folder])
             # Another writer may have found the folder before it had a lock, and now holds the lock or has deleted it.
             try:
-                lock = storage.disk.lock(storage.path(f"{self.folder}/{_LOCK}"))
+                lock = storage.hold(f"{self.folder}/{_LOCK}")
             except FileNotFoundError:
                 continue
             if lock is not None:
-                self._lock: int | None = lock
+                self._lock: Any = lock
                 break
         try:
             storage.reach_from(f"{self.folder}/{_LOCK}")
@@ -144,7 +143,7 @@ class Staging:
             name = f"{self.folder}/{file.name}"
             if os.path.basename(file.name) != file.name or not file.name.startswith(f"{self.roll}-"):
                 raise ValueError(f"{file.name!r} is not a file of the open roll")
-            size = self._storage.disk.size(self._storage.path(name))
+            size = self._storage.size(name)
             if size != file.nbytes:
                 raise FileNotFoundError(f"{self._storage.path(name)} has {size} bytes and should have {file.nbytes}")
             with self._guard:
@@ -181,7 +180,7 @@ class Staging:
         self._index = 0
         for staged in left:
             staged.close()
-            self._storage.discard(staged.name)
+        self._storage.discard(*(staged.name for staged in left))
 
     def discard(self) -> None:
         """Delete the folder of this writer, which has no unpublished files in the log."""
@@ -195,7 +194,7 @@ class Staging:
         self._open = []
         lock, self._lock = self._lock, None
         if lock is not None:
-            self._storage.disk.unlock(lock)
+            self._storage.release(lock)
 
 
 class DeadWriters:
@@ -203,13 +202,13 @@ class DeadWriters:
 
     def __init__(self, storage: Storage, own: str) -> None:
         self._storage = storage
-        self._locks: dict[str, int] = {}
+        self._locks: dict[str, Any] = {}
         try:
             for writer in storage.list(STAGING):
                 if writer == own or not is_writer(writer):
                     continue
                 try:
-                    lock = storage.disk.lock(storage.path(f"{STAGING}/{writer}/{_LOCK}"))
+                    lock = storage.take_over(f"{STAGING}/{writer}/{_LOCK}")
                 except FileNotFoundError:
                     continue  # the writer has just closed
                 if lock is not None:
@@ -231,5 +230,5 @@ class DeadWriters:
     def release(self) -> None:
         """Release their locks."""
         for lock in self._locks.values():
-            self._storage.disk.unlock(lock)
+            self._storage.release(lock)
         self._locks.clear()

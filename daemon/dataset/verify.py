@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,7 @@ from fastwire.position import (
 )
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
+from .bucket import Bucket
 from .checkpoint import Checkpoint, checkpoint_name, checkpoint_numbers
 from .content import checksum_of, misplaced_rows, row_counter
 from .description import DESCRIPTION, Description, read_description
@@ -36,7 +37,7 @@ from .disk import Disk
 from .diverted import read_letters
 from .findings import Problem
 from .log import DIVERTED, LOG, STAGING, LogEntry, entry_name
-from .patience import Impatience
+from .place import storage_at
 from .storage import Storage
 from .whole import noted_number, noted_numbers, visible
 
@@ -158,16 +159,15 @@ def _log_to_json(report: LogReport) -> dict[str, Any]:
 
 
 def verify(
-    path: str | os.PathLike[str], strict: bool = False, disk: Disk | None = None, *, deep: bool = False
+    path: str | os.PathLike[str], strict: bool = False, medium: Disk | Bucket | None = None, *, deep: bool = False
 ) -> VerifyReport:
-    """Check the dataset at ``path``.
+    """Check the dataset at ``path``, or in the bucket ``medium``.
 
     ``strict``: files that were removed since are problems, too. ``deep``: read every byte of every file.
 
     Raises OSError for files that cannot be read (permissions, a failing disk).
     """
-    disk = disk or Disk()
-    return _Verification(Storage(os.fspath(path), disk, Impatience(disk)), strict, deep).run()
+    return _Verification(storage_at(path, medium, patient=False), strict, deep).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class _Verification:
         # In this order, each listed file has a log entry by the time the log is read.
         seen = dict.fromkeys(visible(self._storage))
         letters = dict.fromkeys(f"{DIVERTED}/{name}" for name in self._storage.list(DIVERTED))
-        linked = [name for name in self._storage.disk.walk(self._storage.path(LOG)) if name.endswith(".json")]
+        linked = [name for name in self._storage.walk(LOG) if name.endswith(".json")]
         checkpoints = checkpoint_numbers(self._storage)
         self._noted = max(noted_numbers(self._storage), default=0)
         expected, state = self._read_log(description, checkpoints)
@@ -397,26 +397,25 @@ class _Verification:
             self._problem("removed", name, f"{file.rows} rows of log entry {file.number} were removed")
 
     def _check_file(
-        self, name: str, file: _Expected, count: Callable[[str], int] | None, read: bool, place: bool
+        self, name: str, file: _Expected, count: Callable[[BinaryIO], int] | None, read: bool, place: bool
     ) -> Problem | _Content | None:
         """Check one file; return None if it does not exist."""
-        path = self._storage.path(name)
-        size = self._storage.disk.size(path)
+        size = self._storage.size(name)
         if size is None:
             return None
         if size != file.nbytes:
             return Problem("size", name, f"has {size} bytes, log entry {file.number} says {file.nbytes}")
         try:
             if name in self._letters:
-                letters = read_letters(path)
+                with self._storage.reader(name) as content:
+                    letters = read_letters(content)
                 found = letters.num_rows, pc.sum(letters["rows"]).as_py() or 0
                 if found != self._letters[name]:
                     return Problem("rows", name, f"has {found[0]} entries, log entry {file.number} says otherwise")
-                rows, read, place = file.rows, True, False
+                rows, misplaced, read = file.rows, None, True
             else:
-                rows = file.rows if count is None else count(path)
-            misplaced = misplaced_rows(path, self._spans_of(file.number)) if place else None
-            checksum = checksum_of(self._storage.disk, path) if read and file.checksum is not None else None
+                rows, misplaced = self._look_into(name, file, count, place)
+            checksum = checksum_of(self._storage.pieces(name)) if read and file.checksum is not None else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, pa.ArrowException, zstandard.ZstdError, EOFError) as exc:
@@ -428,6 +427,16 @@ class _Verification:
         if checksum is not None and checksum != file.checksum:
             return Problem("content", name, f"its bytes are not those that were written for log entry {file.number}")
         return _Content(rows, checksum is not None, misplaced is not None)
+
+    def _look_into(
+        self, name: str, file: _Expected, count: Callable[[BinaryIO], int] | None, place: bool
+    ) -> tuple[int, str | None]:
+        """Return the number of rows of a data file, and the result of :func:`misplaced_rows`."""
+        if count is None:
+            return file.rows, None
+        with self._storage.reader(name) as content:
+            rows = count(content)
+            return rows, misplaced_rows(content, self._spans_of(file.number)) if place else None
 
     # --- the report
 

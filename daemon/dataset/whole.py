@@ -46,12 +46,12 @@ class Notes:
             self._storage.discard(noted_number(number))
 
     def take(self, temporary: str, number: int) -> None:
-        """Note that log entry ``number`` is durable, by renaming ``temporary``, another name of it.
+        """Note that log entry ``number`` is durable, by giving that name to ``temporary``, which has its content.
 
         An OSError is ignored: the note stays behind the log, and the commit is valid.
         """
         try:
-            self._storage.disk.rename(self._storage.path(temporary), self._storage.path(noted_number(number)))
+            self._storage.note(temporary, noted_number(number))
             before, self._own = self._own, number
             if before:
                 self._storage.discard(noted_number(before))
@@ -109,7 +109,7 @@ def _check_not_emptied(storage: Storage, extension: str, follow: Callable[[], in
 
 def visible(storage: Storage) -> Iterator[str]:
     """Yield the files that plain readers read: those without a name or folder that begins with "_" or "."."""
-    for name in storage.disk.walk(storage.root):
+    for name in storage.walk(""):
         if not any(part.startswith(("_", ".")) for part in name.split("/")):
             yield name
 

@@ -22,6 +22,7 @@ from ..runtime.errors import (
     SinkFailedError,
     Superseded,
 )
+from .bucket import Bucket
 from .chain import check_fit, check_tail, entries_behind, names_are_free, tail_of
 from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_checkpoint
 from .description import DESCRIPTION, DatasetOptions, Description
@@ -29,9 +30,9 @@ from .disk import DISK_FULL, Disk
 from .level import check_directory
 from .log import DIVERTED, Letter, LogEntry, entry_name, timestamp
 from .origin import Origin
-from .patience import Patience
+from .place import storage_at
 from .staging import DeadWriters, ForeignFile, StagedFile, Staging
-from .storage import Storage
+from .storage import NewFile
 from .whole import Notes, check_whole
 
 if TYPE_CHECKING:
@@ -60,16 +61,15 @@ class DatasetWriter:
         self,
         path: str | os.PathLike[str],
         options: DatasetOptions,
-        disk: Disk | None = None,
+        medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
         *,
         on_full: Callable[[str | None], None] = lambda message: None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._disk = disk or Disk()
         self._options = options
         self._reached = reached
-        self._storage = Storage(os.fspath(path), self._disk, Patience(self._disk, on_full, stop))
+        self._storage = storage_at(path, medium, on_full, stop)
         self._origin = Origin(self._storage, options)
         self._guard = threading.RLock()  # encoders stage on their threads
         self._description: Description | None = None
@@ -191,7 +191,7 @@ class DatasetWriter:
         with self._failing("sync files"):
             for file in files:
                 file.finish()
-            self._storage.sync([file.descriptor for file in files if file.descriptor is not None])
+            self._storage.sync([file.unsynced for file in files if file.unsynced is not None])
             for file in files:
                 file.settle()
 
@@ -298,7 +298,7 @@ class DatasetWriter:
 
     def _create(self) -> None:
         staging = self._begin()
-        description = Description.of(self._options, id=self._disk.new_name(), created=timestamp(self._disk.now()))
+        description = Description.of(self._options, id=self._storage.new_name(), created=timestamp(self._storage.now()))
         temporary = staging.temporary("dataset")
         self._storage.write_synced(temporary, description.encode())
         self._storage.put_new(temporary, DESCRIPTION)
@@ -340,7 +340,7 @@ class DatasetWriter:
         try:
             if dead.names:
                 entry = LogEntry(
-                    writer=staging.writer, roll=staging.roll, at=timestamp(self._disk.now()), fence=dead.names
+                    writer=staging.writer, roll=staging.roll, at=timestamp(self._storage.now()), fence=dead.names
                 )
                 self._commit_fence(staging, entry)
                 self._sync_published()  # as in close
@@ -386,7 +386,7 @@ class DatasetWriter:
         entry = LogEntry(
             writer=staging.writer,
             roll=staging.roll,
-            at=timestamp(self._disk.now()),
+            at=timestamp(self._storage.now()),
             files=tuple(file.described() for file in files),
             letters=tuple(file.described() for file in letters),
             spans=tuple(spans),
@@ -397,14 +397,14 @@ class DatasetWriter:
         )
         temporary, data = staging.temporary("entry"), self._chained(entry).encode()
         LogEntry.decode(data, temporary)  # an entry that cannot be read must never get into the log
-        descriptor = self._storage.write(temporary, data)
+        entry_file = self._storage.write(temporary, data)
         try:
             self._reached("files-finished")
             self._storage.make_folders(entry.folders, published=True)
             self._reached("folders-made")
-            self._sync_roll([*(file.descriptor for file in staged if file.descriptor is not None), descriptor])
+            self._sync_roll([*(file.unsynced for file in staged if file.unsynced is not None), entry_file])
         finally:
-            self._disk.close(descriptor)
+            entry_file.close()
         for file in staged:
             file.close()
         self._reached("files-synced")
@@ -447,10 +447,10 @@ class DatasetWriter:
         self._storage.make_folders([os.path.dirname(name)])
         return self._storage.put_new(temporary, name, lambda: self._reached(step))
 
-    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+    def _sync_roll(self, files: Sequence[NewFile]) -> None:
         # R9 costs nothing here: the folders of the last commit are synced beside the files of this one.
         folders, self._unsynced = self._unsynced, set()
-        self._storage.sync(descriptors, self._present(folders))
+        self._storage.sync(files, self._present(folders))
 
     def _sync_staging(self, staging: Staging) -> None:
         self._storage.sync(folders=[staging.folder])
@@ -520,7 +520,7 @@ class DatasetWriter:
         ready = False
         for i, (staged, name) in enumerate(entry.moves(number, extension)):
             # Spark ignores files that look old, and this one may have been staged for a long time.
-            if self._disk.touch(self._storage.path(staged)):
+            if self._storage.freshen(staged):
                 if not ready:
                     # R9: after a power cut these files must not be visible without those of earlier entries.
                     self._sync_published()
@@ -537,7 +537,7 @@ class DatasetWriter:
 
     def _present(self, folders: set[str]) -> set[str]:
         """Return the existing ones: a folder that was removed on purpose needs no sync."""
-        return {folder for folder in folders if self._storage.exists(folder)}
+        return {folder for folder in folders if self._storage.has_folder(folder)}
 
     def _fold(self, entry: LogEntry, data: bytes) -> None:
         try:

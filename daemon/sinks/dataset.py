@@ -1,12 +1,12 @@
 """The exactly-once file sink: encoder threads in front of the commit protocol of ``dataset``."""
 
+import os
 import resource
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Literal, cast
 from zlib import crc32
 
@@ -17,6 +17,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError
 from fastwire.systems import row_of
 
+from ..dataset.bucket import Bucket
 from ..dataset.description import DatasetOptions
 from ..dataset.disk import Disk
 from ..dataset.level import level_directory
@@ -55,13 +56,13 @@ class DatasetSink:
     ``write`` raises the same errors as ``commit``: a failure of an encoder thread surfaces at the next call. After any
     exception the roll is void and ``open`` must follow. Only properties and :meth:`interrupt` are for other threads.
 
-    ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``disk`` and ``reached`` are
+    ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``medium`` and ``reached`` are
     those of ``DatasetWriter``.
     """
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         options: DatasetOptions,
         encoder: type[Encoder],
         *,
@@ -70,14 +71,14 @@ class DatasetSink:
         gather_bytes: int = 128 << 20,
         row_group_rows: int = 131_072,
         row_group_bytes: int = 32 << 20,
-        disk: Disk | None = None,
+        medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
     ) -> None:
         self._options = options
         self._by_log = options.split != "none"
         self._stop = threading.Event()
         self._full: dict[int, str] = {}
-        self._writer = DatasetWriter(path, options, disk, reached, on_full=self._on_full, stop=self._stop)
+        self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop)
         self._by_folder = self._by_log or options.partition_by != "none"
         # With folders, a quarter is for rows that are gathered before they are split among the encoders.
         self._encoder_bytes = (gather_bytes * 3 // 4 if self._by_folder else gather_bytes) // writers

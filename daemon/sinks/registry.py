@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
+from ..config.store import StoreUrl
 from ..runtime.pages import keep_heap_pages
 from .base import Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
 
 if TYPE_CHECKING:
+    from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
 
-__all__ = ["build_sink", "dataset_options", "load_encoder"]
+__all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder"]
 
 # All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
@@ -95,6 +97,20 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     )
 
 
+def bucket_of(sink: SinkConfig) -> "Bucket | None":
+    """Return the bucket that holds the dataset of ``sink``; None if that is a folder. Raises ConfigError."""
+    if not isinstance(sink.path, StoreUrl):
+        return None
+    from ..dataset.bucket import open_bucket
+
+    try:
+        return open_bucket(sink.path, {} if sink.store is None else sink.store.settings())
+    except ModuleNotFoundError as exc:
+        raise _error("path", f"needs the package {exc.name}: pip install 'fastwire-daemon[lake]'") from None
+    except ValueError as exc:
+        raise _error("store", str(exc)) from None
+
+
 def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
     _take_memory_from_system(memory)
     from .dataset import DatasetSink
@@ -106,6 +122,7 @@ def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
         dataset_options(config),
         load_encoder(sink.type),
         compression=sink.compression,
+        medium=bucket_of(sink),
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,
     )

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from types import TracebackType
@@ -276,7 +277,7 @@ class Campaign:
         """The number of dead letters, none of which is there twice."""
         found: Counter[tuple[Any, ...]] = Counter()
         for file in self._job.path.glob("_fastwire/diverted/*.dead"):
-            for row in read_letters(str(file)).to_pylist():
+            for row in read_letters(BytesIO(file.read_bytes())).to_pylist():
                 # Damaged batches of Kafka that follow each other end where the next sound one begins: in one place.
                 found[row["topic"], row["partition"], row["incarnation"], row["position"], row["payload"]] += 1
         assert not [place for place, times in found.items() if times > 1]

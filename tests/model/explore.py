@@ -6,8 +6,24 @@ from dataclasses import dataclass
 
 from .reader import Reader
 from .run import Run, Scenario, Slot, Violation
+from .store import CHANGES, REQUESTS
 
 __all__ = ["Found", "Plan", "pairs", "plans", "run_plan", "walk"]
+
+
+DISK_KINDS = ("cut", "kill", "fail sync", "fail link", "lie", "full")
+STORE_KINDS = ("cut", "kill", "fail request", "unheard", "delay", "delay create", "orphan create", "stop")
+WANTED = {
+    "fail sync": ("sync", "sync-folder"),
+    "fail link": ("link",),
+    "lie": ("link",),
+    "fail request": REQUESTS,
+    "unheard": CHANGES,
+    "delay": CHANGES,
+    "delay create": ("create",),
+    "orphan create": ("create",),
+    "stop": CHANGES,
+}
 
 
 class Dice:
@@ -38,7 +54,8 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
     run = Run(scenario, reader)
     # Walks differ in what they do often and what never: few mistakes need everything at once.
     faults = dice.choose(6)
-    kinds = [kind for kind in ("cut", "kill", "fail sync", "fail link", "lie", "full") if dice.choose(2)] or ["cut"]
+    possible = STORE_KINDS if scenario.store else DISK_KINDS
+    kinds = [kind for kind in possible if dice.choose(2)] or ["cut"]
     switch = (0.5, 0.1, 0.02)[dice.choose(3)]
     disturb = (0.0, 0.02, 0.1)[dice.choose(3)]
     try:
@@ -50,6 +67,8 @@ def walk(scenario: Scenario, seed: int, reader: type[Reader] = Reader, *, steps:
             if faults and chance() < 0.03:
                 faults -= 1
                 _fault(run, current, kinds[dice.choose(len(kinds))], dice)
+            elif run.world.late and chance() < 0.1:
+                run.arrive(dice.choose(len(run.world.late)))
             elif not current.running:
                 run.start(current)
             elif chance() < disturb:
@@ -81,13 +100,22 @@ def _fault(run: Run, slot: Slot, kind: str, dice: Dice) -> None:
         run.kill(slot)
     else:
         # Run on to the next operation that can fail in this way.
-        wanted = ("sync", "sync-folder") if kind == "fail sync" else ("link",)
+        wanted = WANTED[kind]
         for _ in range(60):
             if not slot.running or slot.at[0] in wanted:
                 break
             run.advance(slot)
         if slot.running and slot.at[0] in wanted:
-            run.advance(slot, kind.partition(" ")[0])
+            _give(run, slot, kind.partition(" ")[0])
+
+
+def _give(run: Run, slot: Slot, fault: str) -> None:
+    """Let the next operation suffer ``fault``."""
+    run.advance(slot, "delay" if fault in ("orphan", "stop") else fault)
+    if fault == "orphan" and slot.running:
+        run.kill(slot)
+    elif fault == "stop" and slot.running and slot.at[0] == "pause":
+        run.advance(slot, fault)
 
 
 def _end(run: Run) -> None:
@@ -128,6 +156,20 @@ CUTS = ("cut none", "cut all", "cut even", "cut odd")
 LOSSES = ("lose newest", "lose first", "lose middle", "lose all")
 FAULTS = {"fail": ("sync", "sync-folder", "link"), "space": ("sync", "sync-folder"), "lie": ("link",)}
 FATES = ("pause", "kill", "fail", "space", "lie", *LOSSES, *CUTS)
+STORE_FAULTS = {
+    "fail": REQUESTS,
+    "unheard": CHANGES,
+    "delay": CHANGES,
+    "delay long": CHANGES,
+    "orphan": CHANGES,
+    "stop": CHANGES,
+}
+STORE_FATES = ("pause", "kill", *STORE_FAULTS, *LOSSES)
+
+
+def fates(scenario: Scenario) -> tuple[str, ...]:
+    """Return what can happen to a process."""
+    return STORE_FATES if scenario.store else FATES
 
 
 def run_plan(scenario: Scenario, plan: Plan, reader: type[Reader] = Reader) -> Found | None:
@@ -141,6 +183,9 @@ def run_plan(scenario: Scenario, plan: Plan, reader: type[Reader] = Reader) -> F
                 run.start(second)
             _advance(run, slot, count)
             _suffer(run, slot, fate)
+        if "delay long" not in (plan.fate, plan.other):
+            while run.world.late:
+                run.arrive()
         for slot in (first, second):
             if not slot.running:
                 run.start(slot)
@@ -171,8 +216,8 @@ def _suffer(run: Run, slot: Slot, fate: str) -> None:
         return
     elif fate == "kill":
         run.kill(slot)
-    elif slot.at[0] in FAULTS.get(fate, ()):
-        run.advance(slot, fate)
+    elif slot.at[0] in (STORE_FAULTS if run.scenario.store else FAULTS).get(fate, ()):
+        _give(run, slot, fate)
 
 
 def length(scenario: Scenario) -> int:
@@ -187,16 +232,16 @@ def length(scenario: Scenario) -> int:
 def plans(scenario: Scenario) -> Iterator[Plan]:
     """All plans with one fault at any operation of a process that is alone."""
     for first in range(length(scenario) + 1):
-        for fate in FATES[1:]:
+        for fate in fates(scenario)[1:]:
             yield Plan(first, fate)
 
 
 def pairs(scenario: Scenario, runs: int, seed: int = 0) -> Iterator[Plan]:
     """So many of all plans with two processes and a fault or pause of each."""
-    places, kinds = length(scenario) + 1, len(FATES)
+    places, kinds = length(scenario) + 1, len(fates(scenario))
     total = (places * kinds) ** 2
     for at in random.Random(seed).sample(range(total), min(runs, total)):
         at, other = divmod(at, kinds)
         at, second = divmod(at, places)
         first, fate = divmod(at, kinds)
-        yield Plan(first, FATES[fate], second, FATES[other])
+        yield Plan(first, fates(scenario)[fate], second, fates(scenario)[other])

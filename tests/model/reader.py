@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.staging import StagedFile
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import FolderRefusedError, SinkFailedError, Superseded
 
 from .broker import Assigned, Broker, Row
-from .world import Process, SimDisk, World
+from .store import SimBucket
+from .world import Process, SimDisk
 
 __all__ = ["CHECKPOINT_EVERY", "ROOT", "TOPIC", "Reader", "Writer", "log_of", "rows_of"]
 
@@ -25,6 +27,11 @@ class Writer(DatasetWriter):
 
     checkpoint_every = CHECKPOINT_EVERY
     read_ahead = 3
+
+    @property
+    def _disk(self) -> SimDisk:
+        assert isinstance(self._storage, FolderStorage) and isinstance(self._storage.disk, SimDisk)
+        return self._storage.disk
 
 
 def log_of(partition: int) -> Log:
@@ -45,7 +52,7 @@ class Reader:
     roll_rows = 2
     floors_above = 2  # intervals; small, so that a short run gets there
 
-    def __init__(self, world: World, broker: Broker, process: Process, split: str) -> None:
+    def __init__(self, medium: SimDisk | SimBucket, broker: Broker, process: Process, split: str) -> None:
         self._broker = broker
         self._process = process
         self._split = split
@@ -57,7 +64,7 @@ class Reader:
             extension="rows",
             shared=not broker.ordered,
         )
-        self._writer = self.writer_class(ROOT, options, SimDisk(world, process))
+        self._writer = self.writer_class(ROOT, options, medium)
         self._coverage = Coverage()
         self._new_roll()
 

@@ -17,9 +17,10 @@ from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, Fo
 from .broker import Broker, OrderedBroker, SharedBroker
 from .reader import LEDGER, ROOT, TOPIC, Reader, log_of, rows_of
 from .scanning import ChunkedBroker, Scanning
+from .store import SimBucket
 from .world import Choices, File, Folder, Process, SimDisk, World
 
-__all__ = ["SCENARIOS", "Run", "Scenario", "Violation"]
+__all__ = ["SCENARIOS", "STORE_SCENARIOS", "Run", "Scenario", "Violation"]
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is called everywhere
@@ -37,6 +38,7 @@ class Scenario:
     split: str = "none"
     locks_lie: bool = False
     mounted: bool = False  # the folder of the topic is another mount
+    store: bool = False  # the dataset is in an object store
     entries: str = ""  # what the rows of a partition are, where parts of chunked messages are among them
 
     def broker(self) -> Broker:
@@ -62,6 +64,17 @@ SCENARIOS = (
         for entries, partitions in (("aXYYbX", 1), ("aWbXYZYcZXW", 1), ("XYYX", 2))
     )
     + (Scenario("two partitions in order, in folders of another mount", True, 2, 2, "partition", mounted=True),)
+)
+
+
+STORE_SCENARIOS = tuple(
+    Scenario(f"store, {name}{', leases lie' if lie else ''}", ordered, partitions, rows, split, lie, store=True)
+    for lie in (False, True)
+    for name, ordered, partitions, rows, split in (
+        ("two partitions in order", True, 2, 3, "none"),
+        ("two partitions in order, in folders", True, 2, 2, "partition"),
+        ("shared", False, 1, 5, "none"),
+    )
 )
 
 
@@ -119,11 +132,14 @@ class Run:
             return fault
 
         process = Process(f"p{self._born}", step)
-        reader = self._reader(self.world, self.broker, process, self.scenario.split)
+        reader = self._reader(self._medium(process), self.broker, process, self.scenario.split)
         slot.process = process
         slot.program = greenlet(reader.run)
         self.trace.append(f"{process.name} starts")
         self._switch(slot, None)
+
+    def _medium(self, process: Process) -> SimDisk | SimBucket:
+        return SimBucket(self.world, process, ROOT) if self.scenario.store else SimDisk(self.world, process)
 
     def advance(self, slot: Slot, fault: str | None = None) -> None:
         """Let the process do the operation that it stands before, and go to the next."""
@@ -170,6 +186,13 @@ class Run:
                 del self.world.held[file]
         slot.process = slot.program = None
 
+    def arrive(self, at: int = 0) -> None:
+        """The store carries out a request that was delayed."""
+        name, change = self.world.late.pop(at)
+        self.trace.append(f"late: {name}")
+        change()
+        self.judge()
+
     def cut_power(self, choices: Choices) -> None:
         self.trace.append("power cut")
         for slot in self.slots:
@@ -189,6 +212,7 @@ class Run:
             if slot.running:
                 self.kill(slot)
         self.world.sync_all()
+        self.world.late.clear()
         numbers = [number for number in self._read_log() if self.world.find(f"{ROOT}/{entry_name(number)}")]
         if not numbers:
             return
@@ -308,6 +332,8 @@ class Run:
         fence each other for ever).
         """
         self.world.full = False
+        while self.world.late:
+            self.arrive()
         if anew:
             for slot in self.slots:
                 if slot.running:
@@ -327,7 +353,8 @@ class Run:
                 raise Violation("files are committed that can never become visible")
             return
         staging = self.world.find(f"{ROOT}/{STAGING}")
-        if not isinstance(staging, Folder) or staging.names:
+        # In a store, a folder goes with the last thing in it.
+        if staging is not None if self.scenario.store else not isinstance(staging, Folder) or staging.names:
             raise Violation("staging is not empty")
         landed = sorted(row for _name, file in self._visible() for row in rows_of(file.content))
         if landed != sorted(self.broker.produced()):
@@ -377,7 +404,7 @@ class Run:
 
     def _verify(self) -> VerifyReport:
         onlooker = Process("verify", lambda kind, path: None)
-        return verify(ROOT, disk=SimDisk(self.world, onlooker), deep=True)
+        return verify(ROOT, medium=self._medium(onlooker), deep=True)
 
     def _run_on(self) -> None:
         for _ in range(5_000):

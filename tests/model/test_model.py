@@ -6,20 +6,21 @@ from itertools import chain
 import pytest
 
 from tests.model.explore import Found, pairs, plans, run_plan, walk
-from tests.model.run import SCENARIOS, Scenario
+from tests.model.run import SCENARIOS, STORE_SCENARIOS, Scenario
 from tests.model.weakened import WEAKENED, Weakened
+from tests.model.weakened_store import WEAKENED_STORE
 
 WALKS = 150
 PAIRS = 150
 SOAK_WALKS = 10_000
 
-each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+each_scenario = pytest.mark.parametrize("scenario", [*SCENARIOS, *STORE_SCENARIOS], ids=lambda scenario: scenario.name)
 # The systematic search of the others differs little and takes as long.
 TRUE_LOCKS = [scenario for scenario in SCENARIOS if not scenario.locks_lie]
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("scenario", TRUE_LOCKS[::2], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*TRUE_LOCKS[::2], *STORE_SCENARIOS[:2]], ids=lambda scenario: scenario.name)
 def test_one_fault_at_every_operation(scenario: Scenario) -> None:
     assert next((found for plan in plans(scenario) if (found := run_plan(scenario, plan))), None) is None
 
@@ -48,7 +49,7 @@ def attempts(weakened: Weakened) -> Iterator[Found | None]:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("weakened", WEAKENED, ids=lambda weakened: weakened.name)
+@pytest.mark.parametrize("weakened", [*WEAKENED, *WEAKENED_STORE], ids=lambda weakened: weakened.name)
 def test_a_missing_rule_is_found(weakened: Weakened) -> None:
     assert any(attempts(weakened)), "the checker does not see that a rule is missing"
 

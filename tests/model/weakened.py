@@ -11,17 +11,28 @@ from typing import Any
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name
 from fastwire_daemon.dataset.disk import DISK_FULL
+from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.log import CHECKPOINTS, LogEntry, entry_name
 from fastwire_daemon.dataset.patience import Patience
 from fastwire_daemon.dataset.staging import DeadWriters, StagedFile, Staging
-from fastwire_daemon.dataset.storage import Storage
+from fastwire_daemon.dataset.storage import NewFile
 from fastwire_daemon.dataset.whole import noted_number
 
 from .reader import Reader, Writer
 from .run import SCENARIOS, Scenario
 from .world import SimDisk
 
-__all__ = ["WEAKENED", "Weakened"]
+__all__ = [
+    "WEAKENED",
+    "FoundNotPublished",
+    "LogCleared",
+    "LogNotChecked",
+    "NoFence",
+    "OverlapIgnored",
+    "OwnEntryNotRecognised",
+    "Weakened",
+    "with_writer",
+]
 
 
 class LinkBelievedUnsynced(Writer):
@@ -126,37 +137,37 @@ class StagingUnsynced(Writer):
 
 
 class FilesUnsynced(Writer):
-    def _sync_roll(self, descriptors: Sequence[int]) -> None:
-        super()._sync_roll(descriptors[-1:])
+    def _sync_roll(self, files: Sequence[NewFile]) -> None:
+        super()._sync_roll(files[-1:])
 
 
 class FailedSyncRepeated(Writer):
     """R7 off."""
 
-    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+    def _sync_roll(self, files: Sequence[NewFile]) -> None:
         try:
-            super()._sync_roll(descriptors)
+            super()._sync_roll(files)
         except OSError:
-            super()._sync_roll(descriptors)
+            super()._sync_roll(files)
 
 
 class FullSyncRepeated(Writer):
     """R7 off where space is missing: as if a sync were like a write, to be repeated once there is some."""
 
-    def _sync_roll(self, descriptors: Sequence[int]) -> None:
+    def _sync_roll(self, files: Sequence[NewFile]) -> None:
         try:
-            super()._sync_roll(descriptors)
+            super()._sync_roll(files)
         except OSError as exc:
             if exc.errno not in DISK_FULL:
                 raise
-            super()._sync_roll(descriptors)
+            super()._sync_roll(files)
 
 
 class LaterBeforeEarlierSynced(Writer):
     """R9 off: files of an entry are published while those of earlier ones can still be taken back."""
 
-    def _sync_roll(self, descriptors: Sequence[int]) -> None:
-        self._storage.sync(descriptors)
+    def _sync_roll(self, files: Sequence[NewFile]) -> None:
+        self._storage.sync(files)
 
     def _publish(self, number: int, entry: LogEntry, step: str) -> None:
         unsynced, self._unsynced = self._unsynced, set()
@@ -228,7 +239,7 @@ class PublishingReplaces(Writer):
         return True
 
 
-class _ReplacingStorage(Storage):
+class _ReplacingStorage(FolderStorage):
     def publish(self, staged: str, name: str) -> bool:
         if self.exists(staged):
             self.discard(name)
@@ -243,7 +254,7 @@ class FoldersNotTried(Writer):
         self._storage = _TrustingStorage(self._storage.root, self._disk, Patience(self._disk))
 
 
-class _TrustingStorage(Storage):
+class _TrustingStorage(FolderStorage):
     def _refusal(self, folder: str) -> str | None:
         return None
 
@@ -280,7 +291,7 @@ class NewFoldersUnsynced(Writer):
         self._storage = _ForgetfulStorage(self._storage.root, self._disk, Patience(self._disk))
 
 
-class _ForgetfulStorage(Storage):
+class _ForgetfulStorage(FolderStorage):
     def make_folders(self, folders: Iterable[str], *, published: bool = False) -> None:
         assert isinstance(self.disk, SimDisk)
         for folder in folders:
@@ -291,7 +302,8 @@ class _ForgetfulStorage(Storage):
                     self.disk.make_folder(path)
 
 
-def _with(writer: type[Writer]) -> type[Reader]:
+def with_writer(writer: type[Writer]) -> type[Reader]:
+    """A reader with a weakened writer."""
     return type(f"{writer.__name__}Reader", (Reader,), {"writer_class": writer})
 
 
@@ -299,41 +311,47 @@ class Weakened:
     """One of them, and the scenarios in which it must fail."""
 
     def __init__(
-        self, name: str, reader: type[Reader], only: Callable[[Scenario], bool] = lambda scenario: True
+        self,
+        name: str,
+        reader: type[Reader],
+        only: Callable[[Scenario], bool] | None = None,
+        scenarios: Sequence[Scenario] = SCENARIOS,
     ) -> None:
         self.name = name
         self.reader = reader
-        self.scenarios = [scenario for scenario in SCENARIOS if only(scenario)]
+        self.scenarios = [scenario for scenario in scenarios if only is None or only(scenario)]
 
 
 WEAKENED = (
-    Weakened("no sync before the link is believed", _with(LinkBelievedUnsynced)),
-    Weakened("R1 without its sync", _with(FoundBelievedUnsynced)),
-    Weakened("R1 without publishing", _with(FoundNotPublished)),
-    Weakened("R4 off, without publishing", _with(CheckpointBeforePublishing)),
-    Weakened("R4 off, with publishing", _with(CheckpointBeforeSync)),
-    Weakened("R5 off, locks lie", _with(NoFence), lambda scenario: scenario.locks_lie),
-    Weakened("R5 off, true locks", _with(NoFence), lambda scenario: not scenario.locks_lie),
-    Weakened("own entry not recognised and not published", _with(OwnEntryNotRecognised)),
-    Weakened("R6 off", _with(LogCleared)),
+    Weakened("no sync before the link is believed", with_writer(LinkBelievedUnsynced)),
+    Weakened("R1 without its sync", with_writer(FoundBelievedUnsynced)),
+    Weakened("R1 without publishing", with_writer(FoundNotPublished)),
+    Weakened("R4 off, without publishing", with_writer(CheckpointBeforePublishing)),
+    Weakened("R4 off, with publishing", with_writer(CheckpointBeforeSync)),
+    Weakened("R5 off, locks lie", with_writer(NoFence), lambda scenario: scenario.locks_lie),
+    Weakened("R5 off, true locks", with_writer(NoFence), lambda scenario: not scenario.locks_lie),
+    Weakened("own entry not recognised and not published", with_writer(OwnEntryNotRecognised)),
+    Weakened("R6 off", with_writer(LogCleared)),
     Weakened("staged rows not cut", StagedNotCut),
-    Weakened("staging folder not synced", _with(StagingUnsynced)),
-    Weakened("files not synced", _with(FilesUnsynced)),
-    Weakened("R7 off", _with(FailedSyncRepeated)),
-    Weakened("R7 off for a full disk", _with(FullSyncRepeated)),
+    Weakened("staging folder not synced", with_writer(StagingUnsynced)),
+    Weakened("files not synced", with_writer(FilesUnsynced)),
+    Weakened("R7 off", with_writer(FailedSyncRepeated)),
+    Weakened("R7 off for a full disk", with_writer(FullSyncRepeated)),
     # Wants two entries in a row without a checkpoint, and the power cut there.
-    Weakened("R9 off", _with(LaterBeforeEarlierSynced), lambda scenario: scenario.ordered and scenario.partitions == 2),
-    Weakened("R3 off", _with(OverlapIgnored)),
-    Weakened("files without checksums", _with(FilesNotSummed)),
-    Weakened("log entries without a chain", _with(EntriesNotChained)),
-    Weakened("folders not tried", _with(FoldersNotTried), lambda scenario: scenario.mounted),
-    Weakened("R10 off", _with(PublishingReplaces)),
-    Weakened("R11 off", _with(LogNotChecked)),
-    Weakened("R11 without a second look", _with(HoleBelievedAtOnce)),
-    Weakened("a note before the commit", _with(NotedBeforeCommit)),
-    Weakened("holes without a word", _with(HoldsForgotten), lambda scenario: bool(scenario.entries)),
-    Weakened("staging dropped while renames are pending", _with(StagingDroppedUnsynced)),
-    Weakened("a linked roll taken for void", _with(LinkedTakenForVoid)),
-    Weakened("void staging dropped while renames are pending", _with(VoidDroppedUnsynced)),
-    Weakened("new folders not synced", _with(NewFoldersUnsynced)),
+    Weakened(
+        "R9 off", with_writer(LaterBeforeEarlierSynced), lambda scenario: scenario.ordered and scenario.partitions == 2
+    ),
+    Weakened("R3 off", with_writer(OverlapIgnored)),
+    Weakened("files without checksums", with_writer(FilesNotSummed)),
+    Weakened("log entries without a chain", with_writer(EntriesNotChained)),
+    Weakened("folders not tried", with_writer(FoldersNotTried), lambda scenario: scenario.mounted),
+    Weakened("R10 off", with_writer(PublishingReplaces)),
+    Weakened("R11 off", with_writer(LogNotChecked)),
+    Weakened("R11 without a second look", with_writer(HoleBelievedAtOnce)),
+    Weakened("a note before the commit", with_writer(NotedBeforeCommit)),
+    Weakened("holes without a word", with_writer(HoldsForgotten), lambda scenario: bool(scenario.entries)),
+    Weakened("staging dropped while renames are pending", with_writer(StagingDroppedUnsynced)),
+    Weakened("a linked roll taken for void", with_writer(LinkedTakenForVoid)),
+    Weakened("void staging dropped while renames are pending", with_writer(VoidDroppedUnsynced)),
+    Weakened("new folders not synced", with_writer(NewFoldersUnsynced)),
 )

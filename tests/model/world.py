@@ -83,8 +83,13 @@ class World:
         self.seconds = 1_800_000_000.0
         self.full = False
         self.mount: str | None = None  # a folder that nothing can be renamed or linked into from outside, nor out of
+        self.late: list[tuple[str, Callable[[], object]]] = []  # requests to a store that are still under way
         self.on_link: Callable[[str], None] = lambda path: None
         self.on_rename: Callable[[str], None] = lambda path: None
+
+    def new_name(self) -> str:
+        self.tokens += 1
+        return f"{self.tokens:016x}"
 
     def find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -387,8 +392,7 @@ class SimDisk(Disk):
         return self._world.seconds
 
     def new_name(self) -> str:
-        self._world.tokens += 1
-        return f"{self._world.tokens:016x}"
+        return self._world.new_name()
 
     def pause(self, seconds: float, stop: threading.Event) -> bool:
         self._step("pause", "")

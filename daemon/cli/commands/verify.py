@@ -11,7 +11,10 @@ __all__ = ["verify"]
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of a dataset.", show_default=False)],
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="Folder of a dataset, or its URL in an object store.", show_default=False),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also fail for files that were removed after their commit.")
@@ -19,12 +22,17 @@ def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every file whole and compare it with its checksum.")
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Configuration with the access to the object store; default: the environment."),
+    ] = None,
 ) -> None:
     """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not."""
     from ...dataset.verify import verify as verify_dataset
     from ..printed import show_report
+    from ..stores import bucket_at
 
-    report = verify_dataset(path, strict, deep=deep)
+    report = verify_dataset(path, strict, deep=deep, medium=bucket_at(path, config))
     if as_json:
         import json
 

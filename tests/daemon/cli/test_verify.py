@@ -21,8 +21,8 @@ def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
     found.proven, found.trusted = ["the log is whole: entries 1 to 12"], ["that a reader was given all"]
     found.unproven = ["the content of 3 files"]
 
-    def answer(path: Path, strict: bool, *, deep: bool) -> VerifyReport:
-        found.path, found.strict, found.deep = str(path), strict, deep
+    def answer(path: str, strict: bool, *, deep: bool, medium: None) -> VerifyReport:
+        found.path, found.strict, found.deep = path, strict, deep
         return found
 
     monkeypatch.setattr("fastwire_daemon.dataset.verify.verify", answer)

@@ -32,7 +32,7 @@ def test_a_plugin_encoder_makes_a_dataset() -> None:
     assert (made.compression, made.options) == ("zlib", {})
     assert one(sink(type="'orc'")).sink.compression is None
     assert problem(sink(type="'orc'", path="")).endswith("sink.path: is required: the folder for the files")
-    assert problem(sink(type="'orc'", stripes="1")).endswith("sink.stripes: unknown key")
+    assert problem(sink(type="'orc'", bloom="1")).endswith("sink.bloom: unknown key")
 
 
 @pytest.mark.usefixtures("plugins")

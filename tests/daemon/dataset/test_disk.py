@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.patience import Impatience, Patience, PatientFile
-from fastwire_daemon.dataset.storage import Check, Storage, probe
+from fastwire_daemon.dataset.probe import Check, probe
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DiskFullError, FatalDiskError, SinkFailedError
 from tests.support import rolls
@@ -267,7 +268,7 @@ def test_folders_are_made_durable_from_the_top(tmp_path: Path) -> None:
 
     disk = Watched()
     root = tmp_path / "a" / "b"
-    storage = Storage(str(root), disk, Patience(disk))
+    storage = FolderStorage(str(root), disk, Patience(disk))
     storage.make_folders(["x/y", "x/z", ""])
     assert synced == [str(tmp_path), str(tmp_path / "a"), str(root), str(root / "x")]
     synced.clear()
@@ -277,7 +278,7 @@ def test_folders_are_made_durable_from_the_top(tmp_path: Path) -> None:
     assert synced == [str(root / "x/y")]
     # Another process trusts none of it: whoever made the folders may have died before their sync.
     synced.clear()
-    Storage(str(root), disk, Patience(disk)).make_folders(["x/y"])
+    FolderStorage(str(root), disk, Patience(disk)).make_folders(["x/y"])
     assert synced == [str(tmp_path / "a"), str(root), str(root / "x")]
 
 
@@ -359,7 +360,7 @@ IN_TMPFS = """
 import os, subprocess, sys, threading
 from pathlib import Path
 from tests.support import rolls
-from fastwire_daemon.dataset.storage import probe
+from fastwire_daemon.dataset.probe import probe
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import FatalDiskError
 

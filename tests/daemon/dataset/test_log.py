@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fastwire.position import Coverage, Gap, Log, OverlapError, Position, Span, UndeclaredGapError
 from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
 from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.log import DataFile, Diverted, LogEntry, entry_name, pack, unpack
 from fastwire_daemon.dataset.patience import Patience
-from fastwire_daemon.dataset.storage import Storage
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from tests.support import rolls
 
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_is_not_one() -> None:
 
 def test_the_newest_sound_checkpoint_is_taken(tmp_path: Path) -> None:
     disk = Disk()
-    storage = Storage(str(tmp_path), disk, Patience(disk))
+    storage = FolderStorage(str(tmp_path), disk, Patience(disk))
     assert newest_checkpoint(storage) == Checkpoint()
     folder = tmp_path / "_fastwire/checkpoint"
     folder.mkdir(parents=True)

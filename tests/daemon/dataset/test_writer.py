@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 import time
+from io import BytesIO
 from pathlib import Path
 
 import orjson
@@ -374,7 +375,7 @@ def test_dead_letters_are_kept_and_come_with_their_entry(tmp_path: Path) -> None
     writer.commit([], [rolls.span(1, 2, rows=0)])
     names = sorted(file.name for file in (tmp_path / "_fastwire/diverted").iterdir())
     assert names == ["000000000001-1.dead", "000000000002-0.dead"]
-    table = read_letters(str(tmp_path / "_fastwire/diverted" / names[0])).to_pylist()
+    table = read_letters(BytesIO((tmp_path / "_fastwire/diverted" / names[0]).read_bytes())).to_pylist()
     assert table[0] == {
         "cluster": "broker:6650",
         "topic": rolls.log().topic,
@@ -406,7 +407,7 @@ def test_dead_letters_are_on_disk_before_the_commit(tmp_path: Path) -> None:
     assert part.stat().st_size <= writer.diverted_bytes < 13 << 20
     writer.commit([], [rolls.span(-1, 1, rows=0)])
     assert writer.diverted_bytes == 0
-    table = read_letters(str(tmp_path / "_fastwire/diverted/000000000001-0.dead"))
+    table = read_letters(BytesIO((tmp_path / "_fastwire/diverted/000000000001-0.dead").read_bytes()))
     assert table.column("payload").to_pylist() == [letter.payload] * 4
     assert rolls.entry(tmp_path, 1).diverted[0].entries == 4
     writer.close()

@@ -32,7 +32,7 @@ def dataset(path: Path, disk: Disk | None = None, *, split: str = "none", partit
         partition_by=partition_by,
         extension="jsonl",
     )
-    sink = DatasetSink(path, options, JsonlEncoder, disk=disk)
+    sink = DatasetSink(path, options, JsonlEncoder, medium=disk)
     sink.open()
     return sink
 
@@ -227,7 +227,7 @@ def _scattered(path: Path, disk: Disk, hours: int, *, gather_bytes: int = 32 << 
     options = DatasetOptions(
         system="pulsar", cluster="feed", columns=("value", "timestamp"), partition_by="hour", extension="jsonl"
     )
-    sink = DatasetSink(path, options, JsonlEncoder, disk=disk, gather_bytes=gather_bytes, writers=writers)
+    sink = DatasetSink(path, options, JsonlEncoder, medium=disk, gather_bytes=gather_bytes, writers=writers)
     sink.open()
     feed = Feed(partitions=1, rows=1, entry_ms=HOUR_MS)
     for _ in range(hours // 500):
@@ -288,7 +288,7 @@ def test_a_lack_of_descriptors_is_waited_out_and_told(tmp_path: Path) -> None:
     options = DatasetOptions(
         system="pulsar", cluster="feed", columns=("value", "timestamp"), partition_by="hour", extension="jsonl"
     )
-    sink = DatasetSink(tmp_path, options, JsonlEncoder, disk=disk)
+    sink = DatasetSink(tmp_path, options, JsonlEncoder, medium=disk)
     sink.open()
     sink.write(Feed(partitions=1, rows=1, entry_ms=HOUR_MS).chunk(10))
     sink.commit()

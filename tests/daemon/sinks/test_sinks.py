@@ -312,7 +312,7 @@ def test_a_failed_write_of_a_thread_surfaces_and_open_helps(
     opened: Callable[..., DatasetSink], tmp_path: Path, writers: int
 ) -> None:
     disk = SickDisk()
-    sink = opened(disk=disk, compression="none", row_group_rows=1_000, writers=writers)
+    sink = opened(medium=disk, compression="none", row_group_rows=1_000, writers=writers)
     feed = Feed(partitions=1, rows=16_000, value_bytes=100)
     sink.write(feed.chunk(1))
     landed = sink.commit()
@@ -336,7 +336,7 @@ def test_a_failed_write_of_a_thread_surfaces_and_open_helps(
 
 def test_a_failure_at_the_end_of_a_file_voids_the_commit(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
     disk = SickDisk()
-    sink, feed = opened(disk=disk), Feed(rows=100)
+    sink, feed = opened(medium=disk), Feed(rows=100)
     sink.write(feed.chunk())
     disk.error = errno.EIO
     with pytest.raises(SinkFailedError):
@@ -348,7 +348,7 @@ def test_a_failure_at_the_end_of_a_file_voids_the_commit(opened: Callable[..., D
 
 def test_a_full_disk_is_waited_out_and_told(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
     disk = SickDisk()
-    sink = opened(disk=disk, compression="none", row_group_rows=1_000)
+    sink = opened(medium=disk, compression="none", row_group_rows=1_000)
     feed = Feed(partitions=1, rows=16_000, value_bytes=100)
     sink.write(feed.chunk(1))
     landed = sink.commit()
@@ -376,7 +376,7 @@ def test_a_full_disk_is_waited_out_and_told(opened: Callable[..., DatasetSink], 
 
 def test_a_wait_for_space_can_be_ended(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
     disk = SickDisk()
-    sink = opened(disk=disk, compression="none", row_group_rows=1_000)
+    sink = opened(medium=disk, compression="none", row_group_rows=1_000)
     feed = Feed(partitions=1, rows=16_000, value_bytes=100)
     sink.create_dataset()
     disk.error = errno.ENOSPC
@@ -426,7 +426,7 @@ class UnequalDisk(SickDisk):
 
 
 def test_a_failure_of_one_thread_ends_the_wait_of_another(opened: Callable[..., DatasetSink]) -> None:
-    sink = opened(disk=UnequalDisk(), compression="none", row_group_rows=1_000, writers=2)
+    sink = opened(medium=UnequalDisk(), compression="none", row_group_rows=1_000, writers=2)
     feed = Feed(partitions=1, rows=16_000, value_bytes=100)
     sink.create_dataset()
     for _ in range(2):

@@ -1,0 +1,33 @@
+"""Access of commands to a dataset in an object store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..dataset.bucket import Bucket
+
+__all__ = ["bucket_at"]
+
+
+def bucket_at(path: str, config: Path | None) -> "Bucket | None":
+    """Return the bucket of the dataset at ``path``; None if it is a folder.
+
+    The access to the store is that of the pipeline in the file ``config`` that writes there, and otherwise that of the
+    environment. Raises ConfigError.
+    """
+    from ..config import ConfigError, Problem, SinkConfig, load_config
+    from ..config.store import StoreUrl, parse_dataset_path
+    from ..sinks.registry import bucket_of
+
+    try:
+        url = parse_dataset_path(path)
+    except ValueError as exc:
+        raise ConfigError([Problem("", "PATH", str(exc))]) from None
+    if not isinstance(url, StoreUrl):
+        return None
+    if config is None:
+        return bucket_of(SinkConfig.model_construct(type="parquet", path=url, store=None))
+    for pipeline in load_config(config).pipelines.values():
+        if pipeline.sink.path == url:
+            return bucket_of(pipeline.sink)
+    raise ConfigError([Problem(str(config), "", f"no pipeline writes to {url}")])

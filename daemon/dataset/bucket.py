@@ -1,0 +1,322 @@
+"""The operations of an object store that a dataset needs. The only module of this package that calls the library.
+
+All operations are small and synchronous, so that a simulated store in tests can fail, delay or repeat any of them.
+"""
+
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from .disk import DISK_FULL
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+__all__ = ["LEASE_S", "PART_BYTES", "Bucket", "Found", "Lease", "StoreAwayError", "Upload", "open_bucket"]
+
+T = TypeVar("T")
+
+PART_BYTES = 8 << 20
+"""Size of the parts of an upload but the last: some stores want all of one size."""
+LEASE_S = 60.0
+"""A writer whose lock has not been written for so long is taken for dead."""
+
+# Enough to hide the latency of a store; more only use memory.
+_AT_ONCE = 8
+_DELETED_AT_ONCE = 1000
+_RANGE_BYTES = 1 << 20
+# A renewal that is under way when a lease ends may come late: the lock that it leaves grows old.
+_JOIN_S = 5.0
+# Answers that stay the same however often the request is sent.
+_REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d")
+_CODE = re.compile(r"<Code>(.*?)</Code>")
+_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+
+
+class StoreAwayError(OSError):
+    """The store does not answer, or not now (an error of the server, throttling): its effect is unknown."""
+
+
+class Found(NamedTuple):
+    """An object as the store describes it: its size in bytes, and the time of its last change by the store's clock."""
+
+    size: int
+    modified: datetime
+
+
+class Upload:
+    """A new object that is written in parts; it exists, whole, after :meth:`close`."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, part: bytes) -> None:
+        """Send a part of ``PART_BYTES``, or the last one, and wait until the store has it."""
+        with _translated():
+            self._writer.write(part)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Make the object exist."""
+        with _translated():
+            self._writer.close()
+
+
+class Bucket:
+    """A bucket of an object store, or what lies below a prefix in it. Names are relative and use "/".
+
+    Errors are OSErrors: :class:`StoreAwayError` where the same request may succeed later, others where not.
+    ``small`` is for requests of some KiB, ``large`` for whole files; both lead to the same objects.
+    """
+
+    def __init__(self, url: str, small: "ObjectStore", large: "ObjectStore", lease_s: float = LEASE_S) -> None:
+        self.url = url.rstrip("/")
+        self._small = small
+        self._large = large
+        self._lease_s = lease_s
+
+    # --- reading
+
+    def get(self, name: str) -> bytes | None:
+        """Return the whole content; None if the object does not exist."""
+        import obstore
+
+        try:
+            with _translated():
+                return bytes(obstore.get(self._small, name).bytes())
+        except FileNotFoundError:
+            return None
+
+    def part(self, name: str, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start`` on. Raises FileNotFoundError."""
+        import obstore
+
+        with _translated():
+            return bytes(obstore.get_range(self._large, name, start=start, length=size))
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """Yield the content in pieces. Raises FileNotFoundError."""
+        found = self.head(name)
+        if found is None:
+            raise FileNotFoundError(f"{self.url}/{name} does not exist")
+        for start in range(0, found.size, PART_BYTES):
+            yield self.part(name, start, min(PART_BYTES, found.size - start))
+
+    def head(self, name: str) -> Found | None:
+        """Return the object's description; None if it does not exist."""
+        import obstore
+
+        try:
+            with _translated():
+                found = obstore.head(self._small, name)
+        except FileNotFoundError:
+            return None
+        return Found(found["size"], found["last_modified"])
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of objects and folders in ``folder`` ("": all), sorted; empty if there are none."""
+        import obstore
+
+        with _translated():
+            found = obstore.list_with_delimiter(self._small, folder or None)
+        names = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return sorted(name.rpartition("/")[2] for name in names)
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """Yield the names of all objects in ``folder`` and below, relative to it, sorted."""
+        import obstore
+
+        with _translated():
+            for batch in obstore.list(self._small, folder or None, chunk_size=1000):
+                yield from (each["path"][len(folder) :].lstrip("/") for each in batch)
+
+    # --- writing
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object, and replace one with the same name."""
+        import obstore
+
+        with self._writing():
+            obstore.put(self._large if len(data) > _RANGE_BYTES else self._small, name, data, use_multipart=False)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write an object if there is none with that name; return False if the store says that there is one.
+
+        After any other answer, and after that one too, the object may exist with this content, now or later.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._writing():
+            try:
+                obstore.put(self._small, name, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            return True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with _translated():
+                yield
+        except FileNotFoundError as exc:
+            raise OSError(f"{self.url}: {exc}") from exc  # of the bucket, not of an object
+
+    def upload(self, name: str) -> Upload:
+        """Begin to write an object in parts."""
+        import obstore
+
+        with _translated():
+            return Upload(obstore.open_writer(self._large, name, buffer_size=PART_BYTES, max_concurrency=1))
+
+    def copy(self, source: str, target: str) -> bool:
+        """Copy an object within the store, replacing ``target``; return False if ``source`` does not exist."""
+        import obstore
+
+        try:
+            with _translated():
+                obstore.copy(self._large, source, target)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects, as far as they exist."""
+        import obstore
+
+        for first in range(0, len(names), _DELETED_AT_ONCE):
+            try:
+                with _translated():
+                    obstore.delete(self._small, list(names[first : first + _DELETED_AT_ONCE]))
+            except FileNotFoundError:
+                pass  # some stores say so of one that is gone
+
+    def each(self, actions: Sequence[Callable[[], T]]) -> list[T]:
+        """Run actions at once and return their results. Raises the first error after all have been tried."""
+        if len(actions) < 2:
+            return [action() for action in actions]
+        with ThreadPoolExecutor(min(_AT_ONCE, len(actions)), "store") as threads:
+            pending = [threads.submit(action) for action in actions]
+        return [future.result() for future in pending]
+
+    # --- leases
+
+    def hold(self, name: str) -> "Lease | None":
+        """Write a lock and renew it until :meth:`Lease.end`; return None if the object exists."""
+        return Lease(self, name, self._lease_s / 4) if self.create(name, b"") else None
+
+    def is_abandoned(self, name: str, own: str) -> bool:
+        """Return True if the lock ``name`` is gone or old, compared with ``own`` by the store's clock."""
+        found = self.head(name)
+        if found is None:
+            return True
+        mine = self.head(own)
+        return mine is not None and (mine.modified - found.modified).total_seconds() > self._lease_s
+
+    # --- the rest
+
+    def now(self) -> float:
+        """Return the time of this machine in seconds since 1970."""
+        return time.time()
+
+    def new_name(self) -> str:
+        """Return 16 random hex digits."""
+        return secrets.token_hex(8)
+
+    def lacks(self, exc: OSError) -> str | None:
+        """Return what a failed operation waits for; None if waiting cannot help."""
+        if isinstance(exc, StoreAwayError):
+            return "the store"
+        return "space for temporary files" if exc.errno in DISK_FULL else None
+
+    def pause(self, seconds: float, stop: threading.Event) -> bool:
+        """Wait for ``seconds``; return True as soon as ``stop`` is set."""
+        return stop.wait(seconds)
+
+
+class Lease:
+    """A lock object that is written again and again by a thread, so that other writers see that its owner lives.
+
+    A failure is ignored: the next renewal is near, and a lease that is lost costs its owner the open roll at most.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, every_s: float) -> None:
+        self.name = name
+        self._bucket = bucket
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._every_s):
+            try:
+                self._bucket.put(self.name, b"")
+            except OSError:
+                continue
+
+    def end(self) -> None:
+        """Stop the renewals; the lock object stays."""
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise errors of the library as OSErrors."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise FileNotFoundError(_said(exc)) from exc
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
+        raise PermissionError(_said(exc)) from exc
+    except (exceptions.GenericError, exceptions.PreconditionError, exceptions.JoinError) as exc:
+        text = str(exc)
+        raise (OSError if _REFUSED.search(text) else StoreAwayError)(_said(exc)) from exc
+    except exceptions.BaseError as exc:
+        raise OSError(_said(exc)) from exc
+
+
+def _said(exc: BaseException) -> str:
+    """Return what the store has said, without the library's account of the request."""
+    text = str(exc)
+    code, message = _CODE.search(text), _MESSAGE.search(text)
+    if code and message:
+        return f"the store refuses it: {code[1]}: {message[1].strip()}"
+    return text.partition("\n")[0].strip()
+
+
+def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s: float = LEASE_S) -> Bucket:
+    """Return the bucket at ``url`` ("s3://bucket/prefix"). No request is sent.
+
+    ``settings`` are those of the library, besides the environment; "allow_http" is "true" or "false". Raises
+    ModuleNotFoundError without the library, ValueError for settings that it does not know.
+    """
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    settings = dict(settings or {})
+    client = {"allow_http": settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", "false")) == "true"}
+    try:
+        small, large = (
+            from_url(
+                url,
+                config=settings,  # type: ignore[call-overload]
+                client_options={**client, "connect_timeout": "5s", "timeout": f"{timeout_s}s"},
+                retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=timeout_s)},
+            )
+            # Small requests are repeated here, where a wait is told and can be ended.
+            for retries, timeout_s in ((3, 30), (10, 300))
+        )
+    except BaseError as exc:
+        raise ValueError(f"{url}: {_said(exc)}") from exc
+    return Bucket(url, small, large, lease_s)

@@ -1,0 +1,34 @@
+"""The choice of the storage for the place of a dataset."""
+
+import os
+import threading
+from collections.abc import Callable
+
+from .bucket import Bucket
+from .disk import Disk
+from .folder import FolderStorage
+from .objects import ObjectStorage
+from .patience import Impatience, Patience
+from .storage import Storage
+
+__all__ = ["storage_at"]
+
+
+def storage_at(
+    path: str | os.PathLike[str],
+    medium: Disk | Bucket | None = None,
+    on_full: Callable[[str | None], None] = lambda message: None,
+    stop: threading.Event | None = None,
+    *,
+    patient: bool = True,
+) -> Storage:
+    """Return the storage at ``path`` on ``medium``, by default the file system of this machine.
+
+    A bucket has its own URL, and ``path`` is ignored. ``on_full`` and ``stop`` are those of :class:`Patience`; without
+    ``patient`` nothing waits.
+    """
+    medium = medium or Disk()
+    patience = Patience(medium, on_full, stop) if patient else Impatience(medium)
+    if isinstance(medium, Bucket):
+        return ObjectStorage(medium, patience)
+    return FolderStorage(os.fspath(path), medium, patience)

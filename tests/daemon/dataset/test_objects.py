@@ -1,0 +1,342 @@
+"""A dataset in an object store: commits, unknown answers, uploads in parts, leases, and `verify`."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fastwire_daemon.dataset.bucket import PART_BYTES, Bucket, StoreAwayError
+from fastwire_daemon.dataset.log import STAGING, entry_name
+from fastwire_daemon.dataset.probe import probe_bucket
+from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.writer import DatasetWriter
+from fastwire_daemon.runtime.errors import DatasetDamagedError, FencedError, SinkFailedError, Superseded
+from tests.support import rolls
+from tests.support.store import LocalBucket, fail_once
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(LocalBucket, "pause", lambda self, seconds, stop: stop.is_set())
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name == "lease"], "a lease is still renewed"
+
+
+def opened(bucket: Bucket, **changes: object) -> DatasetWriter:
+    writer = DatasetWriter("", rolls.options(), bucket, **changes)  # type: ignore[arg-type]
+    writer.open()
+    return writer
+
+
+def landed(path: Path, entries: int = 1) -> LocalBucket:
+    bucket = LocalBucket(path)
+    writer = opened(bucket)
+    for first in range(0, 10 * entries, 10):
+        rolls.land(writer, first - 1, first + 9)
+    writer.close()
+    return bucket
+
+
+def test_rolls_land_and_are_continued(tmp_path: Path) -> None:
+    bucket = landed(tmp_path, 2)
+    assert rolls.rows(tmp_path) == list(range(20)) and rolls.staging(tmp_path) == []
+    writer = opened(bucket)
+    assert rolls.end_of(writer.coverage) == 19
+    rolls.land(writer, 19, 20)
+    writer.close()
+    assert rolls.entries(tmp_path) == 3 and rolls.staging(tmp_path) == []
+    report = verify("", medium=bucket, deep=True)
+    assert report.ok and report.path == "s3://bucket/orders" and report.counted_rows == report.rows == 21
+
+
+def test_two_writers_land_each_position_once(tmp_path: Path) -> None:
+    bucket = LocalBucket(tmp_path)
+    first, second = opened(bucket), opened(bucket)
+    rolls.land(first, -1, 9)
+    with pytest.raises(Superseded):
+        rolls.land(second, -1, 5)
+    second.open()
+    rolls.land(second, 9, 15)
+    assert rolls.end_of(first.refresh()) == 15
+    rolls.land(first, 15, 17)
+    for writer in (first, second):
+        writer.close()
+    assert rolls.rows(tmp_path) == list(range(18)) and verify("", medium=bucket).ok
+
+
+def test_folders_of_a_topic_keep_their_encoded_names(tmp_path: Path) -> None:
+    bucket = LocalBucket(tmp_path)
+    writer = DatasetWriter("", rolls.options(split="topic"), bucket)
+    writer.open()
+    rolls_file = rolls.stage(writer, range(3), "t=a%2Fb/")
+    writer.commit([rolls_file], [rolls.span(-1, 2)])
+    writer.close()
+    assert bucket.names("t=a%2Fb") == ["000000000001-0.jsonl"]
+    assert verify("", medium=bucket, deep=True).ok
+
+
+# --- R12
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_commit_without_an_answer_is_sent_again_until_the_entry_is_there(tmp_path: Path, moment: str) -> None:
+    """``before``: the request was lost, ``after``: its answer was; the second one is refused because of the first."""
+    bucket, said = LocalBucket(tmp_path), list[str | None]()
+    writer = opened(bucket, on_full=said.append)
+    rolls.land(writer, -1, 9)
+    setattr(bucket, moment, fail_once("create", entry_name(2)))
+    assert rolls.end_of(rolls.land(writer, 9, 15)) == 15
+    assert rolls.entries(tmp_path) == 2 and rolls.rows(tmp_path) == list(range(16))
+    assert said == [f"no answer: s3://bucket/orders/{entry_name(2)}; waiting for the store", None]
+    writer.close()
+
+
+def test_exists_is_believed_only_of_an_object_that_can_be_read(tmp_path: Path) -> None:
+    """Amazon answers 409 to two requests that meet, and neither may have won."""
+
+    class Conflict(LocalBucket):
+        refused = False
+
+        def create(self, name: str, data: bytes) -> bool:
+            if name == entry_name(1) and not self.refused:
+                self.refused = True
+                return False
+            return super().create(name, data)
+
+    bucket = Conflict(tmp_path)
+    writer = opened(bucket)
+    rolls.land(writer, -1, 9)
+    assert bucket.refused and rolls.rows(tmp_path) == list(range(10))
+    writer.close()
+
+
+def test_a_commit_that_arrives_after_the_writer_gave_up_finds_its_files(tmp_path: Path) -> None:
+    bucket, stop = LocalBucket(tmp_path), threading.Event()
+    late: list[Callable[[], object]] = []
+
+    class Slow(LocalBucket):
+        def create(self, name: str, data: bytes) -> bool:
+            if name != entry_name(2):
+                return super().create(name, data)
+            late[:] = [lambda: bucket.create(name, data)]
+            stop.set()
+            raise StoreAwayError("no answer")
+
+    writer = opened(Slow(tmp_path), stop=stop)
+    rolls.land(writer, -1, 9)
+    with pytest.raises(SinkFailedError, match=r"stopped while waiting for the store to write .*000000000002\.json"):
+        rolls.land(writer, 9, 15)
+    writer.close()
+    assert [name.partition("/")[2] for name in rolls.staging(tmp_path)] == ["2-0.part"], "its files are kept"
+    late[0]()
+    second = opened(bucket)
+    assert rolls.end_of(second.coverage) == 15
+    second.close()
+    assert rolls.rows(tmp_path) == list(range(16)) and rolls.staging(tmp_path) == []
+
+
+def test_a_commit_that_arrives_after_another_writer_has_the_number_is_void(tmp_path: Path) -> None:
+    bucket = landed(tmp_path)
+    writer = opened(bucket)
+    rolls.land(writer, 9, 12)
+    assert not bucket.create(entry_name(2), b"late")
+    assert rolls.end_of(writer.refresh()) == 12
+    writer.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_copy_without_an_answer_is_repeated(tmp_path: Path, moment: str) -> None:
+    bucket = LocalBucket(tmp_path)
+    writer = opened(bucket)
+    setattr(bucket, moment, fail_once("copy", ".jsonl"))
+    rolls.land(writer, -1, 9)
+    assert rolls.rows(tmp_path) == list(range(10))
+    writer.close()
+
+
+def test_a_writer_that_dies_between_entry_and_copy_is_published_by_the_next(tmp_path: Path) -> None:
+    writer = DatasetWriter("", rolls.options(), LocalBucket(tmp_path), rolls.stop_at("entry-linked"))
+    writer.open()
+    with pytest.raises(rolls.Stopped):
+        rolls.land(writer, -1, 9)
+    assert rolls.rows(tmp_path) == [] and rolls.entries(tmp_path) == 1
+    # Nothing was closed, as after SIGKILL: the lock is there, and it is young.
+    second = opened(LocalBucket(tmp_path))
+    assert rolls.rows(tmp_path) == list(range(10)) and rolls.end_of(second.coverage) == 9
+    second.close()
+    assert rolls.staging(tmp_path) != [], "the first writer may live"
+    writer.close()
+
+
+# --- R10
+
+
+def test_a_foreign_object_is_not_replaced(tmp_path: Path) -> None:
+    bucket = landed(tmp_path)
+    bucket.put("000000000002-0.jsonl", b'{"value": 99}\n')
+    writer = opened(bucket)
+    with pytest.raises(DatasetDamagedError, match=r"000000000002-0.jsonl exists, but the log .* ends with entry 1"):
+        rolls.land(writer, 9, 12)
+    writer.close()
+    assert bucket.get("000000000002-0.jsonl") == b'{"value": 99}\n' and rolls.entries(tmp_path) == 1
+
+
+@pytest.mark.parametrize("content", [b'{"value": 99}\n', b""])
+def test_publishing_does_not_replace_another_object(tmp_path: Path, content: bytes) -> None:
+    bucket = LocalBucket(tmp_path)
+    writer = DatasetWriter("", rolls.options(), bucket, rolls.stop_at("entry-linked"))
+    writer.open()
+    with pytest.raises(rolls.Stopped):
+        rolls.land(writer, -1, 0)
+    bucket.put("000000000001-0.jsonl", content)
+    second = DatasetWriter("", rolls.options(), bucket)
+    with pytest.raises(DatasetDamagedError, match=r"000000000001-0.jsonl exists, and is not the file"):
+        second.open()
+    assert bucket.get("000000000001-0.jsonl") == content
+    # The same bytes are no conflict: its writer died after the copy.
+    bucket.put("000000000001-0.jsonl", b'{"value": 0}\n')
+    assert rolls.end_of(second.open()) == 0
+    second.close()
+    writer.close()
+
+
+# --- uploads
+
+
+def test_a_large_file_is_sent_in_parts_of_one_size(tmp_path: Path) -> None:
+    bucket = LocalBucket(tmp_path)
+    writer, parts = opened(bucket), bucket.parts
+    staged = writer.stage()
+    content = os.urandom(1000) * (2 * PART_BYTES // 1000 + 5)
+    for first in range(0, len(content), 3_000_000):
+        staged.file.write(content[first : first + 3_000_000])
+    assert parts == [PART_BYTES, PART_BYTES], "sent while it is written"
+    assert bucket.names(f"{STAGING}/{_writer(bucket)}") == ["lock"], "it exists when it is whole"
+    staged.rows = 1
+    writer.commit([staged], [rolls.span(-1, 0)])
+    writer.close()
+    assert parts == [PART_BYTES, PART_BYTES, len(content) - 2 * PART_BYTES]
+    assert bucket.get("000000000001-0.jsonl") == content
+    # The checksum in the log is that of all parts.
+    assert [problem.kind for problem in verify("", medium=bucket, deep=True).problems] == ["unreadable"]
+
+
+def _writer(bucket: Bucket) -> str:
+    (name,) = bucket.names(STAGING)
+    return name
+
+
+def test_a_part_that_cannot_be_sent_voids_the_roll(tmp_path: Path) -> None:
+    class Broken(LocalBucket):
+        def upload(self, name: str) -> object:  # type: ignore[override]
+            raise StoreAwayError("no answer")
+
+    writer = opened(Broken(tmp_path))
+    staged = writer.stage()
+    with pytest.raises(StoreAwayError):
+        staged.file.write(bytes(PART_BYTES))
+    writer.close()
+    assert rolls.staging(tmp_path) == [] and rolls.rows(tmp_path) == []
+
+
+# --- leases
+
+
+def test_the_staging_of_a_writer_is_cleared_when_its_lease_has_ended(tmp_path: Path) -> None:
+    bucket = LocalBucket(tmp_path)
+    dead = opened(bucket)
+    rolls.land(dead, -1, 0)
+    # A part of a roll whose writer was killed: the lock is not renewed.
+    dead.stage()
+    bucket.put(f"{STAGING}/{_writer(bucket)}/9-0.part", b"half")
+    lock = tmp_path / STAGING / _writer(bucket) / "lock"
+    young = opened(bucket)
+    young.close()
+    assert lock.exists() and rolls.entries(tmp_path) == 1, "a young lock may be that of a living writer"
+    old = lock.stat().st_mtime - 61
+    os.utime(lock, (old, old))
+    writer = opened(bucket)
+    assert rolls.entry(tmp_path, 2).fence and [*rolls.staging(tmp_path)] == [f"{_writer(bucket)}/lock"]
+    with pytest.raises(FencedError):
+        rolls.land(dead, 0, 5)
+    dead.open()
+    rolls.land(dead, 0, 3)
+    for each in (dead, writer):
+        each.close()
+    assert rolls.rows(tmp_path) == list(range(4)) and rolls.staging(tmp_path) == []
+
+
+def test_a_lock_is_renewed_until_its_writer_ends(tmp_path: Path) -> None:
+    renewed = threading.Event()
+    bucket = LocalBucket(tmp_path, lease_s=0.04)
+    bucket.after = lambda kind, name: renewed.set() if (kind, name) == ("put", "x/lock") else None
+    lease = bucket.hold("x/lock")
+    assert lease is not None and bucket.hold("x/lock") is None
+    assert renewed.wait(30)
+    lease.end()
+
+
+def test_a_failed_renewal_is_followed_by_the_next(tmp_path: Path) -> None:
+    renewed = threading.Event()
+    bucket = LocalBucket(tmp_path, lease_s=0.04)
+    bucket.before = fail_once("put", "lock")
+    bucket.after = lambda kind, name: renewed.set() if kind == "put" else None
+    lease = bucket.hold("x/lock")
+    assert lease is not None and renewed.wait(30)
+    lease.end()
+
+
+# --- verify and check
+
+
+def test_verify_sees_what_is_wrong_in_a_store(tmp_path: Path) -> None:
+    bucket = landed(tmp_path, 3)
+    content = bucket.get("000000000001-0.jsonl")
+    assert content is not None
+    bucket.put("000000000001-0.jsonl", content.replace(b"5", b"6"))
+    bucket.delete(["000000000002-0.jsonl"])
+    bucket.put("t=1/stray.jsonl", b"")
+    found = {(problem.kind, problem.where) for problem in verify("", medium=bucket).problems}
+    assert found == {
+        ("content", "000000000001-0.jsonl"),
+        ("missing", "000000000002-0.jsonl"),
+        ("stray", "t=1/stray.jsonl"),
+    }
+
+
+def test_the_probe_of_a_store_leaves_nothing(tmp_path: Path) -> None:
+    assert all(check.ok for check in probe_bucket(LocalBucket(tmp_path)))
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
+def test_a_store_where_two_writers_win_is_refused(tmp_path: Path) -> None:
+    class Ignorant(LocalBucket):
+        def create(self, name: str, data: bytes) -> bool:
+            self.put(name, data)
+            return True
+
+    refused = [check for check in probe_bucket(Ignorant(tmp_path)) if not check.ok]
+    assert [check.check for check in refused] == ["create an object once"]
+    assert "two daemons could both believe that they committed" in refused[0].detail
+
+
+def test_a_store_that_forgets_what_it_created_is_refused(tmp_path: Path) -> None:
+    class Forgetful(LocalBucket):
+        def create(self, name: str, data: bytes) -> bool:
+            created = super().create(name, data)
+            if created:
+                self.delete([name])
+            return created
+
+    assert [check.ok for check in probe_bucket(Forgetful(tmp_path))].count(False) >= 1
+
+
+def test_a_store_that_refuses_is_named(tmp_path: Path) -> None:
+    class Refusing(LocalBucket):
+        def put(self, name: str, data: bytes) -> None:
+            raise PermissionError("the store refuses it: AccessDenied: Access Denied")
+
+    (check,) = probe_bucket(Refusing(tmp_path))
+    assert (check.check, check.ok) == ("write an object", False) and "AccessDenied" in check.detail
