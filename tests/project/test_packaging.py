@@ -231,3 +231,23 @@ def test_unit_files_are_ini_files() -> None:
         parser.optionxform = str  # type: ignore[assignment, method-assign]
         parser.read(path)
         assert {"Unit", "Service", "Install"} <= set(parser.sections())
+
+
+@pytest.mark.packaging
+def test_the_image_lands_records_with_a_read_only_root(dist: Path, tmp_path: Path) -> None:
+    tool = next((name for name in ("podman", "docker") if shutil.which(name)), None)
+    if tool is None or subprocess.run((tool, "info"), capture_output=True, check=False).returncode:
+        pytest.skip("needs podman, or docker and its daemon")
+    base = f"docker.io/library/python:{sys.version_info.major}.{sys.version_info.minor}-slim"
+    if subprocess.run((tool, "pull", "-q", base), capture_output=True, check=False).returncode:
+        pytest.skip(f"needs the image {base}")
+    [wheel] = dist.glob("*.whl")
+    for path in (ROOT / "Containerfile", ROOT / ".dockerignore", wheel):
+        target = tmp_path / "dist" / path.name if path == wheel else tmp_path / path.name
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(path, target)
+    version = f"PYTHON={sys.version_info.major}.{sys.version_info.minor}"
+    run(tool, "build", "--build-arg", version, "-f", "Containerfile", "-t", "fastwire-tested", ".", cwd=tmp_path)
+    shown = run(tool, "run", "--rm", "--read-only", "fastwire-tested", "demo", "--records", "2000", "--path", "landed",
+                cwd=tmp_path)  # fmt: skip
+    assert "2,000" in shown
