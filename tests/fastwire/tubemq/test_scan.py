@@ -455,3 +455,11 @@ def test_checksums_are_those_of_zlib(value: bytes) -> None:
     bed = Bed()
     bed.get(response([message(value)]))
     assert bed.values() == [value]
+
+
+@pytest.mark.parametrize("first", range(1, 700, 100))
+def test_checksums_of_each_length_are_those_of_zlib(first: int) -> None:
+    values = [bytes(at * 31 + size & 0xFF for at in range(size)) for size in range(first, first + 100)]
+    bed = Bed()
+    bed.get(response([message(value) for value in values]))
+    assert bed.values() == values
