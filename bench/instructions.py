@@ -26,6 +26,7 @@ CASES = (
     ("kafka", Case(100, 1000, "none")),
     ("tank", Case(100, 1000, "none")),
     ("tank", Case(100, 1000, "snappy")),
+    ("tubemq", Case(100, 3450, "none")),
 )
 BASELINE = Path(__file__).parent / "results" / "instructions.json"
 TOLERANCE = 0.03

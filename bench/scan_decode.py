@@ -17,12 +17,15 @@ from fastwire.pulsar.payload import Compression, Record, encode_block_entry, enc
 from fastwire.tank.bundle import encode_values as encode_bundle
 from fastwire.tank.consume import PartitionAnswer, encode_consume_answer
 from fastwire.tank.message import MessageType, encode_frame
+from fastwire.tubemq.frame import Method
+from fastwire.tubemq.frame import encode_response as encode_tubemq
 from fastwire.wire.writer import encode_varint
 from fastwire_daemon.devbroker.pulsar.frame import MessageHeader
 
+from . import tubemq_batch
 from .child import Case, cases, show
 from .message import Messages
-from .scan_rounds import CONSUMER, CORRELATION, FETCH_VERSION, SYSTEMS, TOPIC
+from .scan_rounds import CONSUMER, CORRELATION, FETCH_VERSION, GETS, SYSTEMS, TOPIC
 
 TIME = 1_700_000_000_000
 BYTES = 1 << 20
@@ -95,11 +98,22 @@ def tank_stream(case: Case) -> tuple[bytes, int]:
     return encode_frame(MessageType.CONSUME, answer), len(bundles)
 
 
-STREAMS = {"pulsar": pulsar_stream, "kafka": kafka_stream, "tank": tank_stream}
+def tubemq_stream(case: Case) -> tuple[bytes, int]:
+    """The responses to some GETs, about a MiB, of messages without attributes; with the number of the responses."""
+    messages = Messages(case.size)
+    step = case.batch * tubemq_batch.ENTRY
+    responses = [tubemq_batch.response(messages, case.batch, number * step, GETS * step) for number in range(GETS)]
+    frames = [encode_tubemq(CORRELATION + number, Method.GET, each) for number, each in enumerate(responses)]
+    return b"".join(frames), GETS
+
+
+STREAMS = {"pulsar": pulsar_stream, "kafka": kafka_stream, "tank": tank_stream, "tubemq": tubemq_stream}
 
 
 def of_system(system: str) -> list[Case]:
-    """The cases of all systems, with the one codec that TANK has in the place of the others."""
+    """The cases of all systems, with the one codec that TANK has in the place of the others, or TubeMQ's own cases."""
+    if system == "tubemq":
+        return tubemq_batch.cases()
     if system != "tank":
         return cases()
     plain = [case for case in cases() if case.codec == "none"]

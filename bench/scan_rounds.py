@@ -1,6 +1,6 @@
 """The scan loop over prepared frames and as little else as possible: what ``instructions`` runs under valgrind.
 
-python -m bench.scan_rounds pulsar|kafka|tank FILE ROUNDS
+python -m bench.scan_rounds pulsar|kafka|tank|tubemq FILE ROUNDS
 """
 
 import sys
@@ -17,13 +17,28 @@ from fastwire.pulsar.slot import SlotTable as PulsarSlots
 from fastwire.tank.response import Planned as TankPlanned
 from fastwire.tank.scan import Scanner as TankScanner
 from fastwire.tank.slot import SlotTable as TankSlots
+from fastwire.tubemq.fetched import Planned as TubeMQPlanned
+from fastwire.tubemq.scan import Scanner as TubeMQScanner
+from fastwire.tubemq.slot import SlotTable as TubeMQSlots
 from fastwire.wire.pool import Pool
 
-__all__ = ["CONSUMER", "CORRELATION", "FETCH_VERSION", "SYSTEMS", "TOPIC", "KafkaRounds", "PulsarRounds", "TankRounds"]
+__all__ = [
+    "CONSUMER",
+    "CORRELATION",
+    "FETCH_VERSION",
+    "GETS",
+    "SYSTEMS",
+    "TOPIC",
+    "KafkaRounds",
+    "PulsarRounds",
+    "TankRounds",
+    "TubeMQRounds",
+]
 
 CONSUMER = 1
 CORRELATION = 1
 FETCH_VERSION = 12
+GETS = 2  # responses of TubeMQ, numbered from CORRELATION on: a Broker sends half a MiB in each
 TOPIC = "bench"
 BUFFER_BYTES = 2 << 20
 
@@ -31,7 +46,7 @@ BUFFER_BYTES = 2 << 20
 class Rounds(ABC):
     """A scanner and the frames that it is given over and over, each time new."""
 
-    scanner: PulsarScanner | KafkaScanner | TankScanner
+    scanner: PulsarScanner | KafkaScanner | TankScanner | TubeMQScanner
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -82,7 +97,7 @@ class PulsarRounds(Rounds):
 class AnswerRounds(Rounds):
     """The answer to a request for records, whose end is found behind them."""
 
-    scanner: KafkaScanner | TankScanner
+    scanner: KafkaScanner | TankScanner | TubeMQScanner
 
     def go_on(self, stop: int) -> None:
         if stop == Stop.FOUND:
@@ -125,10 +140,28 @@ class TankRounds(AnswerRounds):
         self.scanner.plan(CORRELATION, self.planned)
 
 
-SYSTEMS: dict[str, type[PulsarRounds | KafkaRounds | TankRounds]] = {
+class TubeMQRounds(AnswerRounds):
+    """The responses to some GETs of one partition."""
+
+    scanner: TubeMQScanner
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.slots = TubeMQSlots()
+        self.slots.add(Log("tubemq", "bench", TOPIC, "1:0"))
+        self.scanner = TubeMQScanner(self.slots, self.pool, buffer_bytes=BUFFER_BYTES)
+
+    def renew(self) -> None:
+        self.slots.attach(0, Position(0, 0), 1)
+        for number in range(GETS):
+            self.scanner.plan(CORRELATION + number, TubeMQPlanned(0, 1))
+
+
+SYSTEMS: dict[str, type[PulsarRounds | KafkaRounds | TankRounds | TubeMQRounds]] = {
     "pulsar": PulsarRounds,
     "kafka": KafkaRounds,
     "tank": TankRounds,
+    "tubemq": TubeMQRounds,
 }
 
 
