@@ -6,11 +6,11 @@ Each system defines one :class:`Grammar` in its own package; ``fastwire.systems`
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from .position import Positions
 
-__all__ = ["BrokerUrl", "Grammar", "NamePattern", "TopicPattern", "parse_name_pattern"]
+__all__ = ["BrokerUrl", "Grammar", "KeyOption", "NamePattern", "TopicPattern", "parse_name_pattern"]
 
 
 class BrokerUrl(Protocol):
@@ -54,6 +54,23 @@ def parse_name_pattern(text: str) -> NamePattern:
         raise ValueError(f'"{text}": not a regular expression: {exc}') from None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyOption:
+    """An option of the commands that stands for a key of a connection."""
+
+    name: str
+    """With its dashes, for example ``--client-id``."""
+    key: str
+    """The dotted name of the key in a configuration file."""
+    help: str
+    form: Literal["text", "file", "NAME=FILE"] = "text"
+    """``NAME=FILE`` may be repeated: the key is a table of files by name."""
+    choices: tuple[str, ...] = ()
+    """The values that it takes; any value if this is empty."""
+    reading: bool = False
+    """True if only commands that read records have the option."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
     """Text forms of one message system. All functions raise ValueError with a message for the author of the text."""
@@ -87,6 +104,8 @@ class Grammar:
     """Positions of partitions in the key ``start``, in the syntax of a configuration file."""
     position_help: str = ""
     """The forms of positions in the option ``--from`` of the command ``tail``; empty if it takes none."""
+    options: tuple[KeyOption, ...] = ()
+    """The options of commands for keys of connections that only some systems have."""
 
     @property
     def usual_ports(self) -> frozenset[int]:

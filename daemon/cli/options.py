@@ -5,14 +5,15 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from fastwire.systems import SYSTEMS
+from fastwire.grammar import KeyOption
+from fastwire.systems import SYSTEMS, grammars
 
 if TYPE_CHECKING:
     from ..config import ConfigError
@@ -34,85 +35,94 @@ System = StrEnum("System", {name.upper(): name for name in SYSTEMS})  # type: ig
 
 TOKEN, PASSWORD = "FASTWIRE_TOKEN", "FASTWIRE_PASSWORD"
 
-# The key of each option in the model of a connection.
-_KEYS = {
-    "token_file": "auth.token_file",
-    "user": "auth.user",
-    "password_file": "auth.password_file",
-    "mechanism": "auth.mechanism",
-    "oauth2_key_file": "auth.oauth2.key_file",
-    "oauth2_issuer": "auth.oauth2.issuer_url",
-    "oauth2_audience": "auth.oauth2.audience",
-    "oauth2_scope": "auth.oauth2.scope",
-    "ca": "tls.ca",
-    "cert": "tls.cert",
-    "key": "tls.key",
-    "key_password_file": "tls.key_password_file",
-    "client_id": "client_id",
-    "server_name": "tls.server_name",
-}
+_COMMON = (
+    KeyOption("--token-file", "auth.token_file", "File with the token.", "file"),
+    KeyOption("--user", "auth.user", "User name, with --password-file or FASTWIRE_PASSWORD."),
+    KeyOption("--password-file", "auth.password_file", "File with the user's password.", "file"),
+    KeyOption("--oauth2-key-file", "auth.oauth2.key_file", "OAuth 2 client key file (JSON).", "file"),
+    KeyOption("--oauth2-issuer", "auth.oauth2.issuer_url", "URL of the OAuth 2 issuer, if the key file has none."),
+    KeyOption("--oauth2-audience", "auth.oauth2.audience", "Audience of the OAuth 2 tokens."),
+    KeyOption("--oauth2-scope", "auth.oauth2.scope", "Scope of the OAuth 2 tokens."),
+    KeyOption("--ca", "tls.ca", "CA certificates to trust (PEM).", "file"),
+    KeyOption("--cert", "tls.cert", "Client certificate (PEM).", "file"),
+    KeyOption("--key", "tls.key", "Key of the client certificate (PEM).", "file"),
+    KeyOption("--key-password-file", "tls.key_password_file", "File with the key's password.", "file"),
+    KeyOption("--server-name", "tls.server_name", "Name that the broker's certificate must carry."),
+)
+_OWN = tuple({option.name: option for grammar in grammars() for option in grammar.options}.values())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BrokerOptions:
-    """Credentials and TLS settings for a broker; secrets come from files or the environment."""
+    """The options for a broker, above all credentials and TLS; secrets come from files or the environment."""
 
-    token_file: Annotated[Path | None, typer.Option(help="File with the token.")] = None
-    user: Annotated[str | None, typer.Option(help="User name, with --password-file or FASTWIRE_PASSWORD.")] = None
-    password_file: Annotated[Path | None, typer.Option(help="File with the user's password.")] = None
-    mechanism: Annotated[
-        str | None, typer.Option(help="SASL mechanism of the user: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (the default).")
-    ] = None
-    oauth2_key_file: Annotated[Path | None, typer.Option(help="OAuth 2 client key file (JSON).")] = None
-    oauth2_issuer: Annotated[str | None, typer.Option(help="URL of the OAuth 2 issuer, if the key file has none.")] = (
-        None
-    )
-    oauth2_audience: Annotated[str | None, typer.Option(help="Audience of the OAuth 2 tokens.")] = None
-    oauth2_scope: Annotated[str | None, typer.Option(help="Scope of the OAuth 2 tokens.")] = None
-    ca: Annotated[Path | None, typer.Option(help="CA certificates to trust (PEM).")] = None
-    cert: Annotated[Path | None, typer.Option(help="Client certificate (PEM).")] = None
-    key: Annotated[Path | None, typer.Option(help="Key of the client certificate (PEM).")] = None
-    key_password_file: Annotated[Path | None, typer.Option(help="File with the key's password.")] = None
-    client_id: Annotated[str | None, typer.Option(help="Client id, for the brokers' logs and quotas.")] = None
-    server_name: Annotated[str | None, typer.Option(help="Name that the broker's certificate must carry.")] = None
-    insecure: Annotated[bool, typer.Option("--insecure", help="Do not verify the broker's certificate.")] = False
+    given: Mapping[KeyOption, Any]
+    insecure: bool
 
     def keys(self, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-        """Return the options as keys of a connection, without empty tables."""
+        """Return the options as keys of a connection, without empty tables. Raises BadParameter."""
         connection: dict[str, Any] = {}
-        for option, key in _KEYS.items():
-            value = getattr(self, option)
-            if value is not None:
-                _put(connection, key, str(value))
+        for option, value in self.given.items():
+            _put(connection, option.key, files_by_name(option.name, value) if isinstance(value, list) else str(value))
         if self.insecure:
             _put(connection, "tls.verify", False)
-        if self.user is not None and self.password_file is None and environ.get(PASSWORD):
+        auth = connection.get("auth", {})
+        if "user" in auth and "password_file" not in auth and environ.get(PASSWORD):
             _put(connection, "auth.password", environ[PASSWORD])
-        if "auth" not in connection and environ.get(TOKEN):
+        if not auth and environ.get(TOKEN):
             _put(connection, "auth.token", environ[TOKEN])
         return connection
 
 
-def with_broker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of BrokerOptions to ``command``, which receives them as its argument ``broker``."""
+_INSECURE = inspect.Parameter(
+    "insecure",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--insecure", help="Do not verify the broker's certificate.")],
+)
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        ours = {field.name: given.pop(field.name) for field in fields(BrokerOptions)}
-        command(**given, broker=BrokerOptions(**ours))
 
-    hints = get_type_hints(BrokerOptions, include_extras=True)
-    signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "broker"]
-    ours = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(BrokerOptions)
-    ]
-    run.__signature__ = signature.replace(parameters=own + ours)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own + ours}
-    return run
+def _kind(option: KeyOption) -> Any:
+    """Return the type of the argument for an option."""
+    if option.choices:
+        return StrEnum("Choice", {choice.upper(): choice for choice in option.choices})
+    return {"text": str, "file": Path, "NAME=FILE": list[str]}[option.form]
+
+
+def _parameter(option: KeyOption) -> inspect.Parameter:
+    """Return the argument of a command for an option."""
+    metavar = option.form if option.form == "NAME=FILE" else None
+    said = typer.Option(option.name, help=option.help, metavar=metavar)
+    return inspect.Parameter(
+        option.name.removeprefix("--").replace("-", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_kind(option) | None, said],
+    )
+
+
+def with_broker_options(*, reading: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the options for a broker to a command, which receives them as ``broker``.
+
+    With ``reading`` the command also has the options that are only for reading records.
+    """
+    ours = {option: _parameter(option) for option in (*_COMMON, *_OWN) if reading or not option.reading}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            values = {option: given.pop(parameter.name) for option, parameter in ours.items()}
+            set_ = {option: value for option, value in values.items() if value is not None and value != []}
+            command(broker=BrokerOptions(set_, given.pop(_INSECURE.name)), **given)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [parameter for name, parameter in signature.parameters.items() if name != "broker"]
+        parameters = [*own, *ours.values(), _INSECURE]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
 
 
 def files_by_name(option: str, given: list[str] | None) -> dict[str, str]:
@@ -126,15 +136,15 @@ def files_by_name(option: str, given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def refuse(exc: "ConfigError", broker: BrokerOptions, names: Mapping[str, str]) -> NoReturn:
-    """Raise BadParameter for the first problem of ``exc``; ``names`` maps keys to the command's own options.
+def refuse(exc: "ConfigError", broker: BrokerOptions) -> NoReturn:
+    """Raise BadParameter for the first problem of ``exc``, by the name of its option.
 
-    A table of keys is named by the options that are given for it.
+    A table of keys is named by the options that are given for it, and a key of a table by the option for the table.
     """
     problem = exc.problems[0]
-    own = (said for key, said in names.items() if problem.key.startswith(key))
     given = " and ".join(option for key, option in _OPTIONS.items() if key in _dotted(broker.keys(), problem.key))
-    name = _OPTIONS.get(problem.key) or given or next(own, problem.key)
+    table = next((option for key, option in _OPTIONS.items() if problem.key.startswith(f"{key}.")), problem.key)
+    name = _OPTIONS.get(problem.key) or given or table
     raise typer.BadParameter(problem.message, param_hint=name) from None
 
 
@@ -147,7 +157,8 @@ def argument(name: str) -> Iterator[None]:
         raise typer.BadParameter(str(exc), param_hint=name) from None
 
 
-_OPTIONS = {key: "--" + option.replace("_", "-") for option, key in _KEYS.items()} | {
+_OPTIONS = {option.key: option.name for option in (*_COMMON, *_OWN)} | {
+    "url": "URL",
     "auth.token": TOKEN,
     "auth.password": PASSWORD,
     "auth.oauth2.client_id": "--oauth2-key-file",

@@ -13,14 +13,14 @@ log = get_logger("pipeline")
 
 
 def refuse_lost_dataset(assignments: Iterable[Assignment], coverage: Coverage, system: str) -> None:
-    """Raise SourceFailed if the subscription has progress but the dataset does not exist.
+    """Raise SourceFailed if the broker has kept progress but the dataset does not exist.
 
     The file system may not be mounted; only the user can decide to begin a new dataset.
     """
     moved = [a for a in assignments if a.progress and coverage.start(a.log) is None]
     if moved:
         raise SourceFailed(
-            f"the dataset does not exist, but the subscription has already confirmed records of {moved[0].log}"
+            f"the dataset does not exist, but records of {moved[0].log} have already been confirmed to the broker"
             f" up to {format_position(system, moved[0].cursor or Position(-1, -1))}. If the folder"
             " should exist, find out why it does not (is its file system mounted?). To begin a new dataset"
             " after the confirmed records, set sink.create = true",
@@ -29,11 +29,11 @@ def refuse_lost_dataset(assignments: Iterable[Assignment], coverage: Coverage, s
 
 
 def tell_first_positions(firsts: Sequence[First], pipeline: str) -> None:
-    """Log the gaps of records that the broker has deleted, and the logs that begin at the subscription's cursor."""
+    """Log the gaps of records that the broker has deleted, and the logs that begin behind confirmed records."""
     behind = [first.span.log for first in firsts if first.progress and first.span.gap is None]
     if behind:
         log.info(
-            "reading begins after the records that the subscription has confirmed",
+            "reading begins after the records that have been confirmed to the broker",
             pipeline=pipeline,
             logs=len(behind),
             first=str(behind[0]),

@@ -16,7 +16,7 @@ from fastwire.grammar import Grammar
 from fastwire.wire.pool import Pool
 
 from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
-from ..net.auth import Credentials
+from ..net.auth import BasicCredentials, Credentials
 from ..runtime.metrics import PipelineMetrics
 from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
@@ -128,7 +128,7 @@ class System(ABC):
         """Return the mechanism by which the broker is shown the credentials; "" if the system has only one."""
         return ""
 
-    def check_credentials(self, credentials: Credentials) -> None:  # noqa: B027 - most systems take all
+    def check_credentials(self, credentials: Credentials | BasicCredentials) -> None:  # noqa: B027 - most systems take all
         """Raise AuthError for credentials that the system cannot transport."""
 
     def file_checks(self, connection: Connection) -> list[FileCheck]:

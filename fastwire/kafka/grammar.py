@@ -1,6 +1,6 @@
 """Text forms of Kafka."""
 
-from fastwire.grammar import Grammar, parse_name_pattern
+from fastwire.grammar import Grammar, KeyOption, parse_name_pattern
 
 from .names import SCHEMES, parse_bootstrap_url, parse_topic, partition_of
 from .position import POSITIONS
@@ -31,5 +31,16 @@ GRAMMAR = Grammar(
     position_help=(
         "OFFSET for every partition (the nearest one that its log holds), or 0=OFFSET,2=OFFSET for these partitions; "
         "the others start at latest"
+    ),
+    options=(
+        KeyOption(
+            "--mechanism",
+            "auth.mechanism",
+            "SASL mechanism of the user: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (the default).",
+        ),
+        KeyOption("--client-id", "client_id", "Client id, for the brokers' logs and quotas."),
+        KeyOption(
+            "--rack", "rack", "Read from replicas in this rack, if the brokers have a replica selector.", reading=True
+        ),
     ),
 )

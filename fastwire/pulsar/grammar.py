@@ -1,6 +1,6 @@
 """Text forms of Pulsar."""
 
-from fastwire.grammar import Grammar
+from fastwire.grammar import Grammar, KeyOption
 
 from .pattern import parse_pattern
 from .position import POSITIONS
@@ -37,4 +37,20 @@ GRAMMAR = Grammar(
     positions=POSITIONS,
     start_example='{ "<topic>-partition-0" = "12:34" }',
     position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0)",
+    options=(
+        KeyOption(
+            "--private-key",
+            "encryption.private_keys",
+            "A private key (PEM) for encrypted records.",
+            form="NAME=FILE",
+            reading=True,
+        ),
+        KeyOption(
+            "--on-undecryptable",
+            "encryption.on_failure",
+            "Reaction to a record that no key decrypts: stop (the default), skip it, or show its ciphertext.",
+            choices=("fail", "discard", "consume"),
+            reading=True,
+        ),
+    ),
 )

@@ -1,6 +1,6 @@
 """Text forms of TANK."""
 
-from fastwire.grammar import Grammar, parse_name_pattern
+from fastwire.grammar import Grammar, KeyOption, parse_name_pattern
 
 from .names import SCHEMES, parse_tank_url, parse_topic, partition_of
 from .position import POSITIONS
@@ -31,4 +31,5 @@ GRAMMAR = Grammar(
         "SEQUENCE for every partition (the nearest one that its log holds), or 0=SEQUENCE,2=SEQUENCE for these "
         "partitions; the others start at latest"
     ),
+    options=(KeyOption("--client-id", "client_id", "Client id, for the brokers' logs and quotas."),),
 )

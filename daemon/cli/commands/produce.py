@@ -41,7 +41,7 @@ class KeyHash(StrEnum):
     MURMUR3 = "murmur3"
 
 
-@with_broker_options
+@with_broker_options(reading=False)
 def produce(
     url: Annotated[str, typer.Argument(metavar="URL", help=URL_HELP, show_default=False)],
     topic: Annotated[
@@ -128,7 +128,7 @@ def produce(
         make_writer = partial(system.open_writer, connection, topic, options)
         make_writer()  # raises now what is wrong with the options; it connects only when it is entered
     except ConfigError as exc:
-        refuse(exc, broker, {"url": "URL"})
+        refuse(exc, broker)
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from None
     configure(level="warning")

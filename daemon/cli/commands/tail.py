@@ -2,13 +2,13 @@
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fastwire.systems import grammars, pattern_examples
 
-from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
+from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 
 __all__ = ["tail"]
 
@@ -23,15 +23,7 @@ class Format(StrEnum):
     RAW = "raw"
 
 
-class Undecryptable(StrEnum):
-    """The reactions of ``tail`` to encrypted records that no key decrypts."""
-
-    FAIL = "fail"
-    DISCARD = "discard"
-    CONSUME = "consume"
-
-
-@with_broker_options
+@with_broker_options(reading=True)
 def tail(
     url: Annotated[
         str,
@@ -61,21 +53,6 @@ def tail(
     schemas: Annotated[
         bool, typer.Option("--schemas", help="Also print the schemas of the records, to standard error.")
     ] = False,
-    private_keys: Annotated[
-        list[str] | None,
-        typer.Option("--private-key", metavar="NAME=FILE", help="A private key (PEM) for encrypted records."),
-    ] = None,
-    undecryptable: Annotated[
-        Undecryptable,
-        typer.Option(
-            "--on-undecryptable",
-            help="Reaction to a record that no key decrypts: stop, skip it, or show its ciphertext.",
-        ),
-    ] = Undecryptable.FAIL,
-    rack: Annotated[
-        str | None,
-        typer.Option(help="Read from replicas in this rack, if the brokers have a replica selector."),
-    ] = None,
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -89,18 +66,10 @@ def tail(
     from ...systems.registry import system_named
     from ..tail import tail as tail_topic
 
-    keys: dict[str, Any] = {"url": url}
-    if rack is not None:
-        keys["rack"] = rack
-    if private_keys:
-        keys["encryption"] = {"private_keys": files_by_name("--private-key", private_keys)}
-    if undecryptable is not Undecryptable.FAIL:
-        keys.setdefault("encryption", {})["on_failure"] = undecryptable.value
     try:
-        connection = parse_connection(keys | broker.keys())
+        connection = parse_connection({"url": url} | broker.keys())
     except ConfigError as exc:
-        arguments = {"url": "URL", "rack": "--rack"}
-        refuse(exc, broker, {**arguments, "encryption": "--private-key" if private_keys else "--on-undecryptable"})
+        refuse(exc, broker)
     system = system_named(connection.system)
     with argument("TOPIC"):
         grammar = system.grammar

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-def credentials(auth: AuthConfig, *, client_certificate: bool = False) -> Credentials:
+def credentials(auth: AuthConfig, *, client_certificate: bool = False) -> Credentials | BasicCredentials:
     """Return the credentials for ``auth``; no file is read yet.
 
     With a client certificate and nothing else the certificate is the identity.

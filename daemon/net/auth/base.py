@@ -1,4 +1,4 @@
-"""The contract of credentials, and the two kinds that hold no secret."""
+"""The contract of credentials that are one piece of data, and the two kinds that hold no secret."""
 
 from typing import Protocol
 
@@ -16,11 +16,11 @@ class UnavailableError(FastwireError):
 
 
 class Credentials(Protocol):
-    """The authentication data of CONNECT and AUTH_RESPONSE (spec: pulsar 2.3), shared by a client's connections."""
+    """Credentials that are one piece of data, such as a token. The connections of a client share them."""
 
     @property
     def method(self) -> str:
-        """The name of the authentication method on the wire; "" for none."""
+        """The name of the authentication method; "" for none."""
 
     async def data(self) -> bytes | None:
         """Return fresh data, None if the method has none. Raises AuthError or UnavailableError."""

@@ -40,30 +40,11 @@ class TokenCredentials:
 
 
 class BasicCredentials:
-    """Authentication by a user name and a password that ``read`` returns at each use."""
-
-    method = "basic"
+    """A user name, and a password that ``read`` returns at each use. Each system has its own form for the two."""
 
     def __init__(self, user: str, read: Callable[[], str]) -> None:
         self.user = user
         self.password = read
-
-    async def data(self) -> bytes | None:
-        """Return user and password as they are now, in Pulsar's form. Raises AuthError."""
-        return self.pair()
-
-    def pair(self) -> bytes:
-        """Return ``user:password``, Pulsar's form. Raises AuthError, also for a password that this form cannot hold.
-
-        Neither part may contain a colon: the broker splits the text at each colon and refuses more than two parts.
-        """
-        password = self.password()
-        if ":" in password:
-            raise AuthError("the password contains a colon, which the broker takes for the end of the user name")
-        return f"{self.user}:{password}".encode()
-
-    def forget(self, data: bytes | None) -> None:
-        """Do nothing: there is no cache."""
 
     def check(self) -> str:
         """Read the password; return a short summary. Raises AuthError."""

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar, get_origin
 
 from fastwire.grammar import TopicPattern
 from fastwire.position import Position
-from fastwire.systems import row_of
+from fastwire.systems import grammars, row_of
 
 from ...config import ConfigError, Connection, Problem, parse_connection, parse_duration
 from ...config.connection import connection_model
+from ...config.table import Table, table_in
 from ...config.text import nearest
 from .dialects import EARLIEST, LATEST, Dialect, dialect_of
 from .ranges import Partition
@@ -200,7 +202,6 @@ _STREAM_ONLY = (
 )
 _TOPICS = ("subscribe", "subscribePattern", "assign")
 _COLUMNS = ("columns", "includeHeaders", "includeMetadata")
-_TABLES = ("auth.", "tls.", "encryption.")
 
 
 class _Reading:
@@ -281,7 +282,7 @@ class _Reading:
                 instead = dialect.instead[elsewhere[lower]]
                 hint = f", which has {instead} instead" if instead else ""
                 self._wrong(elsewhere[lower], f"is not an option of {dialect.grammar.title}{hint}")
-            elif not lower.startswith(_TABLES):
+            elif not _in_table(lower):
                 hint = nearest(lower, known)
                 for name in known:
                     hint = hint.replace(f'"{name}"', f'"{known[name]}"')
@@ -301,8 +302,8 @@ class _Reading:
             if key in own and option in self._values:
                 keys[key] = self._values[option]
         for name, value in self._given.items():
-            if name.startswith(_TABLES):
-                _put(keys, name.split("."), value)
+            if _in_table(name):
+                _put(keys, name.split("."), value, connection_model(dialect.grammar.name))
         try:
             connection = parse_connection(keys)
         except ConfigError as exc:
@@ -369,14 +370,28 @@ def _all(known: Iterable[str]) -> str:
     return ": known are " + ", ".join(known)
 
 
-def _put(keys: dict[str, Any], path: list[str], text: str) -> None:
+@cache
+def _tables() -> frozenset[str]:
+    """Return the names of the tables that a connection of any system has."""
+    models = [connection_model(grammar.name) for grammar in grammars()]
+    return frozenset(key for model in models for key, field in model.model_fields.items() if table_in(field.annotation))
+
+
+def _in_table(name: str) -> bool:
+    table, dot, _ = name.partition(".")
+    return bool(dot) and table in _tables()
+
+
+def _put(keys: dict[str, Any], path: list[str], text: str, model: type[Table] | None) -> None:
     """Enter one dotted option; what is a table of names there is JSON here, because Spark forgets the case of names."""
-    for name in path[:-1]:
-        table = keys.setdefault(name, {})
-        if not isinstance(table, dict):
-            return
-        keys = table
+    key, rest = path[0], path[1:]
+    field = model.model_fields.get(key) if model is not None else None
+    if rest:
+        table = keys.setdefault(key, {})
+        if isinstance(table, dict):
+            _put(table, rest, text, None if field is None else table_in(field.annotation))
+        return
     try:
-        keys[path[-1]] = json.loads(text) if path[-1] in ("private_keys", "extensions") else text
+        keys[key] = json.loads(text) if field is not None and get_origin(field.annotation) is dict else text
     except ValueError:
-        keys[path[-1]] = text
+        keys[key] = text

@@ -30,5 +30,5 @@ class Login:
 
     def forget(self, exchange: Mechanism) -> None:
         """Drop the cached token of ``exchange``: the broker has refused it, or asks for a new one."""
-        if isinstance(exchange, OAuthBearer):
+        if isinstance(exchange, OAuthBearer) and not isinstance(self._known, BasicCredentials):
             self._known.forget(exchange.token.encode())

@@ -13,10 +13,11 @@ from fastwire.pulsar.schema import wire_schema
 from fastwire.pulsar.topic import ServiceUrl
 
 from ...config import ConfigError, Connection, Problem, TopicChoice
-from ...net.auth import Credentials, NoCredentials, credentials
+from ...net.auth import Credentials, NoCredentials
 from ...net.tls import ClientTls
 from ..writer import Keys
 from .config import EncryptionConfig, SchemaConfig, own_connection
+from .login import login
 
 if TYPE_CHECKING:
     from fastwire.pulsar.encryption import Decryptor
@@ -67,7 +68,7 @@ def client_fields(connection: Connection) -> dict[str, Any]:
     own = own_connection(connection)
     return {
         "url": own.url,
-        "credentials": credentials(own.auth, client_certificate=own.tls.cert is not None),
+        "credentials": login(own.auth, client_certificate=own.tls.cert is not None),
         "tls": ClientTls(own.tls) if own.url.tls else None,
         "server_name": own.tls.server_name or "",
         "listener": own.listener or "",

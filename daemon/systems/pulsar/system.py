@@ -14,6 +14,7 @@ from ...net.auth import BasicCredentials, Credentials
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
 from .config import EncryptionConfig, PulsarSourceConfig, SchemaConfig, own_connection, own_source
+from .login import UserLogin
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
 
 __all__ = ["SYSTEM"]
@@ -80,9 +81,9 @@ class _Pulsar(System):
         own = own_source(source)
         return f"subscription {own.subscription} ({own.subscription_type})"
 
-    def check_credentials(self, credentials: Credentials) -> None:
+    def check_credentials(self, credentials: Credentials | BasicCredentials) -> None:
         if isinstance(credentials, BasicCredentials):
-            credentials.pair()
+            UserLogin(credentials).pair()
 
     def file_checks(self, connection: Connection) -> list[FileCheck]:
         checks = []

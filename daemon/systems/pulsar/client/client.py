@@ -14,9 +14,10 @@ from fastwire.pulsar.topic import Topic, parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
 
 from ....config import AuthConfig, TlsConfig
-from ....net.auth import Credentials, credentials
+from ....net.auth import Credentials
 from ....net.tls import ClientTls
 from ..client_cluster import ClientCluster
+from ..login import login
 from ..producer import TopicProducer
 from ..settings import ClientSettings, Keys, encrypt_for, key_texts
 from .consumer import Consumer
@@ -63,7 +64,7 @@ def connect(
         name: Path(path) for name, path in (("ca", ca), ("cert", cert), ("key", key)) if path is not None
     }
     if isinstance(auth, AuthConfig):
-        auth = credentials(auth, client_certificate=cert is not None)
+        auth = login(auth, client_certificate=cert is not None)
     return Client(
         ClientSettings(
             url=service,

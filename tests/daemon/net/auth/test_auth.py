@@ -12,16 +12,19 @@ from fastwire.errors import FastwireError
 from fastwire_daemon.config import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.pulsar.logins import basic, bearer, certificate
-from fastwire_daemon.net.auth import AuthError, Credentials, UnavailableError, credentials
+from fastwire_daemon.net.auth import AuthError, BasicCredentials, Credentials, UnavailableError, credentials
 from fastwire_daemon.net.auth.oauth2 import OAuth2Credentials
 from fastwire_daemon.net.tls import ClientTls
+from fastwire_daemon.systems.pulsar.login import login
 from tests.brokers.certs import Certificates, make_certificates
 from tests.support.oauth_issuer import CLIENT_SECRET, Issuer, issuing
 from tests.support.source_pipe import Pipe, entries, until
 
 
 def configured(**keys: Any) -> Credentials:
-    return credentials(AuthConfig.model_validate(keys))
+    found = credentials(AuthConfig.model_validate(keys))
+    assert not isinstance(found, BasicCredentials)
+    return found
 
 
 # --- files
@@ -51,27 +54,6 @@ async def test_a_token_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         await token.data()
     monkeypatch.setenv("TOKEN_OF_TEST", "token:two")
     assert await token.data() == b"two"
-
-
-async def test_a_user_with_a_password_file(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    user = configured(user="me", password_file=str(file))
-    with pytest.raises(AuthError, match="cannot read the password file"):
-        user.check()
-    file.write_text(" säcret 1 \r\n")
-    assert (user.method, await user.data(), user.check()) == (
-        "basic",
-        "me: säcret 1 ".encode(),
-        "user me, password found",
-    )
-    file.write_text("\n")
-    with pytest.raises(AuthError, match="is empty"):
-        await user.data()
-    file.write_text("a:b")
-    with pytest.raises(AuthError, match="contains a colon") as refused:
-        await user.data()
-    assert "a:b" not in str(refused.value)
-    assert await configured(user="me", password="x").data() == b"me:x"
 
 
 # --- an issuer
@@ -387,13 +369,17 @@ async def test_a_challenge_that_is_not_answered_ends_the_connection_only(tmp_pat
         await broker.stop()
 
 
+def _user(password: str) -> Credentials:
+    return login(AuthConfig.model_validate({"user": "me", "password": password}), client_certificate=False)
+
+
 async def test_a_user_and_a_password() -> None:
     broker = await serving(authenticate=basic({"me": "x y"}))
-    pipe = await Pipe(broker, credentials=configured(user="me", password="x y")).start()
+    pipe = await Pipe(broker, credentials=_user("x y")).start()
     broker.append("t", entries(0, 2))
     await pipe.got(20)
     await pipe.close()
-    pipe = Pipe(broker, credentials=configured(user="me", password="x"))
+    pipe = Pipe(broker, credentials=_user("x"))
     with pytest.raises(FastwireError, match="AuthenticationError"):
         await pipe.start()
     await pipe.close()

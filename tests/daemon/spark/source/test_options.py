@@ -1,6 +1,7 @@
 """Options of the Spark source: texts to values, every mistake at once."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,17 @@ def test_names_are_told_apart_without_regard_to_case() -> None:
     assert found.max_rows == 7
     assert not found.fail_on_data_loss
     assert found.connection.auth.token.get_secret_value() == "env:T"
+
+
+def test_a_table_of_names_is_json() -> None:
+    """Spark forgets the case of option names, so names that matter stand in the value."""
+    found = parse(**{"encryption.private_keys": '{"MyKey": "/keys/a.pem"}', "encryption.on_failure": "discard"})
+    assert found.connection.encryption.private_keys == {"MyKey": Path("/keys/a.pem")}
+    assert found.connection.encryption.on_failure == "discard"
+    (problem,) = wrong(**{"encryption.private_keys": "MyKey=/keys/a.pem"})
+    assert problem.startswith("encryption.private_keys: ")
+    kafka = {"servers": "kafka://h:9092", "auth.token": "t", "auth.extensions": '{"logicalCluster": "c"}'}
+    assert parse(**kafka).connection.auth.extensions == {"logicalCluster": "c"}
 
 
 def test_values() -> None:
