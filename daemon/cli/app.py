@@ -18,6 +18,7 @@ from .commands.produce import produce
 from .commands.run import run
 from .commands.schema import schema
 from .commands.spark import spark
+from .commands.status import status
 from .commands.tail import tail
 from .commands.unit import unit
 from .commands.verify import verify
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (run, check, spark, verify, tail, produce, dev_broker, demo, unit, schema):
+for command in (run, check, status, spark, verify, tail, produce, dev_broker, demo, unit, schema):
     app.command()(command)
 
 
@@ -58,7 +59,7 @@ def _common(
 
 
 def main() -> NoReturn:
-    """Run the command line and end the process with one of the four exit codes."""
+    """Run the command line and end the process with one of the exit codes of :mod:`exits`."""
     try:
         app(prog_name="fastwire-consume")  # `python -m` shows the same name
     except Exception as exc:

@@ -1,7 +1,11 @@
 """The exit codes of ``fastwire-consume``; typer ends with 2 for arguments and options that are wrong."""
 
-__all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED"]
+__all__ = ["EXIT_CONFIG", "EXIT_DONE", "EXIT_FAILED", "EXIT_NOT_READY", "EXIT_STUCK"]
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
+EXIT_NOT_READY = 3
+"""``status``: the daemon answers, and a pipeline is starting, has failed, or reaches no broker."""
+EXIT_STUCK = 4
+"""``status``: the daemon answers, and a call of a sink does not end."""
 EXIT_CONFIG = 78

@@ -22,7 +22,9 @@ __all__ = [
     "URL_HELP",
     "BrokerOptions",
     "ConfigPath",
+    "DaemonName",
     "System",
+    "Timeout",
     "argument",
     "files_by_name",
     "refuse",
@@ -30,6 +32,13 @@ __all__ = [
 ]
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (TOML).", show_default=False)]
+DaemonName = Annotated[
+    str,
+    typer.Argument(
+        metavar="DAEMON", help="A running daemon: http://host:port, unix:/path, or its configuration file (TOML)."
+    ),
+]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Longest wait for an answer.")]
 URL_HELP = "URL of the brokers: " + " or ".join(f"{name}://host:port" for name in SYSTEMS)
 System = StrEnum("System", {name.upper(): name for name in SYSTEMS})  # type: ignore[misc]
 

@@ -1,16 +1,19 @@
 """The text output of ``check`` and ``verify``: pipelines, jobs and reports."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..config import PipelineConfig, SparkConfig, SparkSource, TopicChoice
     from ..dataset.verify import VerifyReport
     from .checks import CheckResult
+    from .daemons import Daemon, Fact
 
-__all__ = ["origin", "show_job", "show_pipeline", "show_report"]
+__all__ = ["fact_table", "origin", "printable", "show_daemon", "show_job", "show_pipeline", "show_report"]
 
 
 def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[CheckResult]") -> None:
@@ -133,3 +136,40 @@ def _show_list(title: str, lines: Sequence[str]) -> None:
         typer.echo(f"  {line}")
     if len(lines) > _MOST_LINES:
         typer.echo(f"  … and {len(lines) - _MOST_LINES:,} more")
+
+
+_STYLES = {"bad": "bold red", "dim": "dim", "": ""}
+
+
+def printable(text: str) -> str:
+    """Return text of a server without control characters, which could change the terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def fact_table(facts: "Iterable[Fact]") -> "Table":
+    """Return lines of a label and a text as a table without borders."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2), pad_edge=False)
+    for fact in facts:
+        table.add_row(Text(f"  {fact.label}", "dim"), Text(printable(fact.text), _STYLES[fact.style]))
+    return table
+
+
+def show_daemon(daemon: "Daemon") -> None:
+    """Print the status of a daemon; off a terminal without colours and without a limit of width."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from .daemons import daemon_facts, pipeline_facts
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 10_000  # a script cuts lines itself
+    first, *rest = daemon_facts(daemon)
+    console.print(Text(printable(first.text), _STYLES[first.style] or "bold"))
+    console.print(fact_table(rest))
+    for name, pipeline in daemon.status.get("pipelines", {}).items():
+        console.print(Text(printable(name), "bold"))
+        console.print(fact_table(pipeline_facts(pipeline)))

@@ -84,6 +84,7 @@ class Pipeline:
         self.rows_received = 0
         self.bytes_received = 0
         self.chunks_received = 0
+        self.dead_letters = 0
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)  # files and their bytes
@@ -133,6 +134,7 @@ class Pipeline:
         self.bytes_received += chunk.payload_bytes
         self.chunks_received += 1
         if chunk.diverted:
+            self.dead_letters += len(chunk.diverted)
             self._metrics.diverted(len(chunk.diverted))
         if self._max_records is not None and self.rows_received >= self._max_records:
             self.drain("max-records")
@@ -231,6 +233,8 @@ class Pipeline:
             "state": self.state,
             "error": self.error,
             "rows_received": self.rows_received,
+            "bytes_received": self.bytes_received,
+            "dead_letters": self.dead_letters,
             "rows_committed": self.rows_committed,
             "commits": self.commits,
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},

@@ -1,17 +1,16 @@
 """The progress line on a terminal: records received, rate, files and memory."""
 
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+
+from ..runtime.rates import Rate
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
 __all__ = ["Progress", "ProgressFacts", "format_bytes", "progress_line"]
-
-_WINDOW_S = 5.0  # the rate is an average over this time: steady, and quick to show a stop
 
 
 class ProgressFacts(NamedTuple):
@@ -38,7 +37,7 @@ class Progress:
         self._console = console
         self._transient = transient
         self._clock = clock
-        self._seen: deque[tuple[float, int]] = deque()
+        self._rate = Rate()
         self._live: Live | None = None
 
     def show(self, facts: ProgressFacts) -> None:
@@ -48,7 +47,7 @@ class Progress:
         from rich.live import Live
         from rich.text import Text
 
-        rate = self._rate(facts.rows)
+        rate = self._rate.take(self._clock(), facts.rows)
         line = Text(progress_line(facts, rate), no_wrap=True, overflow="ellipsis")
         if self._live is None:
             self._live = Live(
@@ -63,14 +62,6 @@ class Progress:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
-
-    def _rate(self, rows: int) -> float:
-        now = self._clock()
-        self._seen.append((now, rows))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - _WINDOW_S:
-            self._seen.popleft()
-        then, rows_then = self._seen[0]
-        return (rows - rows_then) / (now - then) if now > then else 0.0
 
 
 def progress_line(facts: ProgressFacts, rows_per_s: float) -> str:

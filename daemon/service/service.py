@@ -26,6 +26,7 @@ from ..pipeline.roll import RollPolicy
 from ..runtime.budget import Budget, Level
 from ..runtime.logs import console, get_logger, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
+from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory
 from ..sinks.base import LoggedSink
 from ..sinks.registry import build_sink
@@ -77,13 +78,24 @@ class _Running:
         self.config = config
         self.task = task
         self._waiting: str | None = None
+        self._rows, self._bytes = Rate(), Rate()
 
-    def tell(self, name: str, metrics: DaemonMetrics) -> None:
-        """Update the metrics, count the time that the sink waits, and log when a wait begins and ends.
+    def status(self) -> dict[str, Any]:
+        """Return the status of the pipeline with its rates."""
+        return {
+            **self.pipeline.status(),
+            "rows_per_s": round(self._rows.value, 1),
+            "bytes_per_s": round(self._bytes.value, 1),
+        }
 
-        Called every PROGRESS_INTERVAL_S.
+    def tell(self, name: str, metrics: DaemonMetrics, now: float) -> None:
+        """Update metrics and rates, count the time that the sink waits, and log when a wait begins and ends.
+
+        Called every PROGRESS_INTERVAL_S; ``now`` is the event loop's time.
         """
         self.pipeline.count()
+        self._rows.take(now, self.pipeline.rows_received)
+        self._bytes.take(now, self.pipeline.bytes_received)
         waiting = self.pipeline.waiting
         if waiting is not None:
             metrics.pipeline(name).disk_full(PROGRESS_INTERVAL_S)
@@ -142,12 +154,14 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """See ``StatusProvider.status``."""
-        pipelines = {name: r.pipeline for name, r in self._running.items()} | self._ended
+        pipelines: dict[str, _Running | Pipeline] = {**self._running, **self._ended}
         return {
             "version": __version__,
             "pid": os.getpid(),
+            "live": self.live(),
+            "ready": self.ready(),
             "memory": {"used": self._budget.used, "limit": self._budget.limit, "peak": self._pool.peak},
-            "pipelines": {name: pipeline.status() for name, pipeline in sorted(pipelines.items())},
+            "pipelines": {name: each.status() for name, each in sorted(pipelines.items())},
         }
 
     def _failed(self) -> bool:
@@ -365,11 +379,12 @@ class Service:
         # The lines of a stdout sink and the progress line would mix on one terminal.
         printing = any(config.sink.type == "stdout" for config in self._config.pipelines.values())
         progress = Progress(None if printing and sys.stdout.isatty() else console(), transient=True)
+        loop = asyncio.get_running_loop()
         try:
             while True:
                 progress.show(self._facts())
                 for name, running in self._running.items():
-                    running.tell(name, self._metrics)
+                    running.tell(name, self._metrics, loop.time())
                 write_repeated()
                 await asyncio.sleep(PROGRESS_INTERVAL_S)
         finally:

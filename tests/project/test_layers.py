@@ -80,6 +80,7 @@ ONLY_IN = {
         "net.endpoint",
         "net.transport",
         "devbroker",
+        "service.client",
         "service.http",
         "service.systemd",
     },

@@ -1,0 +1,150 @@
+"""The daemons that a command looks at: their addresses, their health, and their status in lines for people."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..config import ConfigError, HttpAddress, Problem, load_config
+from ..config.address import parse_http_address
+from ..service.client import NoDaemonError, local_address, read_status
+from ..service.progress import format_bytes
+
+__all__ = ["DEFAULT", "Daemon", "Fact", "address_of", "daemon_facts", "look_at", "pipeline_facts"]
+
+DEFAULT = "127.0.0.1:8650"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon as it was seen.
+
+    ``health`` is "healthy", "not ready", "stuck" or "no answer"; ``error`` says why there is no answer.
+    """
+
+    address: HttpAddress
+    health: str
+    status: Mapping[str, Any]
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        seen: dict[str, Any] = {"address": str(self.address), "health": self.health}
+        return {**seen, "error": self.error} if self.error else {**seen, "status": self.status}
+
+
+class Fact(NamedTuple):
+    """A line about a daemon or a pipeline; ``style`` is "bad", "dim" or ""."""
+
+    label: str
+    text: str
+    style: str = ""
+
+
+def address_of(text: str) -> HttpAddress:
+    """Return the address of the daemon that ``text`` names: a URL, ``host:port``, ``unix:/path``, or its configuration.
+
+    Raises ValueError for something else, ConfigError for a configuration that is wrong or has no HTTP server.
+    """
+    if text.endswith(".toml") or ("://" not in text and Path(text).is_file()):
+        config = load_config(text)
+        if config.daemon.http is None:
+            raise ConfigError([Problem(text, "daemon.http", 'is "": this daemon has no HTTP server to ask')])
+        return local_address(config.daemon.http)
+    address = parse_http_address(text.removeprefix("http://").rstrip("/"))
+    if address is not None and (address.path or address.port):
+        return local_address(address)
+    raise ValueError(f'"{text}" is not a daemon: give http://host:port, unix:/path, or its configuration file')
+
+
+def look_at(address: HttpAddress, timeout_s: float) -> Daemon:
+    """Ask the daemon at ``address`` for its status, and judge it as its probes do."""
+    try:
+        status = read_status(address, timeout_s)
+    except NoDaemonError as exc:
+        return Daemon(address, "no answer", {}, str(exc))
+    return Daemon(address, _health(status), status)
+
+
+def _health(status: Mapping[str, Any]) -> str:
+    if not status.get("live"):
+        return "stuck"
+    return "healthy" if status.get("ready") else "not ready"
+
+
+def daemon_facts(daemon: Daemon) -> Iterator[Fact]:
+    """Yield the lines about the process."""
+    style = "" if daemon.health == "healthy" else "bad"
+    yield Fact("daemon", f"{daemon.address} {daemon.health}", style)
+    if daemon.error:
+        yield Fact("error", daemon.error, "bad")
+        return
+    memory = _table(daemon.status, "memory")
+    used, limit, peak = (format_bytes(_count(memory, name)) for name in ("used", "limit", "peak"))
+    yield Fact("process", f"fastwire {daemon.status.get('version', '?')}, pid {daemon.status.get('pid', '?')}")
+    yield Fact("memory", f"{used} of {limit}, at most {peak} so far")
+
+
+def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
+    """Yield the lines about one pipeline of ``/status``; the first one is its state."""
+    state = str(pipeline.get("state", "?"))
+    yield Fact("state", state, "bad" if state == "failed" else "")
+    if pipeline.get("error"):
+        yield Fact("error", str(pipeline["error"]), "bad")
+    if pipeline.get("waiting"):
+        yield Fact("waits", str(pipeline["waiting"]), "bad")
+    for partition, why in _table(pipeline, "stopped_partitions").items():
+        yield Fact("stopped", f"{partition}: {why}", "bad")
+    yield Fact(
+        "rate",
+        f"{_number(pipeline, 'rows_per_s'):,.0f} rows/s, {format_bytes(int(_number(pipeline, 'bytes_per_s')))}/s",
+    )
+    received, payload = _count(pipeline, "rows_received"), format_bytes(_count(pipeline, "bytes_received"))
+    yield Fact("received", f"{received:,} rows, {payload}")
+    roll, commits = _table(pipeline, "roll"), _count(pipeline, "commits")
+    yield Fact(
+        "committed",
+        f"{_count(pipeline, 'rows_committed'):,} rows in {commits:,} commit{'' if commits == 1 else 's'}; "
+        f"{_count(roll, 'rows'):,} rows are not committed yet ({format_bytes(_count(roll, 'bytes'))})",
+    )
+    if letters := _count(pipeline, "dead_letters"):
+        yield Fact("dead letters", f"{letters:,} since the start", "bad")
+    yield from _source_facts(_table(pipeline, "source"))
+    stages = _table(pipeline, "stages")
+    if limit := stages.get("limit"):
+        helps = f"; what helps: {stages['setting']}" if stages.get("setting") else ""
+        yield Fact("limited by", f"{limit}{helps}")
+
+
+def _source_facts(source: Mapping[str, Any]) -> Iterator[Fact]:
+    if source.get("url"):
+        yield Fact("source", str(source["url"]))
+    if partitions := _table(source, "partitions"):
+        yield Fact("partitions", ", ".join(f"{count} {stage}" for stage, count in partitions.items()))
+    for log, why in _table(source, "errors").items():
+        yield Fact("trouble", f"{log}: {why}", "bad")
+    links = source.get("connections")
+    if isinstance(links, list) and links:
+        ready = sum(isinstance(link, dict) and bool(link.get("ready")) for link in links)
+        yield Fact("connections", f"{ready} of {len(links)} ready", "bad" if ready < len(links) else "")
+    if lag := _table(source, "lag"):
+        yield Fact(
+            "lag",
+            f"{_count(lag, 'backlog_entries'):,} entries not confirmed; {_count(lag, 'behind_logs'):,} of "
+            f"{_count(lag, 'known_logs'):,} partitions behind",
+        )
+
+
+def _table(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of the answer; an empty one if a daemon of another version has none."""
+    value = status.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(status: Mapping[str, Any], name: str) -> float:
+    value = status.get(name)
+    return value if isinstance(value, int | float) else 0
+
+
+def _count(status: Mapping[str, Any], name: str) -> int:
+    return int(_number(status, name))
