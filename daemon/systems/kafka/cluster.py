@@ -25,12 +25,16 @@ from fastwire.kafka.question import (
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
+from ...runtime.logs import get_logger
 from ...runtime.shared import shared
 from ..brokerbook import Address, BrokerBook, BrokerKey, Purpose
 from .link import Link, LinkOwner
+from .replica import ReplicaChoice
 from .settings import ClientSettings
 
 __all__ = ["Cluster"]
+
+log = get_logger("source")
 
 
 class Cluster(BrokerBook[Link]):
@@ -88,6 +92,20 @@ class Cluster(BrokerBook[Link]):
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""
         node = self.metadata.leading(*partition)
         return await self.link(purpose, node.host, node.port)
+
+    async def nearest(self, partition: Partition, choice: ReplicaChoice) -> Link:
+        """Return the connection for reading a partition: to its chosen replica, else to its leader.
+
+        A replica that cannot be reached is avoided. Raises the errors of ``leader``.
+        """
+        if not choice.at_leader:
+            try:
+                node = self.metadata.node(choice.node)
+                return await self.link("fetch", node.host, node.port)
+            except FastwireError as exc:
+                log.debug("cannot read from the nearest replica", topic=partition[0], error=str(exc))
+                choice.avoid(asyncio.get_running_loop().time())
+        return await self.leader("fetch", partition)
 
     async def list_offsets(self, wanted: Mapping[Partition, int], *, read_committed: bool) -> Offsets:
         """Ask for each partition's EARLIEST, LATEST or time in milliseconds; all leaders are asked at the same time.

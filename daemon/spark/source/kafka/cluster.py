@@ -1,9 +1,9 @@
-"""A Kafka cluster as one of Spark's processes reads it: the daemon's connections, and the choice of replicas."""
+"""A Kafka cluster as one of Spark's processes reads it: the daemon's connections, for one range at a time."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import count
 
-from fastwire.errors import FastwireError
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
@@ -20,6 +20,7 @@ from ....systems.brokerbook import BrokerKey, Purpose
 from ....systems.kafka.cluster import Cluster
 from ....systems.kafka.config import own_connection
 from ....systems.kafka.link import Link
+from ....systems.kafka.replica import ReplicaChoice
 from ....systems.kafka.settings import ClientSettings, client_fields
 from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
@@ -32,8 +33,6 @@ from .dialect import DIALECT
 __all__ = ["RangeCluster", "fetch_limits", "incarnation_of", "settings_of"]
 
 FETCH_WAIT_MS = 200
-PREFERRED_S = 300.0  # then the leader is asked again which replica is the nearest (spec: kafka 9.4)
-AVOIDED_S = 30.0
 
 
 def settings_of(options: Options) -> ClientSettings:
@@ -72,7 +71,7 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
         self.sessions = count(1)
         self.answers = 0
         self._indexes: dict[tuple[Partition, str], int] = {}
-        self._replicas: dict[Place, tuple[int, float]] = {}  # -1: the leader; and how long that holds
+        self._replicas = defaultdict[Place, ReplicaChoice](ReplicaChoice)
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self, limits)
 
     def log_index(self, partition: Partition, incarnation: str) -> int:
@@ -106,31 +105,12 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
         """Ask as ``list_offsets`` does, for a reader of this isolation level."""
         return await self.list_offsets(wanted, read_committed=self.limits.read_committed)
 
-    # --- replicas
-
-    def prefer(self, place: Place, node: int) -> None:
-        """Read a partition from the replica that its leader has named."""
-        self._replicas[place] = node, self.now + PREFERRED_S
-
-    def avoid_replicas(self, place: Place) -> None:
-        """Read a partition from its leader for a while: the replica has failed."""
-        self._replicas[place] = -1, self.now + AVOIDED_S
-
-    async def nearest(self, place: Place) -> tuple[Link, int | None]:
-        """Return the connection for reading a partition, with the number of the replica at its other end.
-
-        -1 is the leader, None a leader that may name a replica. Raises the errors of ``leader``.
-        """
-        node, until = self._replicas.get(place, (-1, 0.0))
-        if until <= self.now:
-            return await self.leader("fetch", place), None
-        if node >= 0:
-            try:
-                replica = self.metadata.node(node)
-                return await self.link("fetch", replica.host, replica.port), node
-            except FastwireError:
-                self.avoid_replicas(place)
-        return await self.leader("fetch", place), -1
+    def replica(self, place: Place) -> ReplicaChoice:
+        """Return the replica that a partition is read from."""
+        choice = self._replicas[place]
+        if choice.is_over(self.now):
+            choice.reset()
+        return choice
 
     # --- calls of the links
 

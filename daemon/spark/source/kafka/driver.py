@@ -9,6 +9,7 @@ from fastwire.kafka.question import EARLIEST, LATEST, NO_MEMBER, Offsets
 from fastwire.position import Position
 
 from ....systems.kafka.refusal import is_for_good
+from ....systems.kafka.replica import ReplicaChoice
 from ..connections import Connections
 from ..offsetdriver import OffsetBroker
 from ..options import Options
@@ -100,7 +101,7 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
     async def _records(self, partition: Partition, offset: int) -> Records:
         await self._cluster.refresh([partition.topic])
         link = await self._cluster.leader("fetch", place_of(partition))
-        return Records(self._cluster, partition, Position(offset, -1), link, -1)
+        return Records(self._cluster, partition, Position(offset, -1), link, ReplicaChoice(near=False))
 
     # --- commits
 

@@ -26,6 +26,7 @@ from fastwire.position import Position
 from ....net.endpoint import LinkLost
 from ....systems.kafka.link import Link
 from ....systems.kafka.refusal import ends_reading, is_for_good
+from ....systems.kafka.replica import ReplicaChoice
 from ..offsetreading import OffsetRangeReader
 from ..ranges import Partition
 from ..reading import TryAgainError, logger
@@ -60,11 +61,11 @@ class ElsewhereError(FastwireError):
 class Records:
     """The records of a partition from ``start`` on, read over the connection to its leader or to a replica.
 
-    ``replica`` is the node of the replica, -1 for the leader, None for a leader that may name a replica.
+    ``replica`` says which, and whether the leader may name one.
     """
 
     def __init__(
-        self, cluster: RangeCluster, partition: Partition, start: Position, link: Link, replica: int | None
+        self, cluster: RangeCluster, partition: Partition, start: Position, link: Link, replica: ReplicaChoice
     ) -> None:
         topic, number = place_of(partition)
         known = cluster.metadata.topics[topic]
@@ -78,7 +79,7 @@ class Records:
         self._answered = False
         session = next(cluster.sessions)
         cluster.slots.attach(self._index, start, session)
-        link.fetcher.add(Target(self._index, topic, known.topic_id, number, epoch, session, replica != -1))
+        link.fetcher.add(Target(self._index, topic, known.topic_id, number, epoch, session, replica.near))
 
     @property
     def position(self) -> Position:
@@ -112,7 +113,7 @@ class Records:
         self._answers, self._answered = cluster.answers, True
         if self.result.error:
             raise BrokerError(self.result.error, str(self.link))
-        if self.replica is None and self.result.preferred_replica >= 0:
+        if self.replica.open and self.result.preferred_replica >= 0:
             raise ElsewhereError(self.result.preferred_replica)
         return True
 
@@ -142,15 +143,17 @@ class KafkaRangeReader(OffsetRangeReader[RangeCluster]):
     async def _attempt(self) -> None:
         if not await self._is_ours():
             return
-        records = Records(self._cluster, self._part.partition, self._at, *await self._cluster.nearest(self._place))
-        at_replica = records.replica is not None and records.replica >= 0
+        replica = self._cluster.replica(self._place)
+        link = await self._cluster.nearest(self._place, replica)
+        at_replica = not replica.at_leader
+        records = Records(self._cluster, self._part.partition, self._at, link, replica)
         failure = await self._drain(records, self._follow(records, at_replica))
         if isinstance(failure, ElsewhereError):
-            self._cluster.prefer(self._place, failure.node)
+            replica.prefer(failure.node, self._cluster.now)
             raise TryAgainError
         if failure is not None and at_replica:
             logger.warning("%s: %s; reading from the leader", self._part, failure)
-            self._cluster.avoid_replicas(self._place)
+            replica.avoid(self._cluster.now)
             self._alive_at = time.monotonic()
             raise TryAgainError
         if failure is not None:

@@ -1,7 +1,6 @@
 """State of one partition of a topic."""
 
 from dataclasses import dataclass, field
-from math import inf
 
 from fastwire.kafka.metadata import NO_ID
 from fastwire.position import Position
@@ -9,6 +8,7 @@ from fastwire.position import Position
 from ...pulled import PulledPartition
 from ...source import Assignment
 from ..link import Link
+from ..replica import ReplicaChoice
 
 __all__ = ["Partition"]
 
@@ -21,9 +21,7 @@ class Partition(PulledPartition[Link]):
     committed: Position | None = field(default=None, init=False)  # what the group has
     resumes_at: Position | None = field(default=None, init=False)  # behind a break
     checked_epoch: int = field(default=-1, init=False)  # of the leader that has confirmed the position
-    replica: int = field(default=-1, init=False)  # the node to read from instead of the leader's
-    near: bool = field(default=True, init=False)  # whether the leader may name one
-    choice_ends: float = field(default=inf, init=False)  # when the leader is to be asked again, by the loop's clock
+    replica: ReplicaChoice = field(default_factory=ReplicaChoice, init=False)
 
     @staticmethod
     def before(offset: int) -> Position:

@@ -188,7 +188,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
         """Handle the result of one partition in a Fetch response (spec: kafka 9.5)."""
         partition.log_start = max(partition.log_start, result.log_start)
         if result.error == Code.NONE:
-            if partition.replica < 0 and partition.near and result.preferred_replica >= 0:
+            if partition.replica.open and result.preferred_replica >= 0:
                 self._leaders.prefer(partition, result.preferred_replica)
                 return
             partition.refusals.reset()
@@ -197,7 +197,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
             else:
                 self._leaders.reconsider_replica(partition)
             return
-        if partition.replica >= 0:
+        if not partition.replica.at_leader:
             self._leaders.avoid_replica(partition)  # the leader knows better, whatever it is
             return
         partition.error = str(BrokerError(result.error, str(partition.log))) + advice(result.error)

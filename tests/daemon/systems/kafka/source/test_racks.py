@@ -8,8 +8,8 @@ from fastwire.kafka.error import Code
 from fastwire.kafka.fetch import FetchLimits
 from fastwire_daemon.config import ConfigError, parse_connection
 from fastwire_daemon.devbroker.kafka import Request
+from fastwire_daemon.systems.kafka import replica
 from fastwire_daemon.systems.kafka.config import KafkaSourceConfig
-from fastwire_daemon.systems.kafka.source import leaders
 from fastwire_daemon.systems.kafka.source.settings import settings_from
 from tests.support.kafka.source_pipe import KafkaPipe, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
@@ -67,8 +67,8 @@ async def test_a_replica_that_cannot_be_reached_is_left_for_the_leader() -> None
 
 
 async def test_the_leader_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaders, "PREFERRED_S", 0.0)
-    monkeypatch.setattr(leaders, "AVOIDED_S", 0.0)
+    monkeypatch.setattr(replica, "PREFERRED_S", 0.0)
+    monkeypatch.setattr(replica, "AVOIDED_S", 0.0)
 
     async with serving(nodes=3, racks=RACKS) as broker:
         broker.append("t", batches(0, 40))
