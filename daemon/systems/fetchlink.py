@@ -1,16 +1,23 @@
 """Connections by which records are requested: each has a fetcher, which decides what to request next."""
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any, Generic, Protocol, TypeVar
 
+from fastwire.columns.chunk import Chunk
+from fastwire.connection import ChunkReady, Lost
+from fastwire.event import Connected, CorruptFound, FetchDone, Reply
+
+from .brokerbook import Address
 from .link import BrokerLink, LinkMachine
 
-__all__ = ["FetchLink", "Fetching"]
+__all__ = ["FetchLink", "FetchOwner", "Fetching"]
 
 C = TypeVar("C", bound=LinkMachine[Any])
 C_contra = TypeVar("C_contra", contravariant=True)
 E = TypeVar("E")
 A = TypeVar("A")
+R_contra = TypeVar("R_contra", contravariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
 
 
 class Fetching(Sized, Protocol[C_contra]):
@@ -26,14 +33,44 @@ class Fetching(Sized, Protocol[C_contra]):
     def drop(self, index: int) -> None:
         """Stop reading a partition."""
 
+    def lost(self) -> None:
+        """Forget all partitions: the connection is closed."""
+
+
+class FetchOwner(Protocol[R_contra, D_contra]):
+    """Receiver of the events of its links, with results ``R`` of requests and damage ``D``: the source."""
+
+    def on_chunk(self, chunk: Chunk, /) -> None:
+        """Take a chunk of records."""
+
+    def on_fetched(self, link: Any, fetched: R_contra, /) -> None:
+        """Take the end of a response with records; the results of its partitions are in their slots."""
+
+    def on_corrupt(self, found: D_contra, /) -> None:
+        """Handle records that cannot be decoded; their slot is detached."""
+
+    def on_connected(self, link: Any, /) -> None:
+        """Note that the connection is ready for requests."""
+
+    def on_lost(self, link: Any, reason: Exception | None, /) -> None:
+        """Note that the connection is closed; ``reason`` is None if this side closed it."""
+
 
 F = TypeVar("F", bound=Fetching[Any])
 
 
 class FetchLink(BrokerLink[C, E, A], Generic[C, E, A, F]):
-    """A connection with a fetcher ``F``, which has the partitions that are read by it."""
+    """A connection to the broker at ``address``; ``fetcher`` has the partitions that are read by it."""
 
-    fetcher: F
+    def __init__(self, address: Address, connection: C, fetcher: F, owner: FetchOwner[Any, Any]) -> None:
+        super().__init__(connection, owner.on_chunk)
+        self.address = address
+        self.fetcher = fetcher
+        self._owner = owner
+
+    def __str__(self) -> str:
+        host, port = self.address
+        return f"{host}:{port}"
 
     def status(self) -> dict[str, Any]:
         """Return the fields of the status page."""
@@ -43,3 +80,31 @@ class FetchLink(BrokerLink[C, E, A], Generic[C, E, A, F]):
         """Request records, as far as there is anything to request."""
         if self.fetcher.may_ask and self.ready and self.fetcher.pump(self.connection, self._loop.time()):
             self.transport.flush()
+
+    # --- calls of the transport
+
+    def _on_events(self, events: Sequence[E]) -> None:
+        for event in events:
+            match event:
+                case ChunkReady(chunk):
+                    self._owner.on_chunk(chunk)
+                case FetchDone(fetched):
+                    self._owner.on_fetched(self, fetched)
+                case Reply(request_id, answer):
+                    self._answered(request_id, answer)
+                case CorruptFound(found):
+                    self._owner.on_corrupt(found)
+                case Connected():
+                    self._let_in()
+                    self._owner.on_connected(self)
+                case Lost(reason):
+                    self.abort(reason)
+                case _:
+                    self._on_event(event)
+
+    def _on_event(self, event: E) -> None:
+        """Handle an event that only this system has. The transport handles ``More``."""
+
+    def _left(self, text: str, reason: Exception | None) -> None:
+        self.fetcher.lost()
+        self._owner.on_lost(self, reason)

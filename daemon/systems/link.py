@@ -243,7 +243,9 @@ class BrokerLink(ABC, Generic[C, E, A]):
         self.connection.close()
         if self._login is not None:
             self._login.cancel()
-        lost = reason if isinstance(reason, FastwireError) else LinkLost(f"connection to {self}: {text}")
+        lost: FastwireError = LinkLost(f"connection to {self}: {text}")
+        if isinstance(reason, FastwireError) and not isinstance(reason, LinkLost):
+            lost = reason
         if not self._ready.done():
             self._ready.set_exception(lost)
             self._ready.exception()  # there may be no caller left that retrieves it

@@ -1,9 +1,10 @@
 """Events of a Kafka connection."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from fastwire.connection import ChunkReady, Lost, More
+from fastwire.event import Connected, CorruptFound, FetchDone, Reply
+from fastwire.kafka.message import Body
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
 
@@ -22,35 +23,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
-    """The versions are known and the login is complete; requests may be made."""
-
-
-@dataclass(frozen=True, slots=True)
 class LoginWanted:
     """The login expires soon: start another one with ``Connection.log_in`` (spec: kafka 15)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The response to ``Connection.request``; ``body`` is a dict according to the message tables."""
-
-    correlation_id: int
-    body: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchDone:
-    """The end of a Fetch response; its records came before, in chunks or in the open one."""
-
-    fetched: Fetched
-
-
-@dataclass(frozen=True, slots=True)
-class CorruptFound:
-    """A partition whose records cannot be read on; its slot is detached."""
-
-    batch: CorruptBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +34,14 @@ class Throttled:
     seconds: float
 
 
-Event = Connected | LoginWanted | Lost | Reply | FetchDone | ChunkReady | CorruptFound | Throttled | More
+Event = (
+    Connected
+    | LoginWanted
+    | Lost
+    | Reply[Body]
+    | FetchDone[Fetched]
+    | ChunkReady
+    | CorruptFound[CorruptBatch]
+    | Throttled
+    | More
+)

@@ -61,7 +61,7 @@ class Cluster(BrokerBook[Link]):
     def _make(self, key: BrokerKey) -> Link:
         purpose, host, port = key
         limits = self._limits if purpose == "fetch" else None
-        return Link(host, port, self._settings, self._slots, self._pool, self._owner, limits=limits)
+        return Link((host, port), self._settings, self._slots, self._pool, self._owner, limits=limits)
 
     def _answers(self, purpose: Purpose, link: Link) -> bool:
         # A JoinGroup holds up what is behind it as a Fetch does, and so does a throttle.

@@ -1,24 +1,12 @@
 """Connection to one Kafka broker: runs the protocol on a socket and passes events to the source."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fastwire import __version__
-from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.kafka.connection import Connection
-from fastwire.kafka.event import (
-    ChunkReady,
-    Connected,
-    CorruptFound,
-    Event,
-    FetchDone,
-    LoginWanted,
-    Lost,
-    Reply,
-    Throttled,
-)
+from fastwire.kafka.event import Event, LoginWanted, Throttled
 from fastwire.kafka.fetch import Fetcher, FetchLimits
 from fastwire.kafka.message import Body
 from fastwire.kafka.response import Fetched
@@ -29,7 +17,8 @@ from fastwire.wire.pool import Pool
 
 from ...net.endpoint import LinkLost
 from ...runtime.clock import CLOCK
-from ..fetchlink import FetchLink
+from ..brokerbook import Address
+from ..fetchlink import FetchLink, FetchOwner
 from .settings import ClientSettings
 
 __all__ = ["Answer", "Link", "LinkOwner"]
@@ -40,35 +29,21 @@ FETCH_BUFFER_BYTES = 1 << 20
 CONTROL_BUFFER_BYTES = 64 << 10
 
 
-class LinkOwner(Protocol):
+class LinkOwner(FetchOwner[Fetched, CorruptBatch], Protocol):
     """Receiver of the events of its links: the source."""
-
-    def on_chunk(self, chunk: Chunk) -> None:
-        """Take a chunk of records."""
-
-    def on_fetched(self, link: "Link", fetched: Fetched) -> None:
-        """Take the result of a Fetch request."""
-
-    def on_corrupt(self, batch: CorruptBatch) -> None:
-        """Handle a batch that cannot be decoded."""
-
-    def on_connected(self, link: "Link") -> None:
-        """Note that the connection is ready for requests."""
 
     def on_throttled(self, link: "Link", seconds: float) -> None:
         """Note that the broker throttles this connection for ``seconds``."""
-
-    def on_lost(self, link: "Link", reason: Exception | None) -> None:
-        """Note that the connection is closed; ``reason`` is None if this side closed it."""
 
 
 class Link(FetchLink[Connection, Event, Body, Fetcher]):
     """A connection to one broker. ``fetcher`` has the partitions that are read by this connection, if there are any."""
 
+    _owner: LinkOwner
+
     def __init__(
         self,
-        host: str,
-        port: int,
+        address: Address,
         settings: ClientSettings,
         slots: SlotTable,
         pool: Pool,
@@ -76,13 +51,9 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
         *,
         limits: FetchLimits | None = None,
     ) -> None:
-        self.host = host
-        self.port = port
         self._settings = settings
-        self._owner = owner
         self._exchange: Mechanism | None = None  # of the last login
-        self.fetcher = Fetcher(slots, limits or FetchLimits())
-        self.scanner = Scanner(
+        scanner = Scanner(
             slots,
             pool,
             columns=settings.columns,
@@ -91,15 +62,12 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
             clock=CLOCK if limits else None,
         )
         connection = Connection(
-            self.scanner,
+            scanner,
             client_id=settings.client_id,
             software_version=__version__,
             request_timeout_s=settings.request_timeout_s,
         )
-        super().__init__(connection, owner.on_chunk)
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        super().__init__(address, connection, Fetcher(slots, limits or FetchLimits()), owner)
 
     def status(self) -> dict[str, Any]:
         """Return the fields of the status page that only links of Kafka have."""
@@ -120,7 +88,7 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
         tls = None if settings.tls is None else settings.tls.context()
         try:
             await self._connect(
-                self.host, self.port, tls, settings, lambda: self.connection.connect(self._loop.time(), mechanism)
+                *self.address, tls, settings, lambda: self.connection.connect(self._loop.time(), mechanism)
             )
         except LinkLost as exc:
             if not self.connection.unheard:
@@ -137,30 +105,14 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
         self._need()
         return await self._answer(self.connection.request(key, body, self._loop.time(), most=most, timeout_s=timeout_s))
 
-    # --- what the transport calls
+    # --- calls of the transport
 
-    def _on_events(self, events: Sequence[Event]) -> None:
-        for event in events:
-            match event:
-                case ChunkReady(chunk):
-                    self._owner.on_chunk(chunk)
-                case FetchDone(fetched):
-                    self._owner.on_fetched(self, fetched)
-                case Reply(correlation_id, body):
-                    self._answered(correlation_id, body)
-                case CorruptFound(batch):
-                    self._owner.on_corrupt(batch)
-                case Connected():
-                    self._let_in()
-                    self._owner.on_connected(self)
-                case Throttled(seconds):
-                    self._owner.on_throttled(self, seconds)
-                case LoginWanted():
-                    self._log_in_again(self._log_in)
-                case Lost(reason):
-                    self.abort(reason)
-                case _:
-                    pass  # the transport sees to More
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Throttled(seconds):
+                self._owner.on_throttled(self, seconds)
+            case LoginWanted():
+                self._log_in_again(self._log_in)
 
     async def _log_in(self) -> None:
         login, before = self._settings.login, self._exchange
@@ -177,7 +129,6 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
             self.transport.flush()
 
     def _left(self, text: str, reason: Exception | None) -> None:
-        self.fetcher.lost()
         if isinstance(reason, SaslError) and self._settings.login is not None and self._exchange is not None:
             self._settings.login.forget(self._exchange)
-        self._owner.on_lost(self, reason)
+        super()._left(text, reason)

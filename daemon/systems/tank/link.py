@@ -1,13 +1,11 @@
 """Connection to one TANK broker: runs the protocol on a socket and passes events to the source."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from fastwire.columns.chunk import Chunk
 from fastwire.tank.connection import Connection, Request
 from fastwire.tank.consume import ConsumeRequest
-from fastwire.tank.event import Answer, ChunkReady, Connected, CorruptFound, Event, FetchDone, Lost, Reply
+from fastwire.tank.event import Answer, Event
 from fastwire.tank.fetch import Fetcher, FetchLimits
 from fastwire.tank.message import MessageType
 from fastwire.tank.response import Fetched, Planned
@@ -17,7 +15,7 @@ from fastwire.wire.pool import Pool
 
 from ...runtime.clock import CLOCK
 from ..brokerbook import Address
-from ..fetchlink import FetchLink
+from ..fetchlink import FetchLink, FetchOwner
 from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "Question"]
@@ -44,23 +42,8 @@ class Question(Protocol[T_co]):
         """Return the payload."""
 
 
-class LinkOwner(Protocol):
-    """Receiver of the events of its links: the source."""
-
-    def on_chunk(self, chunk: Chunk) -> None:
-        """Take a chunk of messages."""
-
-    def on_fetched(self, link: "Link", fetched: Fetched) -> None:
-        """Take the end of a consume answer; the results of its partitions are in their slots."""
-
-    def on_corrupt(self, bundle: CorruptBundle) -> None:
-        """Handle a bundle that cannot be decoded; its slot is detached."""
-
-    def on_connected(self, link: "Link") -> None:
-        """Note that the connection is ready for requests."""
-
-    def on_lost(self, link: "Link", reason: Exception | None) -> None:
-        """Note that the connection is closed; ``reason`` is None if this side closed it."""
+LinkOwner = FetchOwner[Fetched, CorruptBundle]
+"""Receiver of the events of its links: the source."""
 
 
 class Link(FetchLink[Connection, Event, Answer, Fetcher]):
@@ -76,10 +59,7 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
         *,
         limits: FetchLimits | None = None,
     ) -> None:
-        self.address = address
-        self.fetcher = Fetcher(slots, limits or FetchLimits(), settings.client_id)
         self._settings = settings
-        self._owner = owner
         scanner = Scanner(
             slots,
             pool,
@@ -88,11 +68,8 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
             buffer_bytes=FETCH_BUFFER_BYTES if limits else CONTROL_BUFFER_BYTES,
             clock=CLOCK if limits else None,
         )
-        super().__init__(Connection(scanner, request_timeout_s=settings.request_timeout_s), owner.on_chunk)
-
-    def __str__(self) -> str:
-        host, port = self.address
-        return f"{host}:{port}"
+        connection = Connection(scanner, request_timeout_s=settings.request_timeout_s)
+        super().__init__(address, connection, Fetcher(slots, limits or FetchLimits(), settings.client_id), owner)
 
     async def open(self) -> None:
         """Connect, and wait for the broker's ping. Raises UnreachableError, LinkLost, or ProtocolError."""
@@ -123,28 +100,3 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
         request_id = self.connection.fetch(request, planned, self._loop.time())
         self._flush_soon()
         return request_id
-
-    # --- what the transport calls
-
-    def _on_events(self, events: Sequence[Event]) -> None:
-        for event in events:
-            match event:
-                case ChunkReady(chunk):
-                    self._owner.on_chunk(chunk)
-                case FetchDone(fetched):
-                    self._owner.on_fetched(self, fetched)
-                case Reply(request_id, answer):
-                    self._answered(request_id, answer)
-                case CorruptFound(bundle):
-                    self._owner.on_corrupt(bundle)
-                case Connected():
-                    self._let_in()
-                    self._owner.on_connected(self)
-                case Lost(reason):
-                    self.abort(f"connection to {self}: {reason}")
-                case _:
-                    pass  # the transport sees to More
-
-    def _left(self, text: str, reason: Exception | None) -> None:
-        self.fetcher.lost()
-        self._owner.on_lost(self, reason)

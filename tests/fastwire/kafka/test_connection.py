@@ -145,8 +145,8 @@ def test_answers_in_order_however_they_are_cut(piece: int) -> None:
     one, two = wire.said()
     events = wire.answer(one, piece, producer_id=5, producer_epoch=1)
     events += wire.answer(two, piece, brokers=[{"node_id": 1, "host": "h", "port": 9092, "rack": None}])
-    assert [(type(event), event.correlation_id) for event in events] == [(Reply, first), (Reply, second)]
-    assert (events[0].body["producer_id"], events[1].body["brokers"][0]["host"]) == (5, "h")
+    assert [(type(event), event.request_id) for event in events] == [(Reply, first), (Reply, second)]
+    assert (events[0].answer["producer_id"], events[1].answer["brokers"][0]["host"]) == (5, "h")
     assert not wire.connection.awaiting
 
 
@@ -349,14 +349,14 @@ def test_another_login_before_the_first_one_ends() -> None:
     (shaking,) = wire.said()
     assert shaking[0] == Key.SASL_HANDSHAKE
     (reply,) = wire.answer(asked)
-    assert reply.correlation_id == before
+    assert reply.request_id == before
     wire.answer(shaking, mechanisms=["PLAIN"])
     (token,) = wire.said()
     assert token[0] == Key.SASL_AUTHENTICATE
     assert wire.answer(token, error_message=None, session_lifetime_ms=10_000) == []
     (asked,) = wire.said()
     (reply,) = wire.answer(asked)
-    assert reply.correlation_id == meanwhile
+    assert reply.request_id == meanwhile
     assert wire.connection.tick(wire.now + 9) == (LoginWanted(),)
 
 

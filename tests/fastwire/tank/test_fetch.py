@@ -11,6 +11,7 @@ from fastwire.tank.consume import ConsumeRequest, PartitionAnswer, encode_consum
 from fastwire.tank.event import FetchDone
 from fastwire.tank.fetch import LEAST_FETCH, Fetcher, FetchLimits, Target
 from fastwire.tank.message import FRAME_HEAD, PING, MessageType, encode_frame
+from fastwire.tank.response import Fetched
 from fastwire.tank.scan import Scanner
 from fastwire.tank.slot import SlotTable
 from fastwire.wire.pool import Pool
@@ -35,7 +36,7 @@ class Broker:
             self.slots.attach(index, Position(1, 0), 1)
             self.fetcher.add(Target(index, topic, number, 1))
 
-    def _receive(self, data: bytes) -> list[FetchDone]:
+    def _receive(self, data: bytes) -> list[FetchDone[Fetched]]:
         self.connection.get_buffer(len(data))[: len(data)] = data
         return [event for event in self.connection.receive(len(data), 0.0) if isinstance(event, FetchDone)]
 

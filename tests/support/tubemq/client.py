@@ -157,7 +157,7 @@ class Link(_Closing):
             more = self._connection.more
             for event in events:
                 if isinstance(event, Reply):
-                    self._done[event.serial] = event.body
+                    self._done[event.request_id] = event.answer
                 elif isinstance(event, FetchDone):
                     self._done[event.fetched.serial] = event.fetched
                 elif isinstance(event, ChunkReady):
