@@ -81,6 +81,17 @@ class Scanning(Protocol):
     def has_open(self) -> bool:
         """True if the open chunk holds anything."""
 
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not parsed yet."""
+
+    @property
+    def growths(self) -> int:
+        """The number of times that the receive buffer has grown for a frame."""
+
+    def shrink(self) -> None:
+        """Release the part of the receive buffer that its bytes do not need."""
+
 
 S = TypeVar("S", bound=Scanning)
 E = TypeVar("E")

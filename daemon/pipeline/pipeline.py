@@ -141,6 +141,10 @@ class Pipeline:
         self._wake.set()
         return len(self._chunks) < QUEUED_CHUNKS
 
+    def on_grown(self) -> None:
+        """See ``SourceEvents.on_grown``."""
+        self._budget.check()
+
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """See ``SourceEvents.on_assigned``."""
         self._assigned.extend(assignments)

@@ -18,8 +18,10 @@ HOLD_AT = 0.80  # of the limit: ask for nothing more
 FREE_BELOW = 0.75
 READ_BELOW = 0.95
 LARGE_CHUNK = 24 << 20  # beyond what a chunk takes whose entries are small
+LARGE_SHARE = 8  # of a small limit it is this part
 ROOM_COPIES = 2  # of the next large entry: decompressed, and in columns
-ROOM_SHARE = 4  # at most so much of the limit stays free for it
+ROOM_SHARE = 2  # at most so much of the limit stays free for it
+FINISH_SHARE = 8  # of the limit: records under way beside which one more frame may be completed
 PERMIT_SHARE = 4  # permits of all consumers together stand for at most a quarter of the budget
 
 
@@ -28,7 +30,8 @@ class Level(IntEnum):
 
     FREE = 0  # request records
     HOLD = 1  # request no more records, read those that arrive
-    STOP = 2  # do not read
+    FINISH = 2  # read from one connection: incomplete frames hold the memory, and only their ends release it
+    STOP = 3  # do not read
 
 
 class PoolLike(Protocol):
@@ -37,6 +40,14 @@ class PoolLike(Protocol):
     @property
     def used(self) -> int:
         """Bytes in use."""
+
+    @property
+    def receiving(self) -> int:
+        """Bytes of receive buffers, a part of ``used``."""
+
+    @property
+    def charged(self) -> int:
+        """Bytes of incomplete chunked messages, a part of ``used``."""
 
     @property
     def limit(self) -> int:
@@ -91,7 +102,7 @@ class Budget:
         On the loop's thread. The size of an entry is known only after decompression, so after a large one reading stops
         while there is still room for another of its size.
         """
-        if nbytes > LARGE_CHUNK:
+        if nbytes > min(LARGE_CHUNK, self._pool.limit // LARGE_SHARE):
             self._room = max(self._room, min(ROOM_COPIES * nbytes, self._pool.limit // ROOM_SHARE))
         self.check()
 
@@ -150,8 +161,9 @@ class Budget:
         if used + self._pool.kept > limit:
             self._pool.trim(max(0, limit - used))
         most = limit - self._room
-        if used > most or (self.level is Level.STOP and used > most * READ_BELOW):
-            return Level.STOP
+        if used > most or (self.level >= Level.FINISH and used > most * READ_BELOW):
+            under_way = used - self._pool.receiving - self._pool.charged
+            return Level.FINISH if under_way < limit // FINISH_SHARE else Level.STOP
         if used > limit * HOLD_AT or (self.level is not Level.FREE and used > limit * FREE_BELOW):
             return Level.HOLD
         return Level.FREE

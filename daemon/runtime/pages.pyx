@@ -1,4 +1,4 @@
-"""Release of library pages to the system, and retention of heap pages.
+"""Release of library and heap pages to the system, and retention of heap pages.
 
 Library pages are released once a start is over: the start reads most of them, the work few. Loading a library reads
 its tables from end to end, and with large pages in the page cache each touch maps 64 KiB: for Arrow and its
@@ -7,7 +7,8 @@ is free and reading it again costs a fault. Only read-only segments are released
 Objects with text relocations are left alone.
 
 Heap pages are kept, within bounds: encoding allocates and frees the same megabytes for each column, and with fresh
-pages each time that costs a tenth more.
+pages each time that costs a tenth more. What is free between blocks in use stays, too, and after many large values
+that may be tens of megabytes: it is released when memory is short.
 """
 
 cdef extern from *:
@@ -51,6 +52,13 @@ cdef extern from *:
 
     static void fw_release_libraries(void) { dl_iterate_phdr(fw_release_object, NULL); }
 
+    static void fw_release_heaps(void)
+    {
+    #ifdef __GLIBC__
+        malloc_trim(0);
+    #endif
+    }
+
     static void fw_keep_heap(int block, int spare)
     {
     #ifdef __GLIBC__ /* others have no such settings */
@@ -62,6 +70,7 @@ cdef extern from *:
     }
     """
     void fw_release_libraries() noexcept nogil
+    void fw_release_heaps() noexcept nogil
     void fw_keep_heap(int block, int spare) noexcept nogil
 
 # Pages of a Parquet column are of 1 MiB until they are compressed, and the buffer that they grow in is twice as large.
@@ -75,6 +84,12 @@ def release_library_pages():
     """Release the resident pages of all libraries; a page that is needed again is read again on access."""
     with nogil:
         fw_release_libraries()
+
+
+def release_heap_pages():
+    """Release the free pages of all heaps. This takes a millisecond or two, and as much again when they are needed."""
+    with nogil:
+        fw_release_heaps()
 
 
 def keep_heap_pages(long long memory):

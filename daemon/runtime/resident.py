@@ -1,27 +1,31 @@
-"""Resident memory of the process beyond its byte budget: releases pages of libraries when it grows too large."""
+"""Resident memory of the process beyond its byte budget: releases pages when it grows too large."""
 
 import resource
 from collections.abc import Callable
 from time import monotonic
 
 from .budget import Budget, Level
-from .pages import release_library_pages
+from .pages import release_heap_pages, release_library_pages
 
 __all__ = ["ResidentMemory"]
 
 RELEASE_INTERVAL_S = 0.01  # a millisecond of faults, when memory is scarce
 # Resident memory, beyond the budget, above which library pages go back: an eighth of what is promised beyond it.
 RELEASE_ABOVE = 16 << 20
+HEAP_ABOVE = 64 << 20  # and half of it for the free pages of heaps: encoders need most of them again
 
 
 class ResidentMemory:
     """Releases library pages when ``budget`` leaves FREE, and when resident memory exceeds it by 16 MiB.
+
+    Free pages of heaps follow if it still exceeds the budget by 64 MiB.
 
     ``clock`` returns seconds.
     """
 
     def __init__(self, budget: Budget, clock: Callable[[], float] = monotonic) -> None:
         self._limit = budget.limit + RELEASE_ABOVE
+        self._heap_limit = budget.limit + HEAP_ABOVE
         self._clock = clock
         self._released_at = -RELEASE_INTERVAL_S
         budget.watch(self._on_level)
@@ -36,6 +40,8 @@ class ResidentMemory:
     def _release(self, now: float) -> None:
         self._released_at = now
         release_library_pages()
+        if resident_bytes() > self._heap_limit:
+            release_heap_pages()
 
     def _on_level(self, level: Level) -> None:
         if level is not Level.FREE:

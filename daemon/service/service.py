@@ -138,7 +138,7 @@ class Service:
         self._budget.watch(self._on_level)
 
     def _on_level(self, level: Level) -> None:
-        if level is Level.STOP:
+        if level >= Level.FINISH:
             self._metrics.reading_paused()
 
     # --- what operators ask

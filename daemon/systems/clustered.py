@@ -26,6 +26,7 @@ __all__ = ["ClusteredSource"]
 TICK_S = 0.05
 TELL_HELD_S = 30.0  # nothing is read for so long: a line says why
 CHUNK_AGE_S = 0.1
+SILENT_S = 1.0  # without a byte from the connection whose frame is to be completed: it is another one's turn
 SCANNED = ("receive", "scan", "decompress", "decode")  # as in ``Scanner.times``
 
 # Plain numbers: these flags change with nearly every chunk, and an operation on a flag costs a microsecond.
@@ -62,6 +63,9 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         self._tasks = Tasks(lambda fault: self.refused(SourceFailed(fault)))
         self._timer: asyncio.TimerHandle | None = None
         self._full = False  # the pipeline has no room for chunks
+        self._finishing: L | None = None  # the one connection that is read at Level.FINISH
+        self._finishing_from = (0.0, 0)  # the time and its ``bytes_read`` of the last look
+        self._passed: set[L] = set()  # connections that were silent in their turn
         self._unread: set[L] = set()  # connections of which a line says that they are not read
         self._resolving = 0
         self._closing = False
@@ -182,14 +186,18 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     def on_chunk(self, chunk: Chunk) -> None:
         """Pass a chunk to the pipeline; pause reading if it has no room for another."""
+        finished, self._finishing = self._finishing, None
         if self._closing:
             chunk.release()
         elif not self.events.on_chunk(chunk) and not self._full:
             self._full = True
             self._steer()
+        elif finished is not None:
+            self._steer()  # before it begins with another frame
 
     def on_connected(self, link: L) -> None:
         """Note that a handshake is complete."""
+        link.on_grown = self.events.on_grown
         self._unreachable_since = None
         server = {"server": link.server} if link.server else {}
         log.info("connected", broker=str(link), **server)
@@ -242,19 +250,45 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     def _steer(self) -> None:
         """Pause or resume reading and requests, according to the room in the pipeline and in memory."""
-        lacking = (_QUEUE if self._full else 0) | (_MEMORY if self.level is Level.STOP else 0)
+        lacking = (_QUEUE if self._full else 0) | (_MEMORY if self.level >= Level.FINISH else 0)
+        finishing = self._choose() if self.level is Level.FINISH else None
         for link in tuple(self.cluster.links.values()):
             transport = link.transport
             held = transport.paused & (_QUEUE | _MEMORY)
             # A connection may have been paused for partitions that are not read any more.
             wanted = lacking if self._carries_records(link) and not self._must_read(link) else 0
+            if link is finishing:
+                wanted &= ~_MEMORY
             if held == wanted or not link.ready:
                 continue
             if wanted & ~held:
                 transport.pause(wanted & ~held)
+                self._loop.call_soon(link.connection.scanner.shrink)  # not within a read, which still has the buffer
             if held & ~wanted:
                 transport.go_on(held & ~wanted)
         self._ask_on()
+
+    def _choose(self) -> L | None:
+        """Return the connection to read at ``Level.FINISH``: that with most bytes of an incomplete frame.
+
+        It stays the same one until it has given a chunk, unless it is silent.
+        """
+        now = self._loop.time()
+        if (link := self._finishing) is not None and link.ready:
+            since, before = self._finishing_from
+            if link.transport.bytes_read != before:
+                self._finishing_from = (now, link.transport.bytes_read)
+                return link
+            if now - since < SILENT_S:
+                return link
+            self._passed.add(link)
+        waiting = {each for each in self.cluster.links.values() if each.ready and each.connection.scanner.buffered}
+        if waiting <= self._passed:
+            self._passed.clear()
+        self._finishing = max(waiting - self._passed, key=lambda each: each.connection.scanner.buffered, default=None)
+        if self._finishing is not None:
+            self._finishing_from = (now, self._finishing.transport.bytes_read)
+        return self._finishing
 
     # --- the clock
 
@@ -270,8 +304,8 @@ class ClusteredSource(ABC, Generic[C, L, P]):
             self._spent_ns["room"] += full
         elif self.holding:
             self._spent_ns["permits"] += int(TICK_S * 1e9)
-        if self._resolving:
-            self._steer()  # later requests may have gone to other links
+        if self._resolving or self.level is Level.FINISH:
+            self._steer()  # later requests may have gone to other links; a frame may be complete, or its broker silent
         self._tell_held(links, now)
         self._look(now)
 

@@ -141,6 +141,9 @@ class ClusterReader:
         self._moved.set()
         return len(self._queue) < QUEUE
 
+    def on_grown(self) -> None:
+        """See ``SourceEvents.on_grown``: nothing limits the memory here."""
+
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """Read the assigned partitions at once."""
         task = asyncio.get_running_loop().create_task(self._grant(assignments))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
+from fastwire.connection import Scanning
 from fastwire.errors import FastwireError, ProtocolError
 
 from ..net.endpoint import LinkLost, Machine
@@ -22,13 +23,6 @@ E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
 
 
-class Timed(Protocol):
-    """The times of a scanner."""
-
-    def times(self) -> tuple[int, int, int, int]:
-        """Return the nanoseconds so far of receive, scan, decompress and decode."""
-
-
 class LinkMachine(Machine[E_co], Protocol[E_co]):
     """A connection's state machine with a scanner that fills chunks."""
 
@@ -36,7 +30,7 @@ class LinkMachine(Machine[E_co], Protocol[E_co]):
     """The loop's time when the open chunk got its first entry; None while it is empty."""
 
     @property
-    def scanner(self) -> Timed:
+    def scanner(self) -> Scanning:
         """The scanner of this connection."""
 
     @property
@@ -69,17 +63,18 @@ class BrokerLink(ABC, Generic[C, E, A]):
     """A connection ``C`` with events ``E`` and responses ``A``.
 
     The future ``lost`` is done when the connection is closed by either side. Messages name the link by ``str``;
-    ``server`` is the name and version that the broker reports, "" if it reports none.
+    ``server`` is the name and version that the broker reports, "" if it reports none. ``on_grown`` is called after a
+    read for which the receive buffer has grown.
     """
 
-    def __init__(
-        self, connection: C, on_chunk: Callable[[Chunk], None], after_read: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, connection: C, on_chunk: Callable[[Chunk], None]) -> None:
         self.server = ""
         self.connection = connection
         self.transport: Transport[E] = Transport(
-            connection, on_events=self._on_events, on_lost=self._on_lost, after_read=after_read
+            connection, on_events=self._on_events, on_lost=self._on_lost, after_read=self._after_read
         )
+        self.on_grown: Callable[[], object] | None = None
+        self._growths = 0
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -106,6 +101,11 @@ class BrokerLink(ABC, Generic[C, E, A]):
     def status(self) -> dict[str, Any]:
         """Return this system's own fields for the link's entry on the status page."""
         return {}
+
+    def _after_read(self) -> None:
+        if self.on_grown is not None and (growths := self.connection.scanner.growths) != self._growths:
+            self._growths = growths
+            self.on_grown()
 
     # --- opening
 

@@ -99,6 +99,9 @@ class SourceEvents(Protocol):
         A few more chunks may follow (the rest of the last read), at most 8 MiB of payload for each connection.
         """
 
+    def on_grown(self) -> object:
+        """Check the memory budget: a receive buffer has grown."""
+
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """Take on these logs: refresh, ``resolve``, commit of the markers, ``grant``."""
 

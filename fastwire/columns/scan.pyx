@@ -95,6 +95,15 @@ cdef class ChunkScanner:
             self.codecs.release()
         self.rested_at = self.received_bytes
 
+    def shrink(self):
+        """Release the part of the receive buffer that its bytes do not need; for a connection that is not read."""
+        self.buffer.fit()
+
+    @property
+    def growths(self):
+        """The number of times that the receive buffer has grown for a frame."""
+        return self.buffer.growths
+
     def resume(self):
         """Start a new turn after OUTPUT_CAP."""
         self.produced = 0

@@ -36,6 +36,7 @@ typedef struct fw_pool {
     pthread_mutex_t lock;
     atomic_llong used;   /* bytes in blocks that are out, and what is charged */
     atomic_llong charged; /* bytes that others hold for records, outside of any block */
+    atomic_llong receiving; /* bytes in receive buffers, a part of `used` */
     atomic_llong peak;
     atomic_llong limit;  /* the budget; asked by drivers, never enforced here */
     atomic_long refs;    /* the owner and every block that is out */
@@ -233,6 +234,8 @@ static inline void fw_pool_charge(fw_pool *pool, long long size)
 }
 
 static inline long long fw_pool_charged(fw_pool *pool) { return atomic_load(&pool->charged); }
+static inline long long fw_pool_receiving(fw_pool *pool) { return atomic_load(&pool->receiving); }
+static inline void fw_pool_receive(fw_pool *pool, long long size) { atomic_fetch_add(&pool->receiving, size); }
 static inline long long fw_pool_used(fw_pool *pool) { return atomic_load(&pool->used); }
 static inline long long fw_pool_peak(fw_pool *pool) { return atomic_load(&pool->peak); }
 static inline long long fw_pool_limit(fw_pool *pool) { return atomic_load(&pool->limit); }

@@ -14,6 +14,8 @@ cdef extern from "pool.h" nogil:
     void fw_count(fw_pool*, long long size)
     void fw_pool_charge(fw_pool*, long long size)
     long long fw_pool_charged(fw_pool*)
+    void fw_pool_receive(fw_pool*, long long size)
+    long long fw_pool_receiving(fw_pool*)
     long long fw_pool_used(fw_pool*)
     long long fw_pool_peak(fw_pool*)
     long long fw_pool_limit(fw_pool*)

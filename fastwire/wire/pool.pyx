@@ -11,6 +11,7 @@ from fastwire.wire.pool cimport (
     fw_pool_limit,
     fw_pool_new,
     fw_pool_peak,
+    fw_pool_receiving,
     fw_pool_trim,
     fw_pool_unref,
     fw_pool_used,
@@ -44,6 +45,11 @@ cdef class Pool:
     def charged(self):
         """Bytes charged and not released."""
         return fw_pool_charged(self.pool)
+
+    @property
+    def receiving(self):
+        """Bytes of the blocks that are receive buffers; a part of ``used``."""
+        return fw_pool_receiving(self.pool)
 
     @property
     def used(self):

@@ -5,7 +5,7 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy, memmove
 
-from fastwire.wire.pool cimport Pool, fw_give, fw_take
+from fastwire.wire.pool cimport Pool, fw_give, fw_pool_receive, fw_take
 
 cdef enum:
     LEAST_FREE = 65_536          # a smaller read is not worth a wake-up
@@ -31,8 +31,15 @@ cdef class ReceiveBuffer:
         self.move(capacity)
 
     def __dealloc__(self):
+        self.give()
+
+    cdef void give(self) noexcept:
+        """Release the block, if there is one."""
         if self.data is not NULL:
+            fw_pool_receive(self._pool.pool, -self.capacity)
             fw_give(self._pool.pool, self.data, self._class)
+            self.data = NULL
+            self.capacity = 0
 
     cdef int move(self, int64_t capacity) except -1:
         """Move to a block of ``capacity`` bytes, with the unparsed bytes."""
@@ -46,10 +53,11 @@ cdef class ReceiveBuffer:
             raise MemoryError()
         if self.data is not NULL:
             memcpy(at, self.data + self.start, <size_t>size)
-            fw_give(self._pool.pool, self.data, self._class)
+            self.give()
         self.data = at
         self._class = klass
         self.capacity = <int64_t>1 << klass
+        fw_pool_receive(self._pool.pool, self.capacity)
         self.start = 0
         self.end = size
         return 0
@@ -67,6 +75,7 @@ cdef class ReceiveBuffer:
         if self.data is NULL:
             self.move(max(needed, self.usual))
         elif needed > self.capacity:
+            self.growths += 1
             self.move(needed)
         elif self.capacity > self.usual * 2 and needed <= self.usual:
             self.move(self.usual)
@@ -83,13 +92,18 @@ cdef class ReceiveBuffer:
         self.end += count
         self.largest = max(self.largest, self.end - self.start)
 
+    cdef int fit(self) except -1:
+        """Move to the smallest block that holds the unparsed bytes, unless a view of the present one exists."""
+        cdef int64_t size = max(self.end - self.start, self.usual)
+        if self.capacity >= size * 2 and not self.exports:
+            self.move(size)
+        return 0
+
     def rest(self):
         """Release the memory if the buffer is empty and no view of it exists; ``writable()`` allocates it again."""
-        if self.data is NULL or self.end != self.start or self.exports:
-            return
-        fw_give(self._pool.pool, self.data, self._class)
-        self.data = NULL
-        self.capacity = self.start = self.end = 0
+        if self.end == self.start and not self.exports:
+            self.give()
+            self.start = self.end = 0
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.data + self.end, self.capacity - self.end, 0, flags | PyBUF_WRITABLE)

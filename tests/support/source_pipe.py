@@ -98,6 +98,9 @@ class AnyPipe:
         chunk.release()
         return self.room
 
+    def on_grown(self) -> None:
+        """See ``SourceEvents.on_grown``: nothing limits the memory here."""
+
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         self.told.append(("assigned", *(one.index for one in assignments)))
         self.assigned += assignments

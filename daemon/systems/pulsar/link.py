@@ -139,7 +139,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
             buffer_bytes=RECEIVE_BYTES,
             clock=CLOCK,
         )
-        super().__init__(context.connection(self.scanner), owner.on_chunk, self._after_read)
+        super().__init__(context.connection(self.scanner), owner.on_chunk)
         self._receipt: asyncio.Future[None] = self._loop.create_future()  # the next one
 
     def __str__(self) -> str:
@@ -214,6 +214,7 @@ class Link(BrokerLink[Connection, Event, pb.BaseCommand]):
     # --- what the transport calls
 
     def _after_read(self) -> None:
+        super()._after_read()
         self._owner.after_read(self)
 
     def _on_events(self, events: Sequence[Event]) -> None:

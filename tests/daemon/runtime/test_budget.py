@@ -16,6 +16,8 @@ class Pool:
     limit = 1000
     used = 0
     kept = 0
+    receiving = 0
+    charged = 0
 
     def trim(self, keep: int = 0) -> None:
         self.kept = min(self.kept, keep)
@@ -52,6 +54,22 @@ def test_levels_are_left_lower_than_they_are_reached() -> None:
         Level.STOP,
         Level.FREE,
     ]
+
+
+def test_incomplete_frames_that_hold_the_memory_are_completed() -> None:
+    pool = Pool()
+    budget = Budget(pool)
+    pool.used, pool.receiving = 1100, 900
+    assert budget.check() is Level.STOP  # the pipeline will release what is under way
+    pool.receiving, pool.charged = 800, 176
+    assert budget.check() is Level.FINISH
+    held = [1]
+    budget.count(lambda: held[0])
+    assert budget.check() is Level.STOP
+    pool.used = 960
+    assert budget.check() is Level.FINISH
+    pool.used = 949
+    assert budget.check() is Level.HOLD
 
 
 def test_chunks_do_not_wait_for_the_tick() -> None:
@@ -150,12 +168,25 @@ def test_behind_a_large_chunk_reading_stops_while_there_is_room_for_another() ->
     pool.used += 26 << 20
     budget.arrived(26 << 20)
     assert told == [Level.STOP]
-    pool.used = pool.limit // 2
+    pool.used = pool.limit // 4
     assert budget.check() is Level.FREE
     budget.arrived(1 << 30)
-    pool.used = pool.limit * 3 // 4
+    pool.used = pool.limit // 2
     assert budget.check() is Level.FREE
     pool.used += 1
+    assert budget.check() is Level.STOP
+
+
+def test_of_a_small_budget_an_eighth_is_a_large_chunk() -> None:
+    pool = Pool()
+    pool.limit = 64 << 20
+    budget = Budget(pool)
+    pool.used = 40 << 20
+    budget.arrived(8 << 20)
+    assert budget.level is Level.FREE
+    budget.arrived((8 << 20) + 1)
+    assert budget.check() is Level.FREE
+    pool.used = 50 << 20
     assert budget.check() is Level.STOP
 
 
@@ -191,9 +222,10 @@ def test_permits_of_all_stand_for_a_quarter_at_most(limit: int, consumers: int, 
 async def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Library pages go back when resident memory is 16 MiB beyond the budget, or the level is not free."""
     pool = Pool()
-    now, size, released = [10.0], [0], list[float]()
+    now, size, released, trimmed = [10.0], [0], list[float](), list[float]()
     monkeypatch.setattr(resident, "resident_bytes", lambda: size[0])
     monkeypatch.setattr(resident, "release_library_pages", lambda: released.append(now[0]))
+    monkeypatch.setattr(resident, "release_heap_pages", lambda: trimmed.append(now[0]))
     looked = asyncio.Event()
 
     budget = Budget(pool)
@@ -211,4 +243,9 @@ async def test_resident_memory_is_looked_at_with_each_tick(monkeypatch: pytest.M
     size[0], pool.used, now[0] = 0, 900, 11.0
     budget.check()
     assert released == [10.0, 10.0625, 11.0]
+    assert not trimmed
+    size[0], now[0] = pool.limit + (64 << 20) + 1, 12.0
+    pool.used = 1001
+    budget.check()
+    assert trimmed == [12.0]
     budget.stop()

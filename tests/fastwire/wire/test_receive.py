@@ -154,6 +154,30 @@ def test_an_idle_connection_gives_its_buffer_back() -> None:
     assert pool.used == 0
 
 
+def test_a_connection_that_is_not_read_gives_back_what_its_bytes_do_not_need() -> None:
+    pool = Pool(1 << 30)
+    to, _ = scanner(pool, buffer_bytes=1 << 17)
+    frame = large_frame(3 * MIB)
+    feed(to, frame)
+    to.drop_chunk()
+    frame = large_frame(3 * MIB, 1)
+    put(to, frame[: 1 << 16])
+    assert Stop(to.scan()) is Stop.NEED_BYTES
+    growths = to.growths
+    view = to.get_buffer()
+    assert to.growths == growths + 1
+    to.shrink()
+    assert pool.used == pool.receiving == 4 * MIB  # somebody is about to write into it
+    view.release()
+    to.shrink()
+    assert pool.used == pool.receiving == 1 << 17
+    assert feed(to, frame[1 << 16 :]).rows[0]["value"] == b"v" * (3 * MIB)
+    to.drop_chunk()
+    assert pool.used == pool.receiving > 0
+    del to
+    assert pool.used == pool.receiving == 0
+
+
 def test_nothing_is_reserved_for_a_frame_that_is_only_announced_too_large() -> None:
     pool = Pool(1 << 30)
     to, _ = scanner(pool)
