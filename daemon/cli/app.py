@@ -14,6 +14,7 @@ from fastwire.errors import FastwireError
 from .commands.check import check
 from .commands.demo import demo
 from .commands.dev_broker import dev_broker
+from .commands.expire import expire
 from .commands.produce import produce
 from .commands.run import run
 from .commands.schema import schema
@@ -39,7 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (run, check, status, spark, verify, tail, produce, dev_broker, demo, unit, schema):
+for command in (run, check, status, spark, verify, expire, tail, produce, dev_broker, demo, unit, schema):
     app.command()(command)
 
 

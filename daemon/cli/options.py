@@ -23,6 +23,8 @@ __all__ = [
     "BrokerOptions",
     "ConfigPath",
     "DaemonName",
+    "DatasetPlace",
+    "StoreAccess",
     "System",
     "Timeout",
     "argument",
@@ -37,6 +39,13 @@ DaemonName = Annotated[
     typer.Argument(
         metavar="DAEMON", help="A running daemon: http://host:port, unix:/path, or its configuration file (TOML)."
     ),
+]
+DatasetPlace = Annotated[
+    str, typer.Argument(metavar="PATH", help="Folder of a dataset, or its URL in an object store.", show_default=False)
+]
+StoreAccess = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration with the access to the object store; default: the environment."),
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0.001, help="Longest wait for an answer.")]
 URL_HELP = "URL of the brokers: " + " or ".join(f"{name}://host:port" for name in SYSTEMS)

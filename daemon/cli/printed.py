@@ -9,11 +9,21 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..config import PipelineConfig, SparkConfig, SparkSource, TopicChoice
+    from ..dataset.expiry import Expired
     from ..dataset.verify import VerifyReport
     from .checks import CheckResult
     from .daemons import Daemon, Fact
 
-__all__ = ["fact_table", "origin", "printable", "show_daemon", "show_job", "show_pipeline", "show_report"]
+__all__ = [
+    "fact_table",
+    "origin",
+    "printable",
+    "show_daemon",
+    "show_expired",
+    "show_job",
+    "show_pipeline",
+    "show_report",
+]
 
 
 def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[CheckResult]") -> None:
@@ -112,6 +122,10 @@ def show_report(report: "VerifyReport") -> None:
         typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
     if report.pending:
         typer.echo(f"  committed and not yet published: {counted(len(report.pending), 'file')}")
+    if report.expired_files:
+        typer.echo(f"  expired and deleted: {counted(report.expired_files, 'file')}")
+    if report.undeleted:
+        typer.echo(f"  expired and not deleted (run expire again): {counted(len(report.undeleted), 'file')}")
     if report.removed:
         typer.echo(f"  removed after their commit: {counted(len(report.removed), 'file')}")
     _show_list(
@@ -136,6 +150,20 @@ def _show_list(title: str, lines: Sequence[str]) -> None:
         typer.echo(f"  {line}")
     if len(lines) > _MOST_LINES:
         typer.echo(f"  … and {len(lines) - _MOST_LINES:,} more")
+
+
+def show_expired(found: "Expired", *, dry_run: bool) -> None:
+    """Print the result of `expire`."""
+    from ..dataset.verify import counted
+    from ..service.progress import format_bytes
+
+    entries = f"{found.entries:,} log entr{'y' if found.entries == 1 else 'ies'}"
+    letters = f", and {counted(found.letters, 'file')} of dead letters" if found.letters else ""
+    typer.echo(
+        f"{found.path}: {entries} {'would expire' if dry_run else 'expired'}: {counted(found.rows, 'row')} in "
+        f"{counted(found.files, 'file')}, {format_bytes(found.nbytes)}{letters}"
+    )
+    typer.echo(f"  {counted(found.deleted, 'file')} {'would be deleted' if dry_run else 'deleted'}")
 
 
 _STYLES = {"bad": "bold red", "dim": "dim", "": ""}

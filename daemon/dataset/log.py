@@ -129,8 +129,8 @@ class Letter(Protocol):
 class LogEntry:
     """One commit: the files of a roll with their spans, or progress without files, or the names of fenced writers.
 
-    ``before`` is the CRC-32C of the file of the log entry before (0 for entry 1); None if an older version of fastwire
-    has written this one.
+    The files of all entries up to number ``expired`` may be deleted (0: none). ``before`` is the CRC-32C of the file of
+    the log entry before (0 for entry 1); None if an older version of fastwire has written this one.
     """
 
     writer: str
@@ -143,6 +143,7 @@ class LogEntry:
     filtered: int = 0
     floors: tuple[tuple[Log, Position], ...] = ()
     fence: tuple[str, ...] = ()
+    expired: int = 0
     shared: bool = False
     before: int | None = None
 
@@ -198,6 +199,8 @@ class LogEntry:
             value["filtered"] = self.filtered
         if self.fence:
             value["fence"] = list(self.fence)
+        if self.expired:
+            value["expired"] = self.expired
         if self.shared:
             value["shared"] = True
         if self.before is not None:
@@ -239,6 +242,7 @@ class LogEntry:
                     (log, parse_position(log.system, _text(floor))) for log, floor in unnest(value.get("floors", {}))
                 ),
                 fence=tuple(_text(writer) for writer in value.get("fence", ())),
+                expired=_count(value.get("expired", 0)),
                 shared=bool(value.get("shared", False)),
                 before=None if before is None else _sum_from_json(before),
             )

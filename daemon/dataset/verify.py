@@ -75,6 +75,7 @@ class VerifyReport:
     """The result of ``verify``. ``rows``, ``files`` and ``nbytes`` are those of the log, ``counted_rows`` of the files.
 
     Every byte of ``read_files`` files was compared; the positions of the rows of ``placed_files`` files were compared.
+    ``expired_files`` were deleted by ``expire``, and it has left ``undeleted`` if it was interrupted or still runs.
     ``proven``, ``trusted`` and ``unproven`` are sentences for the user.
     """
 
@@ -95,6 +96,8 @@ class VerifyReport:
     diverted_entries: int = 0
     diverted_rows: int = 0
     pending: list[str] = field(default_factory=list)
+    expired_files: int = 0
+    undeleted: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     logs: list[LogReport] = field(default_factory=list)
     proven: list[str] = field(default_factory=list)
@@ -129,6 +132,8 @@ class VerifyReport:
             "diverted_entries": self.diverted_entries,
             "diverted_rows": self.diverted_rows,
             "pending_files": self.pending,
+            "expired_files": self.expired_files,
+            "undeleted_files": self.undeleted,
             "removed_files": self.removed,
             "logs": [_log_to_json(each) for each in self.logs],
             "proven": self.proven,
@@ -204,6 +209,8 @@ class _Verification:
         self._held: dict[Log, list[tuple[Position, Position]]] = {}
         self._uncounted = False
         self._noted = 0
+        self._last = 0  # the last log entry that was read
+        self._expired = 0  # files of the log entries up to this one may be gone
 
     def run(self) -> VerifyReport:
         report = self._report
@@ -255,6 +262,7 @@ class _Verification:
                 self._check_chain(entry, name, tail)
                 tail = crc32c(data)
             self._fold(entry, name, state)
+            self._note_expiry(entry, state.number)
             moves = list(entry.moves(state.number, description.extension))
             for file, (staged, target) in zip((*entry.files, *entry.letters), moves, strict=True):
                 expected[target] = _Expected(state.number, staged, file.rows, file.nbytes, file.checksum)
@@ -267,6 +275,22 @@ class _Verification:
             if number > state.number:
                 self._problem("log-end", checkpoint_name(number), f"the log ends with entry {state.number}")
         return expected, state
+
+    def _note_expiry(self, entry: LogEntry, number: int) -> None:
+        self._last = number
+        if entry.expired >= number:
+            self._problem("damaged", entry_name(number), "expires log entries that come after it")
+        else:
+            self._expired = max(self._expired, entry.expired)
+
+    def _has_expired(self, number: int) -> bool:
+        """Return True if files of log entry ``number`` may be deleted; reads what was committed meanwhile."""
+        while number > self._expired and (data := self._storage.read(name := entry_name(self._last + 1))) is not None:
+            try:
+                self._note_expiry(LogEntry.decode(data, name), self._last + 1)
+            except DatasetDamagedError:
+                return False  # the next run reports it
+        return number <= self._expired
 
     def _check_chain(self, entry: LogEntry, name: str, tail: int | None) -> None:
         """Compare ``tail``, the checksum of the entry before (None if that is damaged), with the recorded one."""
@@ -365,10 +389,13 @@ class _Verification:
         with ThreadPoolExecutor(_THREADS, "verify") as threads:
             outcomes = threads.map(lambda name: self._check_file(name, expected[name], count, read, place), present)
             for name, outcome in zip(present, outcomes, strict=True):
+                if outcome is None:
+                    self._is_gone(name, expected[name], newest)
+                    continue
+                if expected[name].number <= self._expired:
+                    self._report.undeleted.append(name)
                 if isinstance(outcome, Problem):
                     self._report.problems.append(outcome)
-                elif outcome is None:
-                    self._is_gone(name, expected[name], newest)
                 elif not name.startswith(DIVERTED):
                     self._report.counted_files += 1
                     self._report.counted_rows += outcome.rows
@@ -389,6 +416,9 @@ class _Verification:
         return False
 
     def _is_gone(self, name: str, file: _Expected, newest: int) -> None:
+        if self._has_expired(file.number):
+            self._report.expired_files += 1
+            return
         if file.number > newest:
             self._problem("missing", name, f"log entry {file.number} has landed {file.rows} rows in it")
             return
@@ -481,6 +511,8 @@ class _Verification:
         if not self._uncounted:
             files, rows = counted(report.counted_files, "file"), counted(report.counted_rows, "row")
             report.proven.append(f"{files} with {rows}: each is what the log says")
+        if report.expired_files:
+            report.proven.append(f"{counted(report.expired_files, 'file')} had expired when they were deleted")
         if report.read_files:
             report.proven.append(f"every byte of {counted(report.read_files, 'file')} is as it was written (CRC-32C)")
         if report.placed_files:

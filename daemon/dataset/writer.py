@@ -275,6 +275,11 @@ class DatasetWriter:
         with self._guard, self._failing("identify the cluster"):
             self._origin.identify(cluster_id, self._entered().temporary)
 
+    def expire(self, number: int) -> None:
+        """Declare the files of the log entries up to ``number`` expired. On return they may be deleted (R13)."""
+        with self._guard, self._failing("expire files"):
+            self._commit_bare(self._entered(), "expiry", expired=number)
+
     # --- entering
 
     def _look(self) -> bool:
@@ -339,27 +344,27 @@ class DatasetWriter:
         dead = DeadWriters(self._storage, staging.writer)
         try:
             if dead.names:
-                entry = LogEntry(
-                    writer=staging.writer, roll=staging.roll, at=timestamp(self._storage.now()), fence=dead.names
-                )
-                self._commit_fence(staging, entry)
+                self._commit_bare(staging, "fence", fence=dead.names)
                 self._sync_published()  # as in close
                 dead.discard()
                 self._reached("staging-cleared")
         finally:
             dead.release()
 
-    def _commit_fence(self, staging: Staging, entry: LogEntry) -> None:
+    def _commit_bare(self, staging: Staging, step: str, *, fence: tuple[str, ...] = (), expired: int = 0) -> None:
+        """Commit a log entry without files or spans."""
+        at = timestamp(self._storage.now())
+        entry = LogEntry(writer=staging.writer, roll=staging.roll, at=at, fence=fence, expired=expired)
         temporary, data = staging.temporary("entry"), self._chained(entry).encode()
         self._storage.write_synced(temporary, data)
-        while not self._link_next(temporary, "fence-linked"):
+        while not self._link_next(temporary, f"{step}-linked"):
             # Commits of a dead writer in the meantime are published before its staging folder is deleted.
             if self._follow(entry):
                 break
             self._storage.discard(temporary)
             temporary, data = self._chain_anew(staging, entry)
         else:
-            self._reached("fence-synced")
+            self._reached(f"{step}-synced")
             self._fold(entry, data)
             self._notes.take(temporary, self._state.number)
         self._end_roll(staging)

@@ -26,7 +26,11 @@ class Row:
 
 
 class Broker:
-    """What both have in common. ``on_ack`` judges each row that is acked for the first time."""
+    """What both have in common.
+
+    ``on_ack`` judges each row that is acked for the first time; ``on_expired`` is told the last log entry whose files a
+    process has deleted.
+    """
 
     ordered: bool
 
@@ -34,6 +38,7 @@ class Broker:
         self.partitions = partitions
         self.rows = rows
         self.on_ack: Callable[[int, int], None] = lambda partition, number: None
+        self.on_expired: Callable[[int], None] = lambda number: None
         self.readers: list[Process] = []
 
     def produced(self) -> set[tuple[int, int]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.folder import FolderStorage
 from fastwire_daemon.dataset.level import level_directory
 from fastwire_daemon.dataset.staging import StagedFile
@@ -14,7 +15,7 @@ from .broker import Assigned, Broker, Row
 from .store import SimBucket
 from .world import Process, SimDisk
 
-__all__ = ["CHECKPOINT_EVERY", "ROOT", "TOPIC", "Reader", "Writer", "log_of", "rows_of"]
+__all__ = ["CHECKPOINT_EVERY", "ROOT", "TOPIC", "Expiring", "Reader", "Writer", "log_of", "rows_of"]
 
 ROOT = "/data/set"
 CHECKPOINT_EVERY = 2
@@ -181,3 +182,21 @@ class Reader:
 
     def _step(self, kind: str) -> None:
         self._process.step(kind, "")
+
+
+class Expiring(Reader):
+    """A reader whose process expires all that is published after each of its commits; a failure is tried no more."""
+
+    def __init__(self, medium: SimDisk | SimBucket, broker: Broker, process: Process, split: str) -> None:
+        super().__init__(medium, broker, process, split)
+        self._medium = medium
+
+    def _commit(self, begun: Sequence[Span] = ()) -> None:
+        super()._commit(begun)
+        if begun:
+            return
+        try:
+            found = expire(ROOT, -1, self._medium, make_writer=self.writer_class)
+        except (Superseded, SinkFailedError, OSError):
+            return
+        self._broker.on_expired(found.number)

@@ -15,7 +15,7 @@ from fastwire_daemon.dataset.whole import NEWEST
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
 
 from .broker import Broker, OrderedBroker, SharedBroker
-from .reader import LEDGER, ROOT, TOPIC, Reader, log_of, rows_of
+from .reader import LEDGER, ROOT, TOPIC, Expiring, Reader, log_of, rows_of
 from .scanning import ChunkedBroker, Scanning
 from .store import SimBucket
 from .world import Choices, File, Folder, Process, SimDisk, World
@@ -39,6 +39,7 @@ class Scenario:
     locks_lie: bool = False
     mounted: bool = False  # the folder of the topic is another mount
     store: bool = False  # the dataset is in an object store
+    expires: bool = False  # all that is published is deleted after each commit
     entries: str = ""  # what the rows of a partition are, where parts of chunked messages are among them
 
     def broker(self) -> Broker:
@@ -63,7 +64,11 @@ SCENARIOS = (
         Scenario(f"chunked messages interleave: {entries}", True, partitions, len(entries), entries=entries)
         for entries, partitions in (("aXYYbX", 1), ("aWbXYZYcZXW", 1), ("XYYX", 2))
     )
-    + (Scenario("two partitions in order, in folders of another mount", True, 2, 2, "partition", mounted=True),)
+    + (
+        Scenario("two partitions in order, in folders of another mount", True, 2, 2, "partition", mounted=True),
+        Scenario("two partitions in order expire", True, 2, 2, "partition", expires=True),
+        Scenario("shared, expires, locks lie", False, 1, 4, locks_lie=True, expires=True),
+    )
 )
 
 
@@ -75,7 +80,24 @@ STORE_SCENARIOS = tuple(
         ("two partitions in order, in folders", True, 2, 2, "partition"),
         ("shared", False, 1, 5, "none"),
     )
+) + tuple(
+    Scenario(
+        f"store, two partitions expire{', leases lie' if lie else ''}",
+        True,
+        2,
+        2,
+        "none",
+        locks_lie=lie,
+        store=True,
+        expires=True,
+    )
+    for lie in (False, True)
 )
+
+
+def number_of(name: str) -> int:
+    """Return the number of the log entry that a visible file belongs to."""
+    return int(os.path.basename(name)[:12])
 
 
 class Slot:
@@ -96,7 +118,8 @@ class Run:
 
     def __init__(self, scenario: Scenario, reader: type[Reader] = Reader, slots: int = 2) -> None:
         self.scenario = scenario
-        self._reader = type(f"Scanning{reader.__name__}", (Scanning, reader), {}) if scenario.entries else reader
+        kinds = [kind for kind, wanted in ((Scanning, scenario.entries), (Expiring, scenario.expires)) if wanted]
+        self._reader = type(f"Special{reader.__name__}", (*kinds, reader), {}) if kinds else reader
         self.world = World(locks_lie=scenario.locks_lie)
         self.broker = scenario.broker()
         self.slots = [Slot() for _ in range(slots)]
@@ -107,6 +130,7 @@ class Run:
         self._entries: dict[File, LogEntry] = {}
         self._log: dict[int, LogEntry] = {}  # remembered also when somebody deletes one
         self._restored = False
+        self._deleted = 0  # files of log entries up to this one must never be seen again
         self._lost = ""  # what every process must refuse the dataset for
         self._data = Folder()
         self.world.root.names["data"] = self.world.root.durable["data"] = self._data
@@ -117,7 +141,9 @@ class Run:
             self.world.mount = f"{ROOT}/t={TOPIC}/"
         self.world.on_link = self._linked
         self.world.on_rename = self._renamed
+        self.world.on_unlink = self._unlinked
         self.broker.on_ack = self._acked
+        self.broker.on_expired = self._expired
 
     # --- driving
 
@@ -282,6 +308,25 @@ class Run:
         if "/_fastwire/" not in path:
             self.judge()
 
+    def _unlinked(self, path: str) -> None:
+        name = os.path.basename(path)
+        if (
+            "/_fastwire/" not in path
+            and not name.startswith(".")
+            and number_of(path) > self._expired_up_to(certain=True)
+        ):
+            raise Violation(f"{path} is deleted, and no power cut may take back what says that it has expired")
+
+    def _expired(self, number: int) -> None:
+        self._deleted = max(self._deleted, number)
+        self.judge()
+
+    def _expired_up_to(self, *, certain: bool = False) -> int:
+        log = self._read_log()
+        return max(
+            (entry.expired for number, entry in log.items() if not certain or self._is_certain(number)), default=0
+        )
+
     def judge(self) -> None:
         """What a plain listing shows now: whole files, no row twice, log order, and only what is certain to stay."""
         files = dict(self._visible())
@@ -299,11 +344,17 @@ class Run:
                 raise Violation(f"{name} has changed")
         if self._restored:
             return  # what was visible stays as it is, and nothing more can be promised
+        if back := [name for name in files if number_of(name) <= self._deleted]:
+            raise Violation(f"expired, and visible again: {back}")
         expected: set[str] = set()
         complete = True
+        expired = self._expired_up_to()
         for number, entry in self._read_log().items():
             names = {target for _source, target in entry.moves(number, "rows")}
             visible = names & files.keys()
+            if number <= expired:
+                expected |= names
+                continue
             if visible and not complete:
                 raise Violation(f"log entry {number} is visible before an earlier one")
             if visible and not self._is_certain(number):
@@ -344,7 +395,9 @@ class Run:
         self.start(self.slots[0])
         self._run_on()
         self.judge()
-        if lost := self._seen.keys() - dict(self._visible()).keys():
+        expired = self._expired_up_to()
+        lost = self._seen.keys() - dict(self._visible()).keys()
+        if lost := {name for name in lost if number_of(name) > expired}:
             raise Violation(f"was visible, and is gone: {sorted(lost)}")
         if self._restored:
             return
@@ -356,7 +409,8 @@ class Run:
         # In a store, a folder goes with the last thing in it.
         if staging is not None if self.scenario.store else not isinstance(staging, Folder) or staging.names:
             raise Violation("staging is not empty")
-        landed = sorted(row for _name, file in self._visible() for row in rows_of(file.content))
+        # Whatever has expired was visible before.
+        landed = sorted(row for content in self._seen.values() for row in rows_of(content))
         if landed != sorted(self.broker.produced()):
             raise Violation(f"produced {sorted(self.broker.produced())}, landed {landed}")
         self._check_log()

@@ -142,7 +142,12 @@ class SimBucket(Bucket):
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
-            self._change("delete", name, lambda name=name: self._remove(name))  # type: ignore[misc]
+            self._change("delete", name, lambda name=name: self._delete(name))  # type: ignore[misc]
+
+    def _delete(self, name: str) -> None:
+        if self._find(name) is not None:
+            self._remove(name)
+            self._world.on_unlink(f"{self.url}/{name}")
 
     def each(self, actions: Sequence[Callable[[], T]]) -> list[T]:
         return [action() for action in actions]

@@ -16,11 +16,13 @@ SOAK_WALKS = 10_000
 
 each_scenario = pytest.mark.parametrize("scenario", [*SCENARIOS, *STORE_SCENARIOS], ids=lambda scenario: scenario.name)
 # The systematic search of the others differs little and takes as long.
-TRUE_LOCKS = [scenario for scenario in SCENARIOS if not scenario.locks_lie]
+TRUE_LOCKS = [scenario for scenario in SCENARIOS if not scenario.locks_lie and not scenario.expires]
+_EXPIRES = [scenario for scenario in (*SCENARIOS, *STORE_SCENARIOS) if scenario.expires and not scenario.locks_lie]
+SEARCHED = [*TRUE_LOCKS[::2], *_EXPIRES, *STORE_SCENARIOS[:2]]
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("scenario", [*TRUE_LOCKS[::2], *STORE_SCENARIOS[:2]], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", SEARCHED, ids=lambda scenario: scenario.name)
 def test_one_fault_at_every_operation(scenario: Scenario) -> None:
     assert next((found for plan in plans(scenario) if (found := run_plan(scenario, plan))), None) is None
 

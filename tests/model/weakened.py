@@ -24,6 +24,7 @@ from .world import SimDisk
 
 __all__ = [
     "WEAKENED",
+    "ExpiryNotDeclared",
     "FoundNotPublished",
     "LogCleared",
     "LogNotChecked",
@@ -246,6 +247,34 @@ class _ReplacingStorage(FolderStorage):
         return super().publish(staged, name)
 
 
+class ExpiryNotDeclared(Writer):
+    """R13 off: files are deleted, and the log does not say so."""
+
+    def expire(self, number: int) -> None:
+        pass
+
+
+class ExpiryKept(Reader):
+    """R13 off: it is not made durable that files were deleted."""
+
+    def __init__(self, medium: SimDisk, *args: Any) -> None:
+        medium.__class__ = _KeepsDeleted
+        super().__init__(medium, *args)
+
+
+class _KeepsDeleted(SimDisk):
+    _deleted_in: frozenset[str] = frozenset()
+
+    def unlink(self, path: str) -> bool:
+        if "/_fastwire/" not in path:
+            self._deleted_in = self._deleted_in | {os.path.dirname(path)}
+        return super().unlink(path)
+
+    def sync(self, files: Sequence[int] = (), folders: Sequence[str] = ()) -> None:
+        left, self._deleted_in = self._deleted_in, frozenset()
+        super().sync(files, [folder for folder in folders if folder not in left])
+
+
 class FoldersNotTried(Writer):
     """A folder is used without having tried whether files can be moved into it."""
 
@@ -349,6 +378,8 @@ WEAKENED = (
     Weakened("R11 off", with_writer(LogNotChecked)),
     Weakened("R11 without a second look", with_writer(HoleBelievedAtOnce)),
     Weakened("a note before the commit", with_writer(NotedBeforeCommit)),
+    Weakened("R13 without an entry", with_writer(ExpiryNotDeclared), lambda scenario: scenario.expires),
+    Weakened("R13 without a sync", ExpiryKept, lambda scenario: scenario.expires and not scenario.locks_lie),
     Weakened("holes without a word", with_writer(HoldsForgotten), lambda scenario: bool(scenario.entries)),
     Weakened("staging dropped while renames are pending", with_writer(StagingDroppedUnsynced)),
     Weakened("a linked roll taken for void", with_writer(LinkedTakenForVoid)),

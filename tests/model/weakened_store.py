@@ -1,15 +1,17 @@
 """Protocols on an object store that lack one rule each, and stores that lack a guarantee: the checker must see it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastwire_daemon.dataset.bucket import StoreAwayError
+from fastwire_daemon.dataset.log import STAGING
 from fastwire_daemon.dataset.objects import ObjectStorage
 
 from .reader import Reader, Writer
 from .run import STORE_SCENARIOS, Scenario
 from .store import SimBucket
 from .weakened import (
+    ExpiryNotDeclared,
     FoundNotPublished,
     LogCleared,
     LogNotChecked,
@@ -100,6 +102,23 @@ class ManyWin(Reader):
         super().__init__(medium, *args)
 
 
+class _HidesStaging(SimBucket):
+    def walk(self, folder: str) -> Iterator[str]:
+        return iter(()) if folder == STAGING else super().walk(folder)
+
+
+class StagedExpire(Reader):
+    """R13 off: files expire that a writer has staged, and may yet publish."""
+
+    def __init__(self, medium: SimBucket, *args: Any) -> None:
+        medium.__class__ = _HidesStaging
+        super().__init__(medium, *args)
+
+
+def _expires(scenario: Scenario) -> bool:
+    return scenario.expires
+
+
 def _lies(scenario: Scenario) -> bool:
     return scenario.locks_lie
 
@@ -119,5 +138,7 @@ WEAKENED_STORE = tuple(
         ("R6 off", with_writer(LogCleared), None),
         ("R11 off", with_writer(LogNotChecked), None),
         ("two create the same object", ManyWin, None),
+        ("R13 without an entry", with_writer(ExpiryNotDeclared), _expires),
+        ("R13 off, staged files expire", StagedExpire, _expires),
     )
 )

@@ -86,6 +86,7 @@ class World:
         self.late: list[tuple[str, Callable[[], object]]] = []  # requests to a store that are still under way
         self.on_link: Callable[[str], None] = lambda path: None
         self.on_rename: Callable[[str], None] = lambda path: None
+        self.on_unlink: Callable[[str], None] = lambda path: None
 
     def new_name(self) -> str:
         self.tokens += 1
@@ -320,6 +321,7 @@ class SimDisk(Disk):
         if name not in folder.names:
             return False
         self._set(folder, name, None)
+        self._world.on_unlink(path)
         return True
 
     # --- folders

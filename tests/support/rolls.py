@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from crc32c import crc32c
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
@@ -108,3 +111,11 @@ def entries(path: Path) -> int:
 
 def staging(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path / "_fastwire/staging")) for file in path.glob("_fastwire/staging/*/*"))
+
+
+def rewrite(path: Path, number: int, **changes: Any) -> None:
+    """Forge a log entry, and those behind it, so that they follow it."""
+    forged = replace(entry(path, number), **changes)
+    (path / entry_name(number)).write_bytes(data := forged.encode())
+    while (following := path / entry_name(number := number + 1)).exists():
+        following.write_bytes(data := replace(entry(path, number), before=crc32c(data)).encode())

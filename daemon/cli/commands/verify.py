@@ -1,20 +1,17 @@
 """The command ``verify``: checks the files of a dataset against its log."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..exits import EXIT_DONE, EXIT_FAILED
+from ..options import DatasetPlace, StoreAccess
 
 __all__ = ["verify"]
 
 
 def verify(
-    path: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="Folder of a dataset, or its URL in an object store.", show_default=False),
-    ],
+    path: DatasetPlace,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also fail for files that were removed after their commit.")
@@ -22,10 +19,7 @@ def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every file whole and compare it with its checksum.")
     ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Configuration with the access to the object store; default: the environment."),
-    ] = None,
+    config: StoreAccess = None,
 ) -> None:
     """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not."""
     from ...dataset.verify import verify as verify_dataset

@@ -45,6 +45,7 @@ def full_entry() -> LogEntry:
         filtered=3,
         floors=((rolls.log(), Position(7, 3)),),
         fence=("fedcba9876543210",),
+        expired=12,
         shared=True,
     )
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from crc32c import crc32c
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Gap, Log, Position, Span
@@ -45,14 +44,6 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def kinds(report: VerifyReport) -> list[str]:
     return sorted(problem.kind for problem in report.problems)
-
-
-def rewrite(path: Path, number: int, **changes: object) -> None:
-    """Forge a log entry, and those behind it, so that they follow it."""
-    entry = replace(rolls.entry(path, number), **changes)  # type: ignore[arg-type]
-    (path / entry_name(number)).write_bytes(data := entry.encode())
-    while (following := path / entry_name(number := number + 1)).exists():
-        following.write_bytes(data := replace(rolls.entry(path, number), before=crc32c(data)).encode())
 
 
 def test_a_sound_dataset(dataset: Path) -> None:
@@ -135,19 +126,21 @@ HARM: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["damaged", "stray", "stray", "stray"],
     ),
     "a span twice": (
-        lambda path: rewrite(path, 6, spans=(rolls.span(8, 11, rows=2),)),
+        lambda path: rolls.rewrite(path, 6, spans=(rolls.span(8, 11, rows=2),)),
         ["overlap"],
     ),
-    "a span that skips": (lambda path: rewrite(path, 6, spans=(rolls.span(10, 12, rows=2),)), ["gap"]),
-    "a row that did not land": (lambda path: rewrite(path, 6, spans=(rolls.span(9, 12, rows=3),)), ["sum"]),
-    "a span backwards": (lambda path: rewrite(path, 6, spans=(rolls.span(9, 8, rows=2),)), ["damaged"]),
-    "a floor of nothing": (lambda path: rewrite(path, 6, floors=((rolls.log(9), Position(1, 1)),)), ["damaged"]),
+    "a span that skips": (lambda path: rolls.rewrite(path, 6, spans=(rolls.span(10, 12, rows=2),)), ["gap"]),
+    "a row that did not land": (lambda path: rolls.rewrite(path, 6, spans=(rolls.span(9, 12, rows=3),)), ["sum"]),
+    "a span backwards": (lambda path: rolls.rewrite(path, 6, spans=(rolls.span(9, 8, rows=2),)), ["damaged"]),
+    "a floor of nothing": (lambda path: rolls.rewrite(path, 6, floors=((rolls.log(9), Position(1, 1)),)), ["damaged"]),
     "a file that holds something else": (
-        lambda path: rewrite(path, 6, files=(DataFile("", 0, 1, 14), DataFile("", 1, 2, 14))),
+        lambda path: rolls.rewrite(path, 6, files=(DataFile("", 0, 1, 14), DataFile("", 1, 2, 14))),
         ["rows", "sum"],
     ),
     "other dead letters": (
-        lambda path: rewrite(path, 6, diverted=tuple(replace(part, rows=9) for part in rolls.entry(path, 6).diverted)),
+        lambda path: rolls.rewrite(
+            path, 6, diverted=tuple(replace(part, rows=9) for part in rolls.entry(path, 6).diverted)
+        ),
         ["rows"],
     ),
 }  # fmt: skip
@@ -300,7 +293,7 @@ def test_chains_of_other_systems(tmp_path: Path) -> None:
     for offset in range(3):
         writer.commit([rolls.stage(writer, [offset])], [Span(log, Position(offset, 1), Position(offset + 1, 1), 1)])
     assert verify(tmp_path).ok
-    rewrite(tmp_path, 2, spans=(Span(log, Position(2, -1), Position(3, -1), 1),))
+    rolls.rewrite(tmp_path, 2, spans=(Span(log, Position(2, -1), Position(3, -1), 1),))
     report = verify(tmp_path)
     assert kinds(report) == ["gap"], "one mistake, one message"
     assert "a span starts at 2, but what has landed ends at 1" in report.problems[0].text
@@ -347,10 +340,10 @@ def test_rows_are_counted_in_each_format(tmp_path: Path, extension: str) -> None
     assert report.ok and (report.counted_files, report.counted_rows) == (2, 5)
     good = tmp_path / f"000000000001-0.{extension}"
     good.write_bytes(FORMATS[extension](4))
-    rewrite(tmp_path, 1, files=(DataFile("", 0, 5, good.stat().st_size),))
+    rolls.rewrite(tmp_path, 1, files=(DataFile("", 0, 5, good.stat().st_size),))
     assert kinds(verify(tmp_path)) == ["rows"]
     good.write_bytes(FORMATS[extension](5)[:-3])
-    rewrite(tmp_path, 1, files=(DataFile("", 0, 5, good.stat().st_size),))
+    rolls.rewrite(tmp_path, 1, files=(DataFile("", 0, 5, good.stat().st_size),))
     # A cut-off zstd stream looks like a shorter one.
     assert kinds(verify(tmp_path)) == ["rows" if extension == "jsonl.zst" else "unreadable"]
     writer.close()
@@ -410,6 +403,6 @@ def test_an_entry_for_every_field_of_the_report(dataset: Path) -> None:
     assert set(value) == {
         "path", "ok", "strict", "system", "problems", "log_entries", "files", "rows", "bytes", "counted_files",
         "counted_rows", "filtered_rows", "diverted_entries", "diverted_rows", "pending_files", "removed_files", "logs",
-        "proven", "trusted", "unproven", "deep", "read_files", "placed_files",
+        "proven", "trusted", "unproven", "deep", "read_files", "placed_files", "expired_files", "undeleted_files",
     }  # fmt: skip
     assert isinstance(LogEntry(writer="0" * 16, roll=1, at="").encode(), bytes)

@@ -1,0 +1,41 @@
+"""The command ``expire``: deletes old files of a dataset."""
+
+from typing import Annotated
+
+import typer
+
+from ..options import DatasetPlace, StoreAccess
+
+__all__ = ["expire"]
+
+
+def expire(
+    path: DatasetPlace,
+    older: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Age of a commit, such as 30d or 12h.", show_default=False),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be deleted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: StoreAccess = None,
+) -> None:
+    """Delete the files of old commits, with their dead letters. Their records do not land again.
+
+    The log of the dataset says that they have expired before any file is deleted. Daemons may write meanwhile. If the
+    command is interrupted, the next one deletes what is left.
+    """
+    from ...config import parse_duration
+    from ...dataset.expiry import expire as expire_dataset
+    from ..options import argument
+    from ..printed import show_expired
+    from ..stores import bucket_at
+
+    with argument("--older"):
+        older_s = parse_duration(older)
+    found = expire_dataset(path, older_s, bucket_at(path, config), dry_run=dry_run)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps({**found.to_json(), "dry_run": dry_run}))
+    else:
+        show_expired(found, dry_run=dry_run)

@@ -1,0 +1,169 @@
+"""Deletion of old files of a dataset, declared by a log entry before it begins.
+
+Whole commits expire, from the oldest on. The entry says up to which one; only then are their files deleted. Log entries
+stay, and with them Coverage, so that nothing lands twice. A deletion that was interrupted is finished by the next one.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
+from .bucket import Bucket
+from .chain import entries_behind
+from .description import DatasetOptions, Description
+from .disk import Disk
+from .log import DIVERTED, STAGING, LogEntry, entry_name
+from .origin import look_at
+from .place import storage_at
+from .storage import Storage
+from .whole import visible
+from .writer import DatasetWriter
+
+__all__ = ["Expired", "expire"]
+
+_READ_AHEAD = 64
+_DELETED_AT_ONCE = 1000
+
+
+@dataclass(slots=True)
+class Expired:
+    """The result of ``expire``: what this call declares expired, and the number of files that it deletes.
+
+    All log entries up to ``number`` have expired, also by earlier calls (0: none). ``files`` are data files with their
+    ``rows`` and ``nbytes``, ``letters`` files of dead letters. ``deleted`` counts both, also those that an earlier call
+    has left.
+    """
+
+    path: str
+    number: int = 0
+    entries: int = 0
+    files: int = 0
+    rows: int = 0
+    nbytes: int = 0
+    letters: int = 0
+    deleted: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "path": self.path,
+            "expired_up_to": self.number,
+            "entries": self.entries,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.nbytes,
+            "dead_letter_files": self.letters,
+            "deleted_files": self.deleted,
+        }
+
+
+def expire(
+    path: str | os.PathLike[str],
+    older_s: float,
+    medium: Disk | Bucket | None = None,
+    *,
+    dry_run: bool = False,
+    make_writer: Callable[..., DatasetWriter] = DatasetWriter,
+    reached: Callable[[str], None] = lambda step: None,
+) -> Expired:
+    """Delete the files of the dataset at ``path`` that were committed more than ``older_s`` seconds ago.
+
+    An entry expires only together with all earlier ones. It is safe beside running writers. With ``dry_run`` nothing is
+    changed, and the result is that of a call without it. ``reached`` is called with the steps "expiry-linked",
+    "expiry-synced" and "expired". Raises DatasetMismatchError without a dataset, and the errors of
+    :class:`DatasetWriter`.
+    """
+    description = look_at(path, None, medium)
+    storage = storage_at(path, medium, patient=not dry_run)
+    if description is None:
+        raise DatasetMismatchError(f"{storage.root}: there is no dataset here")
+    if dry_run:
+        before, until = _bounds(storage, older_s)
+        return _find(storage, description.extension, before, until)[0]
+    writer = make_writer(path, _options(description), medium, reached)
+    try:
+        writer.open()  # this also publishes what dead writers have committed, and clears their staging
+        before, until = _bounds(storage, older_s)
+        found, names = _find(storage, description.extension, before, until)
+        if found.number > before:
+            writer.expire(found.number)
+    finally:
+        writer.close()
+    for first in range(0, len(names), _DELETED_AT_ONCE):
+        storage.discard(*names[first : first + _DELETED_AT_ONCE])
+    storage.sync(folders=[folder for folder in set(map(os.path.dirname, names)) if storage.has_folder(folder)])
+    reached("expired")
+    return found
+
+
+def _options(description: Description) -> DatasetOptions:
+    """Return the settings of a writer that fits any dataset and lands nothing."""
+    return DatasetOptions(
+        system=description.system,
+        cluster=description.cluster,
+        columns=description.columns,
+        split=description.split,
+        partition_by=description.partition_by,
+        levels=description.levels,
+        extension=description.extension,
+    )
+
+
+def _entries(storage: Storage) -> Iterator[tuple[int, LogEntry]]:
+    """Yield all log entries with their numbers."""
+    number = 0
+    while found := entries_behind(storage, number, _READ_AHEAD):
+        for data in found:
+            number += 1
+            yield number, LogEntry.decode(data, storage.path(entry_name(number)))
+
+
+def _bounds(storage: Storage, older_s: float) -> tuple[int, int]:
+    """Return the numbers up to which the entries have expired before, and up to which they are old enough now."""
+    since = storage.now() - older_s
+    staged = {f"{STAGING}/{name}" for name in storage.walk(STAGING)}
+    before = until = 0
+    for number, entry in _entries(storage):
+        if entry.expired >= number:
+            raise DatasetDamagedError(f"{storage.path(entry_name(number))} expires entries that come after it")
+        before = max(before, entry.expired)
+        if until == number - 1 and _seconds(entry.at) < since and _is_published(entry, staged):
+            until = number
+    return before, until
+
+
+def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Expired, list[str]]:
+    """Return the result for entries up to ``until``, and the files to delete, from the oldest on."""
+    there = {*visible(storage), *(f"{DIVERTED}/{name}" for name in storage.list(DIVERTED))}
+    names: list[str] = []
+    new = Expired(storage.root)
+    for number, entry in _entries(storage):
+        if number > max(before, until):
+            break
+        names += (name for _staged, name in entry.moves(number, extension) if name in there)
+        if number > before:
+            new.entries += 1
+            new.files += len(entry.files)
+            new.rows += entry.rows
+            new.nbytes += entry.nbytes
+            new.letters += len(entry.letters)
+    found = new if new.files or new.letters else Expired(storage.root)
+    found.number = until if found is new else before
+    found.deleted = len(names)
+    return found, names
+
+
+def _is_published(entry: LogEntry, staged: set[str]) -> bool:
+    """Return True if no staged file of ``entry`` is left, from which a writer could publish it again (R13)."""
+    return staged.isdisjoint(source for source, _name in entry.moves(0, ""))
+
+
+def _seconds(at: str) -> float:
+    """Return the time of a commit in seconds since 1970; one that cannot be read is in the future."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return float("inf")
