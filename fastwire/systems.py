@@ -29,7 +29,7 @@ __all__ = [
     "row_of",
 ]
 
-SYSTEMS = ("pulsar", "kafka", "tank")
+SYSTEMS = ("pulsar", "kafka", "tank", "tubemq")
 """The names of the systems of fastwire itself."""
 
 

@@ -32,6 +32,9 @@ class StatelessSource(Source, Protocol):
     def partitions(self) -> Sequence[StagedPartition]:
         """The partitions, by log index."""
 
+    def is_behind(self, index: int, head: Position) -> bool:
+        """Return True if records of a log before ``head`` were not received."""
+
     async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
         """Return each topic with the number of its partitions, and why some cannot be read; reads nothing."""
 
@@ -109,8 +112,7 @@ class ClusterReader:
     def _at_end(self, heads: Mapping[int, Position]) -> bool:
         """Return True if all records up to ``heads`` were handed on."""
         for index, head in heads.items():
-            at = self._source.position(index)
-            if not self._source.partitions[index].over and (at is None or at.a < head.a):
+            if not self._source.partitions[index].over and self._source.is_behind(index, head):
                 return False
         for link in tuple(self._source.cluster.links.values()):
             link.hand_on()

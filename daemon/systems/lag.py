@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fastwire.position import Log, Position, format_position
+from fastwire.position import Log, Position, format_position, positions_of
 
 from ..runtime.metrics import PipelineMetrics
 from .stage import StagedPartition
@@ -120,6 +120,8 @@ class Lag(ABC):
     def _is_behind(self, index: int, lag: LogLag) -> bool:
         """Return True if the broker holds a record that is neither received here nor confirmed by another consumer."""
         head = lag.head
+        if not positions_of(self._source.system).ordered:
+            return lag.backlog > 0
         if head is None or (lag.done is not None and lag.done >= head):
             return False
         received = self._source.position(index)

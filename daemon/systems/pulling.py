@@ -177,6 +177,11 @@ class PullingSource(ClusteredSource[C, L, P]):
         await self._offering.found.wait()
         return self._offering.heads
 
+    def is_behind(self, index: int, head: Position) -> bool:
+        """Return True if records before ``head`` were not received."""
+        at = self.position(index)
+        return at is None or at.a < head.a
+
     def waiting(self) -> Mapping[int, str]:
         """See ``Source.waiting``."""
         return {one.index: why for one, why in (self._offering.failing | self._leaders.failing).items()}

@@ -22,6 +22,8 @@ class Fetched:
 
     ``offset`` is where the read began, -1 on errors. ``lag_bytes`` is what the data file holds after it.
     ``moved`` means that the read began where the position cannot be: nothing was taken, and the slot is detached.
+    ``replaced`` means that the messages that the position counts are others than those that were taken: the topic was
+    created again, or a broker has lost messages. Nothing was taken, and the slot is detached.
     """
 
     serial: int
@@ -38,6 +40,7 @@ class Fetched:
     require_slow: bool
     nbytes: int
     moved: bool
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

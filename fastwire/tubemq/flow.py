@@ -7,8 +7,9 @@ from typing import Any
 
 from fastwire.errors import ProtocolError
 from fastwire.tubemq.error import Code
+from fastwire.tubemq.fetched import Fetched
 
-__all__ = ["NO_RULES", "DataLimit", "FlowRules", "minute_of_day", "read_rules", "wait_ms"]
+__all__ = ["NO_RULES", "DataLimit", "FlowRules", "Pace", "minute_of_day", "read_rules", "wait_ms"]
 
 NOT_FOUND_WAIT_MS = 400
 _WAITS = {
@@ -22,6 +23,7 @@ _OTHER_WAIT_MS = 300
 _MOST_PAUSE_MS = 300_000
 _GMT8_S = 8 * 3600
 _MIB = 1 << 20
+_WINDOW_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +152,56 @@ def wait_ms(
         return _WAITS.get(Code(code), _OTHER_WAIT_MS)
     except ValueError:
         return _OTHER_WAIT_MS
+
+
+@dataclass(slots=True)
+class Pace:
+    """Flow control of one partition: the time of its next GET (spec: tubemq 14). ``filtered`` says if it has filters.
+
+    ``due`` is a time of the caller's clock, in seconds. ``escape`` is what the next GET says in ``escFlowCtrl``: a
+    limit of the group holds, which goes before that of the cluster, the only one that brokers know.
+    """
+
+    filtered: bool = False
+    due: float = 0.0
+    escape: bool = False
+    _empties: int = 0  # responses without messages in a row
+    _offset: int = -1  # where the last GET began
+    _window: float = 0.0  # the time when the window of the data limit began
+    _window_bytes: int = 0
+
+    def answered(
+        self, fetched: Fetched, now: float, unix_s: float, group: FlowRules = NO_RULES, cluster: FlowRules = NO_RULES
+    ) -> None:
+        """Plan the next GET after a response. ``unix_s`` is the time since 1970, by which rules hold."""
+        code = fetched.code
+        over: DataLimit | None = None
+        if code == Code.SUCCESS:
+            if not fetched.messages and fetched.offset == self._offset:
+                code = Code.NOT_FOUND  # the broker stands still
+            self._offset = fetched.offset
+            over = self._used_up(fetched, now, minute_of_day(unix_s), group, cluster)
+        self._empties = 0 if fetched.messages else self._empties + 1
+        wait = wait_ms(
+            code,
+            group=group,
+            cluster=cluster,
+            empties=self._empties,
+            filtered=self.filtered,
+            require_slow=fetched.require_slow,
+            min_limit_ms=fetched.min_limit_ms,
+            over=over,
+        )
+        self.due = now + wait / 1000
+
+    def _used_up(
+        self, fetched: Fetched, now: float, minute: int, group: FlowRules, cluster: FlowRules
+    ) -> DataLimit | None:
+        """Count the bytes of a response; return the limit that they have used up."""
+        own = group.limit(fetched.lag_bytes, minute)
+        self.escape = own is not None
+        limit = own or cluster.limit(fetched.lag_bytes, minute)
+        if now - self._window >= _WINDOW_S:
+            self._window, self._window_bytes = now, 0
+        self._window_bytes += fetched.nbytes
+        return limit if limit is not None and self._window_bytes >= limit.bytes_a_window else None

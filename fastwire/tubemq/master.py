@@ -12,6 +12,7 @@ from enum import Enum
 
 from google.protobuf.message import Message
 
+from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED, VisitToken
 from fastwire.tubemq.error import BrokerError, Remedy, remedy_of
@@ -112,7 +113,10 @@ class MasterClient(ABC):
         ``unsent`` says that the Master cannot have handled the request: no connection, or a stand-by.
         """
         method, self._in_flight = self._in_flight, None
-        self._back_off(now, RETRY_S)
+        if unsent:
+            self._due = now + RETRY_S  # another Master may serve it
+        else:
+            self._back_off(now, RETRY_S)
         if self.state is State.CLOSING:
             if method is self._close()[0]:
                 self.state = State.CLOSED
@@ -175,6 +179,8 @@ class ConsumerClient(MasterClient):
         self._identity = settings.client_id, settings.group
         self.cluster_rules: FlowRules = NO_RULES
         self.group_rules: FlowRules = NO_RULES
+        self.rules_fault = ""
+        """The reason why the last rules of the Master could not be read; "" if there was none."""
         self.held: dict[str, Partition] = {}
         self._cluster_check = self._group_check = self._priority = UNDEFINED
         self._report = False  # the next heartbeat has all partitions held
@@ -189,11 +195,19 @@ class ConsumerClient(MasterClient):
         if body.HasField("qryPriorityId"):
             self._priority = body.qryPriorityId
         if body.HasField("defFlowCheckId") and body.defFlowCheckId != self._cluster_check:
-            self.cluster_rules = read_rules(body.defFlowControlInfo)
+            self.cluster_rules = self._read_rules(body.defFlowControlInfo, self.cluster_rules)
             self._cluster_check = body.defFlowCheckId
         if body.HasField("groupFlowCheckId") and body.groupFlowCheckId != self._group_check:
-            self.group_rules = read_rules(body.groupFlowControlInfo)
+            self.group_rules = self._read_rules(body.groupFlowControlInfo, self.group_rules)
             self._group_check = body.groupFlowCheckId
+
+    def _read_rules(self, text: str, former: FlowRules) -> FlowRules:
+        """Read rules. Those that cannot be read leave the former ones: the rest of the response counts, too."""
+        try:
+            return read_rules(text)
+        except ProtocolError as exc:
+            self.rules_fault = str(exc)
+            return former
 
     def took(self, partition: Partition) -> None:
         """Record that a partition was registered at its broker."""

@@ -25,6 +25,7 @@ cdef struct Get:                 # GetMessageResponseB2C without its messages
     int64_t max_offset
 
 cdef void read_get(Reader* r, Get* g) noexcept nogil
+cdef int64_t message_id(const uint8_t* p, const uint8_t* end) noexcept nogil
 cdef int put_message(
     Columns* c, const Slot* slot, int64_t offset, int64_t index, int64_t zone_us, const uint8_t* p, const uint8_t* end,
     const uint8_t* edge

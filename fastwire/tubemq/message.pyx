@@ -250,6 +250,12 @@ cdef void find_reserved(
         p = stop + 1
 
 
+cdef int64_t message_id(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """Return the id of a message; 0 for one that is malformed."""
+    cdef Message m
+    return m.id if read_message(p, end, &m) else 0
+
+
 cdef int put_message(
     Columns* c, const Slot* slot, int64_t offset, int64_t index, int64_t zone_us, const uint8_t* p, const uint8_t* end,
     const uint8_t* edge

@@ -8,7 +8,10 @@ import re
 
 from fastwire.position import Position, Positions
 
-__all__ = ["POSITIONS"]
+__all__ = ["ENTRY_BYTES", "POSITIONS"]
+
+ENTRY_BYTES = 28
+"""Size of the entry of one message in the index of its store, in which offsets count (spec: tubemq 1)."""
 
 
 class _TubeMQPositions(Positions):

@@ -18,7 +18,16 @@ from fastwire.columns.scan cimport (
     STOP_OUTPUT_CAP,
     ChunkScanner,
 )
-from fastwire.tubemq.message cimport BAD_CHECKSUM, DECODED, FILTERED, NO_MEMORY, Get, put_message, read_get
+from fastwire.tubemq.message cimport (
+    BAD_CHECKSUM,
+    DECODED,
+    FILTERED,
+    NO_MEMORY,
+    Get,
+    message_id,
+    put_message,
+    read_get,
+)
 from fastwire.tubemq.slot cimport Slot, SlotTable
 from fastwire.wire.pool cimport Pool
 from fastwire.wire.protobuf cimport read_bytes, skip_field
@@ -81,6 +90,9 @@ cdef class Scanner(ChunkScanner):
     cdef int64_t skip            # messages that the slot has taken before
     cdef bint drop               # nothing more of this response counts
     cdef bint moved
+    cdef bint replaced           # the messages that the position counts are others now
+    cdef int64_t taken_at        # the message that was taken last, relative to the frame; 0 = none of this call
+    cdef int64_t taken_size
     cdef uint32_t serial
     cdef Get reply
     cdef object planned
@@ -257,7 +269,7 @@ cdef class Scanner(ChunkScanner):
         """Compare the start of a read with the position of its slot: how many messages have been taken before?"""
         cdef Slot* slot = self.slots.get(self.planned.index)
         cdef int64_t offset = self.reply.offset
-        self.moved = False
+        self.moved = self.replaced = False
         self.skip = 0
         self.drop = slot.head.session != self.planned.session or self.reply.code != SUCCESS or offset < 0
         if self.drop:
@@ -287,6 +299,7 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t first = c.rows
         cdef int64_t nbytes = 0
         cdef int64_t began
+        cdef const uint8_t* message
         cdef int stop
         if self.drop or self.reply.messages == 0 or slot.head.session != self.planned.session:
             return self.end_reply()
@@ -294,10 +307,14 @@ cdef class Scanner(ChunkScanner):
             return STOP_OUTPUT_CAP
         began = self.watch.begin_unit(self.messages)
         self.open.begin()
+        self.taken_at = 0
         try:
             stop = self.decode(slot, c, &nbytes)
         finally:
             self.watch.end_unit(began)
+        if self.taken_at:
+            message = self.buffer.data + self.buffer.start + self.taken_at
+            slot.last_id = message_id(message, message + self.taken_size)
         if nbytes:
             self.took(slot.head.log, nbytes, first, &slot.head.largest)
         return self.end_reply() if stop == GO_ON else stop
@@ -325,6 +342,12 @@ cdef class Scanner(ChunkScanner):
                 continue
             next_at = fw_bytes(next_at, end, &message, &size)
             if self.index < self.skip:
+                if self.index == self.skip - 1 and slot.compare:
+                    slot.compare = False
+                    if message_id(message, message + size) != slot.last_id:
+                        self.replaced = True
+                        slot.head.session = 0
+                        return GO_ON
                 self.cut_rows += 1
                 self.index += 1
                 at = next_at
@@ -359,6 +382,8 @@ cdef class Scanner(ChunkScanner):
                     return STOP_FOUND
                 self.divert(slot, status, message, size)
             nbytes[0] += size
+            self.taken_at = message - p
+            self.taken_size = size
             self.messages += 1
             self.index += 1
             at = next_at
@@ -403,7 +428,7 @@ cdef class Scanner(ChunkScanner):
         self.found = Fetched(
             self.serial, self.planned.index, self.planned.session, self.reply.code, self.text, self.reply.messages,
             self.reply.offset, self.reply.max_offset, self.reply.lag_bytes, self.reply.min_limit_ms, self.reply.escaped,
-            self.reply.require_slow, self.content, self.moved,
+            self.reply.require_slow, self.content, self.moved, self.replaced,
         )
         self.planned = None
         return self.finish(STOP_FOUND)

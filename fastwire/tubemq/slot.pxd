@@ -13,6 +13,8 @@ cdef struct Slot:
     int64_t last                 # where the last GET began
     int64_t last_skip            # messages that were left out of it from its start
     int64_t owed                 # messages still to be left out after it
+    int64_t last_id              # messageId of the last message taken,
+    bint compare                 # which the last message that is left out must have
     const uint8_t* filters       # sizes and values of the types to keep; NULL: all
     int64_t filter_bytes
 

@@ -43,9 +43,11 @@ cdef class SlotTable(PartitionSlots):
     def attach(self, int64_t index, position, int32_t session):
         """Read from ``position`` on, whose offset the registration names; only responses of ``session`` count.
 
-        The messages that the position counts are left out of the first GETs. Sessions start at 1.
+        The messages that the position counts are left out of the first GETs. If this process has taken the last of
+        them, its id is compared. Sessions start at 1.
         """
         cdef Slot* s = <Slot*>self.begin_session(index, session)
+        s.compare = s.taken > 0 and s.last_id and s.base == <int64_t>position.a and s.taken == <int64_t>position.b
         s.base = s.last = position.a
         s.taken = s.last_skip = s.owed = position.b
         s.fresh = True

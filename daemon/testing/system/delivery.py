@@ -32,7 +32,8 @@ class SystemDelivery(SystemSuite):
         self._check(scene, sink)
         topic = self._grammar.topic(TOPIC)
         for row in sink.rows:
-            assert row == Row(topic, row.partition, b"%d" % row.partition, row.value, ())
+            key = None if "keys" in self.lacks else b"%d" % row.partition
+            assert row == Row(topic, row.partition, key, row.value, ())
             assert row.value is not None
             assert row.value.startswith(b"%d:" % row.partition)
 
@@ -157,7 +158,11 @@ class SystemDelivery(SystemSuite):
         async with scene.running(sink, policy=OPEN) as run:
             await run.until(lambda: sink.staged, "the first records")
         assert 0 < len(sink.rows) == run.pipeline.rows_committed
-        await self._check_backlog(scene, len(scene.produced) - len(sink.rows))
+        left = len(scene.produced) - len(sink.rows)
+        if "partial confirmation" in self.lacks:
+            assert self._backlog(scene) >= left
+        else:
+            await self._check_backlog(scene, left)
         await scene.land(sink)
         self._check(scene, sink)
 

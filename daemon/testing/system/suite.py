@@ -22,7 +22,18 @@ from .scene import GROUP, TOPIC, MemorySink, Scene, until
 
 __all__ = ["Ability", "SystemSuite", "on_a_loop", "on_uvloop"]
 
-Ability = Literal["groups", "takeover", "growth", "recreation", "start positions", "headers", "null values"]
+Ability = Literal[
+    "groups",
+    "takeover",
+    "growth",
+    "recreation",
+    "start positions",
+    "keys",
+    "headers",
+    "null values",
+    "empty values",
+    "partial confirmation",
+]
 
 P = ParamSpec("P")
 
@@ -66,7 +77,8 @@ class SystemSuite:
     * ``growth``: partitions can be added to a topic.
     * ``recreation``: a topic that was deleted and created again is read on.
     * ``start positions``: the key ``start`` takes positions of partitions.
-    * ``headers``, ``null values``: records may have them.
+    * ``keys``, ``headers``, ``null values``, ``empty values``: records may have them.
+    * ``partial confirmation``: the broker's cursor can stand behind any record.
     """
 
     ordered: ClassVar[bool] = True
@@ -87,7 +99,7 @@ class SystemSuite:
         """Run a new embedded broker with the topic. Raises AssertionError if it has recorded violations."""
         with running(self.make_broker()) as broker:
             try:
-                yield Scene(broker, self.source)
+                yield Scene(broker, self.source, keyed="keys" not in self.lacks)
             except BaseException as exc:
                 for violation in broker.violations:
                     exc.add_note(f"the embedded broker has recorded a violation: {violation}")

@@ -52,6 +52,18 @@ class TestTank(SystemConformance):
     }
 
 
+class TestTubeMQ(SystemConformance):
+    system = "tubemq"
+    source: ClassVar = {"heartbeat": "50ms"}
+    lacks: ClassVar = {
+        "keys": "a message has none",
+        "null values": "a message has a value",
+        "empty values": "a Broker refuses an empty message",
+        "partial confirmation": "a COMMIT confirms all messages that were fetched",
+        "recreation": "a topic that is created again stops its partitions",
+    }
+
+
 class TestToy(SystemConformance):
     system = "toy"
     lacks: ClassVar = {

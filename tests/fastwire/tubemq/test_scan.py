@@ -337,6 +337,35 @@ def test_a_404_may_skip_the_entries_of_other_partitions() -> None:
     assert bed.values() == texts(1, 2)
 
 
+def identified(first: int, count: int) -> list[pb.TransferedMessage]:
+    return [message(b"%d" % number, messageId=number + 1) for number in range(first, first + count)]
+
+
+def taken_again(first: bytes, again: bytes) -> tuple[Bed, Fetched]:
+    """Take the messages of a response, register where they began, and receive another response there."""
+    bed = Bed()
+    assert bed.get(first) is not None
+    bed.slots.detach(bed.index)
+    bed.slots.attach(bed.index, bed.position, 1)
+    fetched = bed.get(again)
+    assert fetched is not None
+    return bed, fetched
+
+
+def test_the_last_message_left_out_must_be_the_one_that_was_taken() -> None:
+    """A topic that was created again holds others at the same offsets: nothing of it counts as taken."""
+    bed, fetched = taken_again(response(identified(0, 2)), response(identified(5, 9)))
+    assert fetched.replaced
+    assert bed.values() == texts(0, 2)
+    assert bed.slots.session(bed.index) == 0
+
+
+def test_messages_that_come_again_are_left_out() -> None:
+    bed, fetched = taken_again(response(identified(0, 2)), response(identified(0, 5)))
+    assert not fetched.replaced
+    assert bed.values() == texts(0, 5)
+
+
 def test_responses_of_an_older_session_are_dropped() -> None:
     bed = Bed()
     bed.slots.attach(bed.index, Position(0, 0), 2)

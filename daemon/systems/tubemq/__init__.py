@@ -1,0 +1,1 @@
+"""TubeMQ in the daemon: connections to Masters and Brokers, and the source."""

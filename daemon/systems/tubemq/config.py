@@ -1,0 +1,109 @@
+"""Configuration of connections and sources of TubeMQ: its own keys, and checks of keys that conflict."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from ...config.connection import Connection, Tell
+from ...config.fields import SomeTime, Text, parse_start
+from ...config.source import SourceConfig, SubscribedSource
+from ...config.sparksource import SparkBrokers
+from ...config.text import KeyPath
+
+__all__ = [
+    "CONNECTION",
+    "NO_TIME",
+    "SOURCE",
+    "SPARK",
+    "TubeMQConnection",
+    "TubeMQSourceConfig",
+    "own_connection",
+    "own_source",
+]
+
+NO_TIME = (
+    "names a time, and a TubeMQ broker finds no message by its time: read from the earliest or the latest message, or "
+    "name the offset of each partition"
+)
+NO_PATTERN = (
+    "is not supported for tubemq: the members of a group must name the same topics, so a new topic would refuse them: "
+    "list them in topics"
+)
+NO_SPARK = (
+    "is not supported for spark: a Broker gives a partition to one consumer of a group, moves its position with each "
+    "read, and names no end that two reads agree about, so a failed task could not read its range again. Land the "
+    "topics by the daemon, and let the job read that dataset: dataset = ..."
+)
+
+
+class TubeMQConnection(Connection):
+    """A connection to the Masters of TubeMQ."""
+
+    lacks: ClassVar[Mapping[str, str]] = {
+        "auth": "fastwire does not log in to TubeMQ yet",
+        "tls": "fastwire has no TLS towards TubeMQ yet, use a tunnel",
+    }
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report what the protocol does not have."""
+        super().check(path, table, tell)
+        if str(table.get("url", "")).strip().lower().startswith("tubemq+ssl:"):
+            tell(
+                (*path, "url"),
+                "asks for TLS, which fastwire does not have towards TubeMQ yet: use tubemq:// and a tunnel",
+            )
+        if "topics_pattern" in table:
+            tell((*path, "topics_pattern"), NO_PATTERN)
+        try:
+            start = None if isinstance(table.get("start"), Mapping) else parse_start(table.get("start"))
+        except ValueError:
+            return  # the model reports it
+        if start is not None and start.time is not None:
+            tell((*path, "start"), NO_TIME)
+
+
+class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
+    """Source of records: topics of TubeMQ."""
+
+    filters: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
+    """Values of $msgType$ that are read, by topic; a topic that is missing here is read whole."""
+    heartbeat: SomeTime = 10.0
+    """Time between heartbeats to the Master, whose responses assign partitions."""
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report filters of topics that are not read."""
+        super().check(path, table, tell)
+        filters, topics = table.get("filters"), table.get("topics")
+        if isinstance(filters, Mapping) and isinstance(topics, list):
+            for topic in filters:
+                if topic not in topics:
+                    tell((*path, "filters", str(topic)), "is not among topics")
+
+
+class TubeMQSparkBrokers(TubeMQConnection, SparkBrokers):
+    """Input of a Spark job: refused, see ``NO_SPARK``."""
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report that a job cannot read the brokers."""
+        tell((*path, "url"), NO_SPARK)
+
+
+def own_connection(connection: Connection) -> TubeMQConnection:
+    """Return ``connection``, which is one of TubeMQ."""
+    assert isinstance(connection, TubeMQConnection)
+    return connection
+
+
+def own_source(source: SourceConfig) -> TubeMQSourceConfig:
+    """Return ``source``, which is one of TubeMQ."""
+    assert isinstance(source, TubeMQSourceConfig)
+    return source
+
+
+CONNECTION = TubeMQConnection
+SOURCE = TubeMQSourceConfig
+SPARK = TubeMQSparkBrokers

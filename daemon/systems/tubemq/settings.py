@@ -1,0 +1,56 @@
+"""Settings of all connections to a TubeMQ cluster."""
+
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from fastwire.address import HostsUrl
+
+from ...config import Connection
+from .config import own_connection
+
+__all__ = ["ClientSettings", "client_fields", "own_host"]
+
+ELSEWHERE = ("192.0.2.1", 9)  # an address of documentation (RFC 5737): no packet is sent to it
+
+
+@cache
+def own_host() -> str:
+    """Return the IPv4 address of this machine's default route; 127.0.0.1 without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ELSEWHERE)  # only chooses a route
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Addresses and options of the connections to a cluster."""
+
+    url: HostsUrl
+    columns: frozenset[str] | None = None
+    on_corrupt: Literal["divert", "stop"] = "divert"
+    request_timeout_s: float = 10.0
+    connect_timeout_s: float = 3.0
+    server_name: str = ""
+    host: str = field(default_factory=own_host)
+    """The IPv4 address of this machine, which servers show to operators."""
+
+    def new_id(self, prefix: str = "", family: str = "") -> str:
+        """Return a client id that no other client has; servers read address and process id from it (spec: tubemq 8).
+
+        A consumer's has ``GROUP_`` as ``prefix`` and ``-Pull`` or ``-Balance`` as ``family``.
+        """
+        unique = f"{self.host}-{os.getpid()}-{time.monotonic_ns()}-{uuid.uuid4().hex}"
+        return f"{prefix}{unique}{family}-fastwire"
+
+
+def client_fields(connection: Connection) -> dict[str, Any]:
+    """Return the fields of ``ClientSettings`` from the configuration."""
+    return {"url": own_connection(connection).url}

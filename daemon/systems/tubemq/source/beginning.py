@@ -1,0 +1,109 @@
+"""First positions of partitions: behind what has landed, at the group's offset, or where ``start`` says."""
+
+import asyncio
+
+from fastwire.position import Coverage, Gap, Position, Span
+from fastwire.tubemq.position import POSITIONS
+
+from ...source import First, LogStopped
+from .partition import Partition
+from .registrations import Registrations
+from .settings import TubeMQSettings
+
+__all__ = ["REPLACED", "Beginnings"]
+
+
+REPLACED = (
+    "the topic was deleted and created again, or the Broker has lost messages. To read it from its beginning, land it "
+    "into a new dataset by a new group"
+)
+
+
+class Beginnings:
+    """Resolves first positions, and registers partitions there.
+
+    ``present`` are the keys of the partitions that were there before the group was, for ``start = "latest"``.
+    """
+
+    def __init__(self, settings: TubeMQSettings, registrations: Registrations) -> None:
+        self.present: frozenset[str] = frozenset()
+        self._settings = settings
+        self._registrations = registrations
+        self._fresh: frozenset[str] = frozenset()
+        self._jumps: set[Partition] = set()
+
+    def learn(self, coverage: Coverage) -> bool:
+        """Note the topics of which nothing has landed; return True if their beginning depends on ``present``."""
+        known = {log.topic for log in coverage.logs() if log.cluster == self._settings.cluster}
+        self._fresh = frozenset(self._settings.topics) - known
+        return bool(self._fresh) and self._settings.start.kind == "latest"
+
+    def jump(self, partition: Partition) -> None:
+        """Let the next ``resolve`` of a partition go on at its end."""
+        self._jumps.add(partition)
+
+    async def look_up(self, partition: Partition, coverage: Coverage) -> None:
+        """Register a partition where its group is, and note the offset; without one the group is at the oldest message.
+
+        Whether the group has confirmed anything shows only beside the oldest offset, so a log of which nothing has
+        landed is registered there for a moment. Raises as ``Registrations.register``.
+        """
+        stored = (await self._registrations.register(partition)).currOffset
+        oldest = 0
+        if stored > 0 and partition.log not in coverage:
+            # The requests leave together, and the Broker handles them one after the other.
+            found, _ = await asyncio.gather(
+                self._registrations.register(partition, 0), self._registrations.register(partition, stored)
+            )
+            oldest = found.currOffset
+        partition.stored, partition.oldest = stored, oldest
+
+    async def resolve(self, partition: Partition, coverage: Coverage) -> First | None:
+        """Register a partition where reading goes on; return the position to commit before, if there is one.
+
+        Raises LogStopped where it must not be read, and as ``Registrations.register``.
+        """
+        at = coverage.end(partition.log)
+        if at is None:
+            partition.began = await self._first(partition)
+            progress = partition.stored > partition.oldest
+            return First(partition.index, Span(partition.log, partition.began, partition.began, 0), progress)
+        if partition in self._jumps and partition.end > at.a:
+            answer = await self._registrations.register(partition, partition.end)
+            self._jumps.discard(partition)
+            reason = "an operator has asked the group to go on at the end"
+        else:
+            answer = await self._registrations.register(partition, at.a)
+            reason = "the log begins here: what lay before was deleted by retention"
+        if answer.currOffset == at.a:
+            return None
+        if answer.currOffset < at.a:
+            raise LogStopped(
+                f"{partition.log}: {POSITIONS.format(at)} has landed, but the Broker's log ends at "
+                f"{answer.currOffset}: {REPLACED}"
+            )
+        partition.began = Position(answer.currOffset, 0)
+        return First(partition.index, Span(partition.log, at, at, 0, Gap(partition.began, reason)))
+
+    async def _first(self, partition: Partition) -> Position:
+        """Register a partition where a log begins of which nothing has landed."""
+        start, place = self._settings.start, partition.place
+        wanted, skipped, named = partition.stored, 0, False
+        if self._settings.keeps_offsets and partition.stored > partition.oldest:
+            pass  # the group goes on, whatever ``start`` says
+        elif start.positions:
+            name = f"{place.topic}/{place.name}"
+            if name not in start.positions:
+                raise LogStopped(f"{partition.log}: start names no position for {name}")
+            (wanted, skipped), named = start.positions[name], True
+        elif start.kind == "latest" and place.key in self.present:
+            wanted = partition.end
+        else:
+            wanted = partition.oldest
+        answer = await self._registrations.register(partition, wanted)
+        if named and answer.currOffset != wanted:
+            raise LogStopped(
+                f"{partition.log}: the Broker has no message at the offset {wanted} of start, it begins at "
+                f"{answer.currOffset}"
+            )
+        return Position(answer.currOffset, skipped)

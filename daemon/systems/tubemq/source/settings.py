@@ -1,0 +1,100 @@
+"""Settings of a TubeMQ source."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import randrange
+
+from fastwire.tubemq.client_membership import NodeSettings
+from fastwire.tubemq.membership import Settings as MembershipSettings
+
+from ....config import Connection, SourceConfig, Start, TopicChoice
+from ..config import own_connection, own_source
+from ..settings import ClientSettings, client_fields
+
+__all__ = ["TubeMQSettings", "reader_settings", "settings_from"]
+
+TAIL_GROUPS = 100  # Brokers keep the offsets of a group until an administrator deletes it, so there are not more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TubeMQSettings(ClientSettings):
+    """Settings of one TubeMQ source."""
+
+    topics: tuple[str, ...]
+    group: str
+    start: Start
+    cluster: str  # of every Log; stays what it is when the URL changes
+    node: tuple[int, int] | None = None
+    """``source_count`` and ``node_id`` of client balance; None: the Master balances the group."""
+    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    heartbeat_s: float = 10.0
+    release_s: float = 20.0
+    """The longest wait for a commit before partitions are given up without it."""
+    lag_poll_s: float = 15.0
+    keeps_offsets: bool = True
+    """The group's offsets count: reading goes on there, and they follow what has landed."""
+
+    def membership(self) -> MembershipSettings:
+        """Return the identity of a new member of a server-balanced group."""
+        return MembershipSettings(
+            client_id=self.consumer_id(),
+            group=self.group,
+            host=self.host,
+            topics=self.topics,
+            filters=self.filters,
+            heartbeat_s=self.heartbeat_s,
+            session_time_ms=time.time_ns() // 1_000_000,
+            tls=self.url.tls,
+        )
+
+    def node_membership(self, source_count: int, node_id: int) -> NodeSettings:
+        """Return the identity of a new member of a client-balanced group."""
+        return NodeSettings(
+            client_id=self.consumer_id(),
+            group=self.group,
+            host=self.host,
+            topics=self.topics,
+            filters=self.filters,
+            heartbeat_s=self.heartbeat_s,
+            source_count=source_count,
+            node_id=node_id,
+            tls=self.url.tls,
+        )
+
+    def consumer_id(self) -> str:
+        """Return a new id of a consumer of the group, for the Master or for one connection to a Broker."""
+        return self.new_id(f"{self.group}_", "-Pull" if self.node is None else "-Balance")
+
+
+def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> TubeMQSettings:
+    """Return the settings of ``[pipelines.NAME.source]``.
+
+    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    """
+    own = own_source(source)
+    return TubeMQSettings(
+        **client_fields(own),
+        on_corrupt=own.on_corrupt,
+        topics=own.topics,
+        group=own.subscription,
+        start=own.start,
+        cluster=cluster or own.cluster_name,
+        filters=own.filters,
+        heartbeat_s=own.heartbeat,
+        columns=None if columns is None else frozenset(columns),
+    )
+
+
+def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> TubeMQSettings:
+    """Return the settings of a reader: the only member of a client-balanced group of its own."""
+    own = own_connection(connection)
+    return TubeMQSettings(
+        **client_fields(own),
+        topics=topics.names,
+        group=f"fastwire_tail_{randrange(TAIL_GROUPS)}",
+        start=start,
+        cluster=own.url.hosts,
+        node=(1, 0),
+        keeps_offsets=False,
+    )

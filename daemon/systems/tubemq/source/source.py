@@ -1,0 +1,613 @@
+"""Source of TubeMQ topics for one pipeline: a member of a group.
+
+The dataset is the cursor: a registration names the offset where Coverage ends. The group's offset at the Broker follows
+the dataset.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fastwire.errors import FastwireError
+from fastwire.position import Coverage, Log, Position
+from fastwire.tubemq.client_membership import ClientMembership
+from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
+from fastwire.tubemq.fetched import CorruptMessage, Fetched
+from fastwire.tubemq.flow import Pace
+from fastwire.tubemq.membership import Membership
+from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
+from fastwire.tubemq.slot import SlotTable
+from fastwire.tubemq.text import Partition as Place
+from fastwire.wire.pool import Pool
+
+from ....net.backoff import Backoff
+from ....net.endpoint import LinkLost
+from ....runtime.budget import Level
+from ....runtime.logs import get_logger
+from ....runtime.metrics import PipelineMetrics
+from ...clustered import ClusteredSource
+from ...lag import Lag, LogLag
+from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
+from ...stage import Stage
+from ..cluster import Cluster
+from ..inventory import list_partitions
+from ..link import Link, RefusedError
+from .beginning import REPLACED, Beginnings
+from .member import AnyMember, Change, Member, NodeMember
+from .partition import Partition
+from .registrations import Registrations
+from .settings import TubeMQSettings
+
+__all__ = ["TubeMQSource"]
+
+REGISTER_TRIES = 5
+AGAIN_S = 1.0
+MOST_GETS = 8  # in flight on a connection, which a Broker answers one after the other
+GOODBYE_S = 5.0  # the longest wait for Brokers at the end
+
+_FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
+
+log = get_logger("source")
+
+
+class _Lag(Lag):
+    """The lag as the responses to GETs report it."""
+
+    _source: "TubeMQSource"
+
+    async def _ask(self) -> dict[int, LogLag]:
+        return {
+            one.index: LogLag(one.backlog, one.head, None, {"backlog_bytes": one.lag_bytes})
+            for one in self._source.partitions
+            if one.granted and one.backlog >= 0
+        }
+
+
+class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
+    """The Source of one pipeline (``systems.source``). ``events`` is the pipeline."""
+
+    system = "tubemq"
+
+    def __init__(
+        self,
+        settings: TubeMQSettings,
+        events: SourceEvents,
+        pool: Pool,
+        *,
+        metrics: PipelineMetrics | None = None,
+        patient: bool = True,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(events, metrics)
+        self._patient = patient
+        self.settings = settings
+        self.slots = SlotTable()
+        self.cluster = Cluster(settings, self.slots, pool, self)
+        self._on_progress = on_progress
+        self._member: AnyMember[Any]
+        if settings.node is None:
+            self._member = Member(Membership(settings.membership()), self.cluster, self._perform, self._refuse)
+        else:
+            node = ClientMembership(settings.node_membership(*settings.node))
+            self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
+        self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
+        self._beginnings = Beginnings(settings, self._registrations)
+        self._stats = _Lag(self, metrics, settings.lag_poll_s)
+        self._by_key: dict[str, Partition] = {}
+        self._queues: WeakKeyDictionary[Link, deque[Partition]] = WeakKeyDictionary()  # GETs that wait for their turn
+        self._beating: set[Link] = set()
+        self._coverage = Coverage()
+        self._changed = asyncio.Event()  # Coverage, a connection, or what was received
+        self._assigned = asyncio.Event()
+        self._heartbeat_at = 0.0
+
+    # --- the contract
+
+    async def start(self, coverage: Coverage) -> None:
+        """See ``Source.start``. The partitions of this member follow, as the balance assigns them."""
+        self._coverage = coverage
+        self._tick()
+        if self._beginnings.learn(coverage) or not self._patient:
+            await self._list_topics()
+        self._tasks.run(self._member.run(), "group")
+        self._tasks.run(self._member.perform(), "assignments")
+        await self._member.registered.wait()
+
+    async def _list_topics(self) -> None:
+        """Note which partitions are there before the group is: later ones are read from their beginning."""
+        backoff = Backoff()
+        while True:
+            try:
+                listed = await list_partitions(self.cluster, self.settings, self.settings.topics)
+                break
+            except FastwireError as exc:
+                if not self._patient or (isinstance(exc, BrokerError) and exc.remedy in _FOR_GOOD):
+                    raise SourceFailed(f"{self.settings.url}: {exc}") from exc
+                await asyncio.sleep(backoff.failed(log, "cannot list the partitions, trying again", exc))
+        self._beginnings.present = frozenset(place.key for places in listed.values() for place in places)
+
+    async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """Ask the Master for the number of partitions of each topic; reads nothing, and joins no group.
+
+        The second list is empty: Brokers are not asked. Raises FastwireError for a topic without partitions.
+        """
+        self._tick()
+        listed = await list_partitions(self.cluster, self.settings, self.settings.topics)
+        for topic, places in listed.items():
+            if not places:
+                raise FastwireError(f'topic "{topic}" is not deployed, or none of its partitions stores messages')
+        return [(topic, len(places)) for topic, places in listed.items()], []
+
+    async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
+        partition = self.partitions[assignment.index]
+        async with partition.lock:
+            if partition.assignment is not assignment or partition.granted:
+                return None
+            try:
+                first = await self._beginnings.resolve(partition, coverage)
+            except LogStopped as exc:
+                if partition.assignment is assignment:
+                    self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
+                return None
+            except FastwireError as exc:
+                if partition.assignment is assignment:
+                    self._unregistered(partition, exc)
+                return None
+        if partition.assignment is not assignment:
+            return None  # it was revoked meanwhile
+        if partition.link is None:
+            self._unregistered(partition, LinkLost("the connection was lost behind the registration"))
+            return None
+        partition.tries = 0
+        return first
+
+    def _unregistered(self, partition: Partition, error: FastwireError) -> None:
+        """Try a registration again soon, unless the partition is lost or the Broker has not been there for long."""
+        partition.tries += 1
+        owned = isinstance(error, BrokerError) and error.remedy in (Remedy.LEAVE, Remedy.CREDENTIALS)
+        if owned or partition.tries >= REGISTER_TRIES:
+            partition.tries = 0
+            self._lose(partition, str(error))
+            return
+        partition.error = str(error)
+        partition.again_at = self._loop.time() + AGAIN_S
+        partition.move(Stage.PENDING)
+
+    def grant(self, assignments: Iterable[Assignment], coverage: Coverage) -> None:
+        """See ``Source.grant``."""
+        self._coverage = coverage
+        for assignment in assignments:
+            partition = self.partitions[assignment.index]
+            if partition.assignment is assignment and not partition.granted:
+                partition.move(Stage.READING)
+                partition.session += 1
+                partition.error = ""
+                partition.committing = partition.at_end = partition.dirty = False
+                partition.pace = Pace(partition.pace.filtered)
+                self.slots.attach(partition.index, partition.position(coverage), partition.session)
+        self._ask_on()
+
+    def landed(self, coverage: Coverage) -> None:
+        """See ``Source.landed``."""
+        self._coverage = coverage
+        self._changed.set()
+        for partition in self.partitions:
+            self._commit_soon(partition)
+
+    def void(self) -> None:
+        """See ``Source.void``."""
+        for link in tuple(self.cluster.links.values()):
+            link.drop_chunk()
+        for partition in self.partitions:
+            if partition.granted:
+                self.slots.detach(partition.index)
+                self._offers.add(partition.offer())
+        self._offers.tell()
+
+    def position(self, index: int) -> Position | None:
+        """See ``Source.position``."""
+        return self.slots.position(index) if self.partitions[index].was_granted else None
+
+    async def heads(self) -> Mapping[int, Position]:
+        """See ``Source.heads``: the ends of the partitions that were assigned to this member first."""
+        await self._assigned.wait()
+        return {one.index: Position(max(one.end, 0), 0) for one in self.partitions if one.end}
+
+    async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
+        """See ``Source.unfinished``: positions have no order, so a log ends where a GET finds no more messages."""
+        return [index for index, head in heads.items() if not self._finished(self.partitions[index], head, coverage)]
+
+    def _finished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
+        if partition.over or not (partition.ours or partition.granted):
+            return True
+        if self.is_behind(partition.index, head):
+            return False
+        at = self.slots.position(partition.index)
+        return at == coverage.end(partition.log) or (at == self._coverage.end(partition.log) and not partition.dirty)
+
+    def is_behind(self, index: int, head: Position) -> bool:
+        """Return True if messages before ``head`` may not have been received."""
+        one = self.partitions[index]
+        return not one.granted or not (one.at_end or one.read_at >= head.a)
+
+    def waiting(self) -> Mapping[int, str]:
+        """See ``Source.waiting``."""
+        return {one.index: one.error for one in self.partitions if one.stage is Stage.PENDING}
+
+    def stop(self, index: int, why: str) -> None:
+        """See ``Source.stop``."""
+        self._stop(self.partitions[index], why)
+
+    @property
+    def standing_by(self) -> bool:
+        """See ``Source.standing_by``."""
+        return self._member.registered.is_set() and not self._member.membership.held
+
+    def status(self) -> dict[str, Any]:
+        """See ``Source.status``."""
+        membership = self._member.membership
+        return {
+            "url": str(self.settings.url),
+            "group": self.settings.group,
+            "membership": {
+                "state": membership.state.value,
+                "partitions": len(membership.held),
+                "error": self._member.error,
+            },
+            **super().status(),
+        }
+
+    async def _say_goodbye(self) -> None:
+        registered = [one for one in self.partitions if one.owner is not None]
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await asyncio.gather(*map(self._settle, registered))
+                await asyncio.gather(*(self._release(one, self.position(one.index)) for one in registered))
+        except TimeoutError:
+            log.warning("a Broker did not answer the end of the registrations in time", timeout_s=GOODBYE_S)
+        await self._member.leave()
+
+    # --- the balance
+
+    async def _perform(self, change: Change) -> None:
+        """Register or give up the partitions of a change (spec: tubemq 9.3, 10)."""
+        if change.give_up:
+            log.info("partitions revoked", partitions=len(change.give_up))
+            await asyncio.gather(*map(self._give_back, change.give_up))
+        if change.take:
+            log.info("partitions assigned", partitions=len(change.take))
+            await asyncio.gather(*map(self._take, change.take))
+            self._offers.tell()
+            self._assigned.set()
+        if change.to_end:
+            self._jump()
+
+    async def _take(self, place: Place) -> None:
+        """Register one partition; one that fails is left to a later round."""
+        partition = self._known(place)
+        partition.ours = True
+        if partition.assignment is not None or partition.stage is Stage.PENDING:
+            self._member.took(place)  # it is held, and the Master has not known
+            return
+        partition.place = place
+        async with partition.lock:
+            for left in range(REGISTER_TRIES - 1, -1, -1):
+                try:
+                    await self._beginnings.look_up(partition, self._coverage)
+                    break
+                except FastwireError as exc:
+                    partition.error = str(exc)
+                    log.info("a Broker does not give a partition", partition=str(place), error=str(exc))
+                    owned = isinstance(exc, BrokerError) and exc.remedy in (Remedy.LEAVE, Remedy.CREDENTIALS)
+                    if owned or not left:
+                        self._member.refused(place)
+                        return
+                    await asyncio.sleep(AGAIN_S)
+        partition.error = ""
+        self._member.took(place)
+        if not partition.over:
+            self._offers.add(partition.offer())
+
+    def _known(self, place: Place) -> Partition:
+        partition = self._by_key.get(place.key)
+        if partition is None:
+            types = self.settings.filters.get(place.topic, ())
+            name = Log("tubemq", self.settings.cluster, place.topic, place.name, _incarnation(types))
+            index = self.slots.add(name, types)
+            partition = self._by_key[place.key] = Partition(index, name, place, Pace(bool(types)))
+            self.logs.append(name)
+            self.partitions.append(partition)
+        return partition
+
+    async def _give_back(self, place: Place) -> None:
+        """Give up a partition after its received messages have landed."""
+        partition = self._by_key.get(place.key)
+        if partition is not None:
+            partition.ours = False
+            partition.leaving = True
+            try:
+                await self._settle(partition)
+                received = self.position(partition.index) if partition.granted else None
+                self._revoke(partition, "given to another member of the group")
+                await self._until_landed(partition, received)
+                async with partition.lock:
+                    await self._release(partition, received)
+            finally:
+                partition.leaving = False
+        self._member.membership.gave_up([place])
+
+    async def _settle(self, partition: Partition) -> None:
+        """Wait until no GET of a partition is in flight: a COMMIT behind it would confirm what it brings."""
+        while partition.in_flight and partition.link is not None and partition.link.ready:
+            await self._change()
+
+    async def _until_landed(self, partition: Partition, received: Position | None) -> None:
+        try:
+            async with asyncio.timeout(self.settings.release_s):
+                while received is not None and self._coverage.end(partition.log) != received:
+                    await self._change()
+        except TimeoutError:
+            log.warning("a partition is given away before it has landed", partition=str(partition.log))
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _release(self, partition: Partition, received: Position | None) -> None:
+        """Leave the Broker the position that has landed, and end the registration."""
+        at = self._coverage.end(partition.log)
+        try:
+            if self.settings.keeps_offsets and at is not None and not await self._confirmed(partition, at == received):
+                await self._registrations.register(partition, at.a)
+            await self._registrations.unregister(partition)
+        except FastwireError as exc:
+            log.info("a partition was not unregistered", partition=str(partition.place), error=str(exc))
+
+    async def _confirmed(self, partition: Partition, landed: bool) -> bool:
+        """Confirm everything that was fetched if all of it has ``landed``; return True if the Broker has that."""
+        if not landed or partition.in_flight:
+            return False
+        if not partition.dirty:
+            return True
+        try:
+            await self._registrations.commit(partition)
+        except FastwireError as exc:
+            log.debug("an offset was not committed", partition=str(partition.place), error=str(exc))
+            return False
+        partition.dirty = False
+        return True
+
+    def _jump(self) -> None:
+        """Go on at the end of each partition, as an operator asks; the dataset declares what is left out."""
+        for partition in self.partitions:
+            if partition.granted:
+                self._beginnings.jump(partition)
+                self._reconsider(partition, "an operator asks to go on at the end")
+
+    def _revoke(self, partition: Partition, reason: str) -> None:
+        """Stop reading a partition; messages that were received are committed at once."""
+        for link in tuple(self.cluster.links.values()):
+            link.hand_on()
+        assignment = partition.assignment
+        granted = partition.granted
+        if granted:
+            self.slots.detach(partition.index)
+        if not partition.over:
+            partition.move(Stage.IDLE)
+        if assignment is not None and not self._offers.withdraw(assignment) and granted:
+            self._offers.revoke(partition.index, reason)
+
+    def _lose(self, partition: Partition, reason: str) -> None:
+        """Drop a partition that the Broker does not give any more, and report it to the Master."""
+        log.warning("partition lost", topic=str(partition.log), reason=reason)
+        partition.error = reason
+        self._revoke(partition, reason)
+        self._member.lost([partition.place])
+
+    def _stop(self, partition: Partition, why: str) -> None:
+        """Stop this log; the others continue."""
+        if partition.over:
+            return
+        self._revoke(partition, why)
+        partition.error = why
+        partition.move(Stage.STOPPED)
+        self._offers.tell_revoked()
+        log.error("log stopped", topic=str(partition.log), error=why)
+        self.events.on_stopped(partition.index, LogStopped(f"{partition.log}: {why}"))
+
+    def _reconsider(self, partition: Partition, reason: str) -> None:
+        """Release the log and assign it again: its position is looked for anew."""
+        log.warning("looking at the log again", topic=str(partition.log), reason=reason)
+        self._revoke(partition, reason)
+        self._offers.add(partition.offer())
+        self._offers.tell()
+
+    def _refuse(self, error: FastwireError) -> None:
+        self.refused(SourceFailed(f"{self.settings.url}: {error}"))
+
+    # --- GETs
+
+    @property
+    def holding(self) -> bool:
+        """True while no more messages may be requested."""
+        return self.level is not Level.FREE or self._full
+
+    def _must_read(self, link: Link) -> bool:
+        return link.connection.awaiting
+
+    def _carries_records(self, link: Link) -> bool:
+        return link.fetches
+
+    def _ask_on(self) -> None:
+        if self.holding or self._closing:
+            return
+        now = self._loop.time()
+        for link in tuple(self._queues):
+            self._pump(link)
+        for partition in self.partitions:
+            if partition.granted and partition.pace.due <= now:
+                self._ask(partition)
+
+    def _ask(self, partition: Partition) -> None:
+        """Send a GET, or queue it behind others of its connection."""
+        link = partition.link
+        if link is None or partition.in_flight or partition.queued or partition.committing or partition.leaving:
+            return
+        if link.connection.fetches_outstanding >= MOST_GETS:
+            partition.queued = True
+            self._queues.setdefault(link, deque()).append(partition)
+            return
+        try:
+            self._registrations.get(partition, partition.session)
+        except FastwireError:
+            return  # ``_left`` follows
+        partition.in_flight = True
+
+    def _pump(self, link: Link) -> None:
+        """Send the GETs that have waited for their turn on a connection."""
+        queue = self._queues.get(link)
+        while queue and not self.holding and link.connection.fetches_outstanding < MOST_GETS:
+            partition = queue.popleft()
+            partition.queued = False
+            if partition.granted and partition.link is link:
+                self._ask(partition)
+
+    def on_fetched(self, link: Link, fetched: Fetched) -> None:
+        """Handle the end of a GET response (spec: tubemq 11.2, 15)."""
+        partition = self.partitions[fetched.index]
+        self._arrived(link, partition)
+        if fetched.code == Code.SUCCESS:
+            partition.dirty = True
+        if self._closing or not partition.granted or partition.session != fetched.session:
+            return
+        if fetched.replaced:
+            self._stop(partition, f"the Broker holds other messages than those that have landed: {REPLACED}")
+            return
+        if fetched.moved:
+            self._reconsider(partition, f"the Broker reads at {fetched.offset}, which is another place")
+            return
+        if remedy_of(fetched.code) in (Remedy.REGISTER, Remedy.DROP, Remedy.CREDENTIALS, Remedy.LEAVE):
+            self._lose(partition, str(BrokerError(fetched.code, fetched.text)))
+            return
+        membership = self._member.membership
+        now = self._loop.time()
+        partition.pace.answered(fetched, now, time.time(), membership.group_rules, membership.cluster_rules)
+        if fetched.code == Code.SUCCESS:
+            partition.read_at, partition.end = fetched.offset, fetched.max_offset
+            partition.lag_bytes = fetched.lag_bytes
+            partition.backlog = max(0, (fetched.max_offset - fetched.offset) // ENTRY_BYTES - fetched.messages)
+        elif fetched.code == Code.NOT_FOUND:
+            partition.lag_bytes = partition.backlog = 0
+        partition.at_end = fetched.code == Code.NOT_FOUND
+        fine = fetched.code in (Code.SUCCESS, Code.NOT_FOUND)
+        partition.error = "" if fine else str(BrokerError(fetched.code, fetched.text))
+        if partition.at_end:
+            self._commit_soon(partition)
+        if partition.pace.due <= now and not self.holding:
+            self._ask(partition)
+        self._pump(link)
+        self._on_progress()
+
+    def _arrived(self, link: Link, partition: Partition) -> None:
+        """Note the end of a GET."""
+        if partition.link is link:
+            partition.in_flight = False
+        self._changed.set()
+
+    def on_fetch_refused(self, link: Link, index: int, session: int, error: RefusedError) -> None:
+        """Ask again later after an exception of the Broker."""
+        partition = self.partitions[index]
+        self._arrived(link, partition)
+        if partition.session == session:
+            partition.error = str(error)
+            partition.pace.due = self._loop.time() + AGAIN_S
+
+    def on_corrupt(self, message: CorruptMessage) -> None:
+        """Stop the log of a message that cannot be decoded and may not be diverted."""
+        at = POSITIONS.format(message.position)
+        self._stop(
+            self.partitions[message.index],
+            f"the message at {at} cannot be decoded ({message.reason}: {message.detail})",
+        )
+
+    # --- COMMIT
+
+    def _commit_soon(self, partition: Partition) -> None:
+        """Commit if everything fetched has landed: a COMMIT confirms everything fetched (spec: tubemq 11.3)."""
+        if (
+            self.settings.keeps_offsets
+            and partition.granted
+            and partition.dirty
+            and not (partition.in_flight or partition.committing)
+            and self._coverage.end(partition.log) == self.slots.position(partition.index)
+        ):
+            partition.committing = True  # no GET until the response
+            self._tasks.run(self._commit(partition, partition.session), "commit")
+
+    async def _commit(self, partition: Partition, session: int) -> None:
+        # The COMMIT is sent before this task first waits, so that nothing was fetched since it was planned.
+        try:
+            if partition.granted and partition.session == session:
+                await self._registrations.commit(partition)
+                partition.dirty = False
+        except FastwireError as exc:
+            log.info("an offset was not committed", partition=str(partition.place), error=str(exc))
+            partition.pace.due = max(partition.pace.due, self._loop.time() + AGAIN_S)
+        finally:
+            if partition.session == session:
+                partition.committing = False
+        self._ask_on()
+
+    # --- connections and time
+
+    def on_lost(self, link: Link, reason: Exception | None) -> None:
+        """See ``ClusteredSource.on_lost``."""
+        for partition in self.partitions:
+            if partition.link is link:
+                partition.link = None
+                partition.in_flight = partition.queued = False
+        self._changed.set()
+        super().on_lost(link, reason)
+
+    def _left(self, link: Link) -> None:
+        for partition in self.partitions:
+            if partition.link is None and partition.assignment is not None and not partition.lock.locked():
+                self._reconsider(partition, "the connection was lost, and the Broker has moved its position")
+
+    def _look(self, now: float) -> None:
+        for partition in self.partitions:
+            if partition.stage is Stage.PENDING and now >= partition.again_at:
+                self._offers.add(partition.offer())
+        self._offers.tell()
+        self._stats.look(now)
+        self._steer()  # answers may be awaited behind messages
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self.settings.heartbeat_s
+            for link in {one.link for one in self.partitions if one.link is not None} - self._beating:
+                self._tasks.run(self._beat(link), "heartbeat")
+
+    async def _beat(self, link: Link) -> None:
+        held = self._member.membership.held
+        mine = [one for one in self.partitions if one.link is link and one.place.key in held]
+        if not mine:
+            return
+        self._beating.add(link)
+        try:
+            answer = await self._registrations.beat(link, [one.place for one in mine])
+            lost = self._member.membership.broker_answered(mine[0].place.broker, answer, self._loop.time())
+        except FastwireError as exc:
+            log.info("a Broker does not answer a heartbeat", broker=str(link), error=str(exc))
+            return
+        finally:
+            self._beating.discard(link)
+        for place in lost:
+            self._lose(self._by_key[place.key], "the Broker has ended the registration")
+
+
+def _incarnation(types: Collection[str]) -> str:
+    """Return the incarnation of a log that is read with filters: a position counts the messages that they let pass."""
+    return sha256("\n".join(sorted(set(types))).encode()).hexdigest()[:12] if types else "0"

@@ -1,0 +1,59 @@
+"""TubeMQ as a ``System``."""
+
+from contextlib import AbstractAsyncContextManager
+
+from fastwire.tubemq.grammar import GRAMMAR
+from fastwire.wire.pool import Pool
+
+from ...config import Connection, SourceConfig, Start, TopicChoice
+from ..base import Described, MakeSource, System, TopicReader
+from ..clusterreader import ClusterReader
+from ..writer import WriteOptions, Writer
+from .config import NO_TIME, own_source
+
+__all__ = ["SYSTEM"]
+
+MEMORY = 16 << 20  # of a reader that only asks
+
+
+class _TubeMQ(System):
+    grammar = GRAMMAR
+    group_word = "group"
+
+    def make_source(self, source: SourceConfig) -> MakeSource:
+        from .source import TubeMQSource, settings_from
+
+        return lambda events, pool, metrics, columns, cluster: TubeMQSource(
+            settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
+        )
+
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
+        return _reader(connection, topics, start, pool)
+
+    def start_of(self, text: str, topics: TopicChoice) -> Start:
+        """A time is refused: a Broker finds no message by its time."""
+        start = super().start_of(text, topics)
+        if start.time is not None:
+            raise ValueError(NO_TIME)
+        return start
+
+    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
+        return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
+
+    def sharing(self, source: SourceConfig) -> str:
+        return f"group {own_source(source).subscription}, whose partitions the Master assigns"
+
+    def open_writer(
+        self, connection: Connection, topic: str, options: WriteOptions
+    ) -> AbstractAsyncContextManager[Writer]:
+        raise NotImplementedError
+
+
+def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+    from .source import TubeMQSource, reader_settings
+
+    settings = reader_settings(connection, topics, start)
+    return ClusterReader(lambda events, moved: TubeMQSource(settings, events, pool, patient=False, on_progress=moved))
+
+
+SYSTEM = _TubeMQ()

@@ -1,0 +1,304 @@
+"""The source of TubeMQ where registrations, GETs, COMMITs and events of the balance meet."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fastwire.position import Coverage, Position, Span
+from fastwire.tubemq.error import Code
+from fastwire.tubemq.frame import Method
+from fastwire.tubemq.names import parse_master_url
+from fastwire_daemon.config import parse_start
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.systems.tubemq.settings import own_host
+from fastwire_daemon.systems.tubemq.source import TubeMQSettings
+from tests.support.source_pipe import until
+from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving
+
+
+def texts(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def values(pipe: TubeMQPipe) -> list[bytes]:
+    return sorted((value for _, _, value in pipe.values.elements()), key=int)
+
+
+async def landing(pipe: TubeMQPipe, rows: int) -> None:
+    """Receive ``rows`` rows in all, and commit them."""
+    await pipe.got(rows)
+    pipe.commit()
+
+
+async def confirmed(broker: TubeMQDevBroker, backlog: int = 0) -> None:
+    await until(lambda: broker.backlog("t", GROUP) == backlog, f"a backlog of {backlog}")
+
+
+def owners(broker: TubeMQDevBroker) -> set[str]:
+    return {one.owner.client for one in broker.progress.values() if one.owner is not None}
+
+
+# --- connections
+
+
+async def test_each_connection_owns_partitions_under_an_id_of_its_own() -> None:
+    """A GET of a lost connection that the Broker handles late names an id that owns nothing: it moves nothing."""
+    async with serving() as broker, reading(broker) as pipe:
+        broker.produce("t", texts(0, 10))
+        await landing(pipe, 10)
+        before = owners(broker)
+        assert len(before) == 1
+        broker.drop_connections()
+        broker.produce("t", texts(10, 10))
+        await landing(pipe, 20)
+        await confirmed(broker)
+        assert len(owners(broker)) == 1
+        assert owners(broker).isdisjoint(before)
+        assert values(pipe) == texts(0, 20)
+
+
+async def test_a_broker_that_does_not_answer_registrations_is_tried_again() -> None:
+    async with serving() as broker, reading(broker, request_timeout_s=0.2) as pipe:
+        broker.produce("t", texts(0, 10))
+        await landing(pipe, 10)
+        broker.lose_answers(Method.BROKER_REGISTER, 3)
+        broker.drop_connections()
+        broker.produce("t", texts(10, 10))
+        await landing(pipe, 20)
+        assert values(pipe) == texts(0, 20)
+
+
+@pytest.mark.parametrize("code", [Code.HB_NO_NODE, Code.DUPLICATE_PARTITION, Code.CERTIFICATE_FAILURE])
+async def test_a_partition_that_the_broker_takes_away_comes_back(code: Code) -> None:
+    """It is reported to the Master at once, which assigns it again."""
+    async with serving() as broker, reading(broker) as pipe:
+        pipe.eager = True
+        broker.produce("t", texts(0, 10))
+        await pipe.got(10)
+        broker.fail(Method.GET, code)
+        await until(lambda: pipe.count("revoked") > 0, "the loss")
+        broker.produce("t", texts(10, 10))
+        await landing(pipe, 20)
+        assert values(pipe) == texts(0, 20)
+
+
+@pytest.mark.parametrize(
+    "code", [Code.SERVER_CONSUME_SPEED_LIMIT, Code.MOVED, Code.FORBIDDEN, Code.SERVICE_UNAVAILABLE, 999]
+)
+async def test_codes_after_which_the_get_is_sent_again(code: int) -> None:
+    async with serving() as broker, reading(broker) as pipe:
+        await pipe.granted()
+        broker.fail(Method.GET, code, 2)
+        broker.produce("t", texts(0, 10))
+        await landing(pipe, 10)
+        assert pipe.count("revoked") == 0
+
+
+async def test_the_end_comes_with_a_broker_that_is_silent() -> None:
+    async with serving() as broker, reading(broker, request_timeout_s=0.2) as pipe:
+        broker.produce("t", texts(0, 10))
+        await pipe.got(10)
+        for method in (Method.BROKER_REGISTER, Method.COMMIT, Method.CONSUMER_CLOSE, Method.CONSUMER_HEARTBEAT):
+            broker.lose_answers(method, 100)
+        async with asyncio.timeout(20):
+            await pipe.source.close(10.0)
+
+
+# --- Masters
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[int]:
+    """Accept connections at a port, and answer nothing."""
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        for writer in writers:
+            writer.close()
+
+
+async def test_a_master_that_is_silent_is_left_for_the_next_one() -> None:
+    async with serving() as broker, silent() as port:
+        broker.produce("t", texts(0, 10))
+        url = f"tubemq://127.0.0.1:{port},127.0.0.1:{broker.port}"
+        for start in ("earliest", "latest"):
+            async with reading(broker, url=url, start=start, group=start, request_timeout_s=0.2) as pipe:
+                await until(lambda pipe=pipe: pipe.assigned != [], "an assignment")  # type: ignore[misc]
+
+
+async def test_a_stand_by_is_left_for_the_active_master() -> None:
+    async with serving() as broker, serving() as other:
+        other.standby = True
+        url = f"tubemq://127.0.0.1:{other.port},127.0.0.1:{broker.port}"
+        broker.produce("t", texts(0, 10))
+        async with reading(broker, url=url) as pipe:
+            await landing(pipe, 10)
+            assert other.requests["CONSUMER_REGISTER"] > 0
+            assert pipe.failure is None
+
+
+async def test_the_start_waits_for_a_registration_and_not_for_any_answer() -> None:
+    async with serving() as broker:
+        broker.fail(Method.CONSUMER_REGISTER, Code.INTERNAL_SERVER_ERROR)
+        async with reading(broker, started=False) as pipe:
+            await pipe.source.start(pipe.coverage)
+            assert broker.groups[GROUP].members != {}
+
+
+async def test_a_topic_that_is_not_deployed_fails_the_source() -> None:
+    async with serving() as broker, reading(broker, "missing") as pipe:
+        await until(lambda: pipe.failure is not None, "the failure")
+        assert "missing" in str(pipe.failure)
+
+
+# --- where reading begins
+
+
+async def test_the_groups_offset_goes_before_start() -> None:
+    """A partition that Coverage does not know is read from the group's offset, not from the beginning of its log."""
+    async with serving(2) as broker:
+        async with reading(broker) as pipe:
+            broker.produce("t", texts(0, 10), 0)
+            broker.produce("t", texts(10, 10), 1)
+            await landing(pipe, 20)
+            await confirmed(broker)
+            one = next(log for log in pipe.coverage.logs() if log.partition == "1:0")
+            at = pipe.coverage.end(one)
+        assert at is not None
+        known = Coverage()
+        known.add(Span(one, at, at, 0))
+        broker.produce("t", texts(20, 10), 1)
+        for start in ("earliest", "latest"):
+            async with reading(broker, coverage=known.copy(), start=start) as pipe:
+                await pipe.got(10)
+                await until(lambda pipe=pipe: len(pipe.assigned) == 2, "both partitions")  # type: ignore[misc]
+                assert values(pipe) == texts(20, 10)
+
+
+async def test_latest_is_the_end_of_the_partitions_that_were_there() -> None:
+    """A partition that is added later is read from its beginning, however early it is registered."""
+    async with serving(1) as broker:
+        broker.produce("t", texts(0, 10), 0)
+        async with reading(broker, start="latest") as pipe:
+            await until(lambda: len(pipe.assigned) == 1, "the first partition")
+            broker.grow_topic("t", 2)
+            broker.produce("t", texts(10, 10), 1)
+            broker.produce("t", texts(20, 10), 0)
+            await landing(pipe, 20)
+            assert values(pipe) == texts(10, 20)
+
+
+async def test_progress_is_what_the_group_has_confirmed() -> None:
+    async with serving() as broker:
+        broker.produce("t", texts(0, 10))
+        broker.trim("t", 28 * 2)
+        async with reading(broker) as pipe:
+            await landing(pipe, 8)
+            await confirmed(broker)
+            assert [one.progress for one in pipe.assigned] == [False], "the log begins above 0, and nothing is confirmed"
+        async with reading(broker) as pipe:
+            await until(lambda: pipe.assigned != [], "an assignment")
+            assert [one.progress for one in pipe.assigned] == [True]
+            await until(lambda: pipe.firsts != [], "a first position")
+            assert pipe.firsts[0].progress
+            assert pipe.firsts[0].span.start == Position(28 * 10, 0)
+
+
+async def test_retention_is_a_declared_gap() -> None:
+    async with serving() as broker:
+        async with reading(broker) as pipe:
+            broker.produce("t", texts(0, 10))
+            await landing(pipe, 10)
+        broker.produce("t", texts(10, 10))
+        broker.trim("t", 28 * 15)
+        async with reading(broker, coverage=pipe.coverage) as again:
+            await landing(again, 5)
+            assert values(again) == texts(15, 5)
+            (first,) = again.firsts
+            assert first.span.gap is not None
+            assert first.span.gap.to == Position(28 * 15, 0)
+
+
+# --- logs that are others
+
+
+async def test_a_topic_that_is_created_again_stops_its_partitions() -> None:
+    """Its messages are others at the same offsets; none of them is taken for one that has landed."""
+    async with serving() as broker, reading(broker) as pipe:
+        broker.produce("t", texts(0, 20))
+        await landing(pipe, 20)
+        await confirmed(broker)
+        broker.delete_topic("t")
+        broker.create_topic("t", 1)
+        broker.produce("t", texts(100, 30))
+        await until(lambda: pipe.count("stopped") == 1, "the stop")
+        assert "created again" in pipe.told[-1][2]
+        assert values(pipe) == texts(0, 20)
+
+
+async def test_a_log_that_ends_before_what_has_landed_stops() -> None:
+    async with serving() as broker:
+        async with reading(broker) as pipe:
+            for number in range(3):
+                broker.produce("t", texts(10 * number, 10))
+                await landing(pipe, 10 * number + 10)
+        broker.delete_topic("t")
+        broker.create_topic("t", 1)
+        broker.produce("t", texts(0, 5))
+        async with reading(broker, coverage=pipe.coverage) as again:
+            await until(lambda: again.count("stopped") == 1, "the stop")
+            assert "ends at 140" in again.told[-1][2]
+
+
+# --- rebalances
+
+
+async def test_a_partition_is_given_up_after_its_messages_have_landed() -> None:
+    async with serving(2) as broker, reading(broker) as one:
+        broker.produce("t", texts(0, 10), 0)
+        broker.produce("t", texts(10, 10), 1)
+        await one.got(20)
+        async with reading(broker, coverage=one.coverage) as two:
+            await until(lambda: one.count("revoked") == 1, "the revocation")
+            assert two.assigned == []
+            one.commit()
+            await until(lambda: two.assigned != [], "the other member's partition")
+            broker.produce("t", texts(20, 10), 0)
+            broker.produce("t", texts(30, 10), 1)
+            await until(lambda: one.rows + two.rows == 40, "all rows")
+            assert one.once()
+            assert sorted(values(one) + values(two), key=int) == texts(0, 40)
+
+
+async def test_an_event_that_the_master_has_given_up_has_no_result() -> None:
+    """A member that is slow gets the next event before it has finished the former one: each has one result at most."""
+    async with serving(2, event_rounds=1) as broker, reading(broker) as one:
+        broker.produce("t", texts(0, 10), 0)
+        broker.produce("t", texts(10, 10), 1)
+        await one.got(20)
+        async with reading(broker, coverage=one.coverage) as two:
+            beats = broker.requests["CONSUMER_HEARTBEAT"]
+            await until(lambda: broker.requests["CONSUMER_HEARTBEAT"] > beats + 20, "many rounds")
+            assert two.assigned == []
+            one.commit()
+            await until(lambda: two.assigned != [], "the other member's partition")
+            broker.produce("t", texts(20, 10), 0)
+            broker.produce("t", texts(30, 10), 1)
+            await until(lambda: one.rows + two.rows == 40, "all rows")
+
+
+# --- identity
+
+
+async def test_servers_are_shown_the_address_of_this_machine() -> None:
+    url, start = parse_master_url("tubemq://h"), parse_start("earliest")
+    settings = TubeMQSettings(url=url, topics=("t",), group="g1", start=start, cluster="c", host="192.0.2.7")
+    identity = settings.membership()
+    assert identity.host == "192.0.2.7"
+    assert identity.client_id.startswith("g1_192.0.2.7-")
+    assert identity.client_id.endswith("-Pull-fastwire")
+    assert settings.consumer_id() != settings.consumer_id()
+    assert TubeMQSettings(url=url, topics=("t",), group="g1", start=start, cluster="c").host == own_host()
