@@ -4,7 +4,7 @@ Delivery is at least once: a send whose response is lost is repeated, and the br
 19).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from google.protobuf.message import Message
 
@@ -122,21 +122,23 @@ class Producer(MasterClient):
         """Return the size of the largest payload of a topic."""
         return self._most_of.get(topic, self._most)
 
-    def choose(self, topic: str, now: float) -> Partition | None:
-        """Return the partition for the next message, in turn; None while none can store one."""
+    def choose(
+        self, topic: str, now: float, usable: Callable[[Partition], bool] = lambda partition: True
+    ) -> Partition | None:
+        """Return the partition for the next message, in turn among those that are usable; None while there is none."""
         places = self.partitions(topic)
         self._rests = {key: until for key, until in self._rests.items() if until > now}
         for _ in places:
             turn = self._turns.get(topic, 0) % len(places)
             self._turns[topic] = turn + 1
-            if places[turn].key not in self._rests:
+            if places[turn].key not in self._rests and usable(places[turn]):
                 return places[turn]
         return None
 
     def request(
         self, partition: Partition, value: bytes, attributes: Mapping[str, str] | None = None
     ) -> pb.SendMessageRequestP2B:
-        """Return the request that stores a message. Raises ValueError for an empty or too large payload."""
+        """Return the request that stores a message. Raises ValueError for one that is too large."""
         request = send_request(
             self.settings.client_id,
             partition.topic,
@@ -147,8 +149,8 @@ class Producer(MasterClient):
             attributes=attributes,
         )
         most = self.message_bytes(partition.topic)
-        if not 1 <= len(request.data) <= most:
-            raise ValueError(f"a message of {len(request.data)} bytes: {partition.topic} stores 1 to {most}")
+        if len(request.data) > most:
+            raise ValueError(f"a message of {len(request.data)} bytes: {partition.topic} stores {most} at most")
         return request
 
     def sent(self, partition: Partition, body: pb.SendMessageResponseB2P | None, now: float) -> bool:

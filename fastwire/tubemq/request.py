@@ -24,6 +24,8 @@ __all__ = [
 MSG_TYPE = "$msgType$"
 MSG_TIME = "$msgTime$"
 
+HAS_ATTRIBUTES = 1  # flag of a message
+
 REGISTER = 31
 UNREGISTER = 32
 
@@ -131,19 +133,20 @@ class Consumer:
         )
 
 
-def encode_payload(value: bytes, attributes: Mapping[str, str]) -> bytes:
-    """Return the payload of a message, without attributes the value itself.
+def encode_payload(value: bytes, attributes: Mapping[str, str]) -> tuple[bytes, int]:
+    """Return the payload of a message and its flag: without attributes the value itself.
 
+    A broker refuses an empty payload (spec: tubemq 19), so an empty value stands behind an empty list of attributes.
     The reserved attributes come first. Raises ValueError for a key or value that would be read as another one.
     """
-    if not attributes:
-        return value
+    if value and not attributes:
+        return value, 0
     keys = sorted(attributes, key=lambda key: (MSG_TYPE, MSG_TIME).index(key) if key in (MSG_TYPE, MSG_TIME) else 2)
     for key in keys:
         if not key or "=" in key or "," in key or "," in attributes[key]:
             raise ValueError(f"attribute {key!r}: a key has no = and neither key nor value has a comma")
     text = ",".join(f"{key}={attributes[key]}" for key in keys).encode()
-    return len(text).to_bytes(4) + text + value
+    return len(text).to_bytes(4) + text + value, HAS_ATTRIBUTES
 
 
 def payload_checksum(payload: bytes) -> int:
@@ -163,13 +166,13 @@ def send_request(
 ) -> pb.SendMessageRequestP2B:
     """Return the request that stores one message in partition ``number``; ``address`` is the sender's IPv4 address."""
     attributes = attributes or {}
-    data = encode_payload(value, attributes)
+    data, flag = encode_payload(value, attributes)
     request = pb.SendMessageRequestP2B(
         clientId=client_id,
         topicName=topic,
         partitionId=number,
         data=data,
-        flag=1 if attributes else 0,
+        flag=flag,
         checkSum=payload_checksum(data),
         sentAddr=address - (1 << 32) if address >> 31 else address,
         authInfo=authorization,

@@ -124,10 +124,9 @@ class Cluster(DevBroker):
     @on_loop
     def append(self, name: str, value: bytes, partition: int = 0, attributes: Mapping[str, str] | None = None) -> int:
         """Store a message as if it had been sent, and return its offset."""
-        payload = encode_payload(value, attributes or {})
-        checksum = payload_checksum(payload)
+        payload, flag = encode_payload(value, attributes or {})
         kind = (attributes or {}).get(MSG_TYPE)
-        return self.store(name, StoredMessage(partition, 0, payload, 1 if attributes else 0, checksum, kind))
+        return self.store(name, StoredMessage(partition, 0, payload, flag, payload_checksum(payload), kind))
 
     def store(self, topic: str, message: StoredMessage) -> int:
         """Give a message its id, store it, and return its offset. Raises KeyError for an unknown partition."""

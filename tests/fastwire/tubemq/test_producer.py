@@ -70,6 +70,13 @@ def test_messages_go_to_all_partitions_in_turn() -> None:
     assert chosen(one, 5) == ["1:0", "1:1", "1:10000", "1:10001", "1:0"]
 
 
+def test_a_message_may_be_for_some_of_the_partitions() -> None:
+    one = ready("gold#1:2:2#")
+    found = [one.choose("gold", 0.0, lambda partition: partition.number in (1, 10_001)) for _ in range(3)]
+    assert [each and each.name for each in found] == ["1:1", "1:10001", "1:1"]
+    assert one.choose("gold", 0.0, lambda partition: False) is None
+
+
 def test_partitions_come_and_go_with_heartbeats() -> None:
     one = ready()
     assert chosen(one, 1) == [None]
@@ -117,9 +124,8 @@ def test_the_size_of_a_message() -> None:
     place = one.choose("gold", 0.0)
     assert place is not None
     assert one.request(place, bytes(10)).data == bytes(10)
-    for value in (b"", bytes(11)):
-        with pytest.raises(ValueError, match="gold stores 1 to 10"):
-            one.request(place, value)
+    with pytest.raises(ValueError, match="a message of 11 bytes: gold stores 10 at most"):
+        one.request(place, bytes(11))
     step(one, 10.0, beat("gold#1:1:1#"), Method.PRODUCER_HEARTBEAT)
     assert one.message_bytes("gold") == 1 << 20
 

@@ -47,8 +47,9 @@ def test_the_end_of_a_registration_may_confirm() -> None:
 
 
 def test_attributes_that_would_be_read_as_others_are_refused() -> None:
-    assert encode_payload(b"x", {}) == b"x"
-    assert encode_payload(b"x", {"k": "v=w"}) == b"\0\0\0\x05k=v=wx"
+    assert encode_payload(b"x", {}) == (b"x", 0)
+    assert encode_payload(b"x", {"k": "v=w"}) == (b"\0\0\0\x05k=v=wx", 1)
+    assert encode_payload(b"", {}) == (bytes(4), 1)  # a broker refuses an empty payload
     for attributes in ({"": "x"}, {"a=b": "x"}, {"a,b": "x"}, {"a": "x,y"}):
         with pytest.raises(ValueError):
             encode_payload(b"x", attributes)

@@ -180,8 +180,6 @@ def offsets_are_those_of_the_store(cluster: Cluster) -> None:
 @rule
 def what_a_broker_does_not_store(cluster: Cluster) -> None:
     topic = cluster.fresh_topic()
-    (empty,) = send(cluster, topic, [b""])
-    assert empty.errCode == 400
     (nowhere,) = send(cluster, topic, [b"x"], 7)
     assert nowhere.errCode == 403
     (unknown,) = send(cluster, "nowhere", [b"x"])
@@ -193,9 +191,22 @@ def what_a_broker_does_not_store(cluster: Cluster) -> None:
         assert link.call(Method.SEND, request, pb.SendMessageResponseB2P).errCode == 403
         request.checkSum = -1
         assert link.call(Method.SEND, request, pb.SendMessageResponseB2P).errCode == 200
+        request.data = b""
+        assert link.call(Method.SEND, request, pb.SendMessageResponseB2P).errCode == 400
     with Reader(cluster, topic, group()) as reader:
         reader.register()
         assert reader.drain() == [b"x"]
+
+
+@rule
+def an_empty_value_is_stored_behind_an_empty_list_of_attributes(cluster: Cluster) -> None:
+    topic = cluster.fresh_topic()
+    (stored,) = send(cluster, topic, [b""])
+    assert stored.errCode == 200
+    with Reader(cluster, topic, group()) as reader:
+        reader.register()
+        assert reader.drain() == [b""]
+        assert [row["headers"] for row in reader.link.rows] == [None]
 
 
 # --- reading
