@@ -10,7 +10,7 @@ from fastwire.errors import FastwireError
 from ..runtime.logs import get_logger
 from .produced import Produced, ProduceError
 
-__all__ = ["PENDING_BYTES", "Part", "TopicWriter", "failed"]
+__all__ = ["PENDING_BYTES", "Part", "PendingWriter", "TopicWriter", "failed"]
 
 PENDING_BYTES = 16 << 20  # unconfirmed bytes of the whole topic, before compression
 PARTITION_POLL_S = 60.0
@@ -113,8 +113,8 @@ class Chooser(Protocol):
         """Choose another ``current`` partition."""
 
 
-class TopicWriter(ABC, Generic[P, R, S]):
-    """A producer for a topic: parts ``P`` take records ``R``, whose stored position is an ``S``.
+class PendingWriter(ABC, Generic[P, R, S]):
+    """A producer for a topic, with a limit of unconfirmed bytes: parts ``P`` take records ``R`` and store each at an ``S``.
 
     Use it as an async context manager: leaving it without an exception waits until all records are confirmed. All
     methods raise ProduceError.
@@ -124,10 +124,8 @@ class TopicWriter(ABC, Generic[P, R, S]):
         self.produced = Produced()
         self._name = name
         self._most_pending_bytes = most_pending_bytes
-        self._watching: asyncio.Task[None] | None = None
         self._parts: list[P] = []
         self._pending_bytes = 0  # the sum of the parts' weights; a sum for each record would cost a loop over all parts
-        self._batches = 0  # those of the current partition when it was chosen
         self._since_turn = 0
         self._error: ProduceError | None = None  # the first one that ``flush`` has not raised yet
         self._changed = asyncio.Event()
@@ -136,35 +134,10 @@ class TopicWriter(ABC, Generic[P, R, S]):
 
     @abstractmethod
     async def open(self) -> None:
-        """Find the partitions and open their producers; required before the first record."""
-
-    def _watch(self) -> None:
-        """Start to look for added partitions, which are then written to as well."""
-        self._watching = asyncio.create_task(self._look_for_more())
-
-    async def _look_for_more(self) -> None:
-        while True:
-            await asyncio.sleep(PARTITION_POLL_S)
-            try:
-                for number in range(len(self._parts), await self._count()):
-                    self._parts.append(await self._add(number))
-                    self._chooser().partitions = len(self._parts)
-            except FastwireError as exc:
-                log.debug("cannot ask for new partitions", topic=self._name, error=str(exc))
-
-    @abstractmethod
-    async def _count(self) -> int:
-        """Return the current number of partitions."""
-
-    @abstractmethod
-    async def _add(self, number: int) -> P:
-        """Return an open producer for a new partition."""
+        """Find the partitions and open the producers; required before the first record."""
 
     async def close(self) -> None:
         """Close all producers; unconfirmed records fail with ProduceError."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait((self._watching,))
         await asyncio.gather(*(part.close() for part in self._parts))
 
     async def __aenter__(self) -> Self:
@@ -181,13 +154,11 @@ class TopicWriter(ABC, Generic[P, R, S]):
     # --- records
 
     @abstractmethod
-    def _chooser(self) -> Chooser: ...
+    def _choose(self, record: R, partition: int | None) -> P:
+        """Return the part that takes a record; ``partition`` is the one that is asked for. Raises ProduceError."""
 
     @abstractmethod
     def _weigh(self, record: R) -> int: ...
-
-    @abstractmethod
-    def _key(self, record: R) -> object: ...
 
     def _crowded(self, part: P) -> bool:
         """Return True if a part has reached its own limit of requests in flight."""
@@ -217,27 +188,6 @@ class TopicWriter(ABC, Generic[P, R, S]):
         error, self._error = self._error, None
         if error is not None:
             raise error
-
-    def _of(self, partition: int) -> P:
-        if not 0 <= partition < len(self._parts):
-            raise ProduceError(f"{self._name} has no partition {partition}: there are {len(self._parts)}")
-        return self._parts[partition]
-
-    def _choose(self, record: R, partition: int | None) -> P:
-        if partition is not None:
-            return self._of(partition)
-        if not self._parts:
-            raise ProduceError(f"{self._name}: the producer is not open")
-        chooser = self._chooser()
-        key = self._key(record)
-        if key is not None:
-            return self._parts[chooser.of_key(key)]
-        part = self._parts[chooser.current]
-        if part.machine.batches != self._batches:
-            chooser.turn()
-            part = self._parts[chooser.current]
-            self._batches = part.machine.batches
-        return part
 
     async def _make_room(self, part: P, size: int) -> None:
         while not part.broken:
@@ -278,6 +228,71 @@ class TopicWriter(ABC, Generic[P, R, S]):
             if isinstance(ticket, asyncio.Future) and not ticket.done():
                 ticket.set_exception(error)
                 ticket.exception()  # a caller that ignores the future gets the error from ``flush``
+
+
+class TopicWriter(PendingWriter[P, R, S]):
+    """A producer for a topic with a part for each partition, which looks for added partitions."""
+
+    def __init__(self, name: str, *, most_pending_bytes: int) -> None:
+        super().__init__(name, most_pending_bytes=most_pending_bytes)
+        self._watching: asyncio.Task[None] | None = None
+        self._batches = 0  # those of the current partition when it was chosen
+
+    def _watch(self) -> None:
+        """Start to look for added partitions, which are then written to as well."""
+        self._watching = asyncio.create_task(self._look_for_more())
+
+    async def _look_for_more(self) -> None:
+        while True:
+            await asyncio.sleep(PARTITION_POLL_S)
+            try:
+                for number in range(len(self._parts), await self._count()):
+                    self._parts.append(await self._add(number))
+                    self._chooser().partitions = len(self._parts)
+            except FastwireError as exc:
+                log.debug("cannot ask for new partitions", topic=self._name, error=str(exc))
+
+    @abstractmethod
+    async def _count(self) -> int:
+        """Return the current number of partitions."""
+
+    @abstractmethod
+    async def _add(self, number: int) -> P:
+        """Return an open producer for a new partition."""
+
+    async def close(self) -> None:
+        """See ``PendingWriter.close``."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait((self._watching,))
+        await super().close()
+
+    @abstractmethod
+    def _chooser(self) -> Chooser: ...
+
+    @abstractmethod
+    def _key(self, record: R) -> object: ...
+
+    def _of(self, partition: int) -> P:
+        if not 0 <= partition < len(self._parts):
+            raise ProduceError(f"{self._name} has no partition {partition}: there are {len(self._parts)}")
+        return self._parts[partition]
+
+    def _choose(self, record: R, partition: int | None) -> P:
+        if partition is not None:
+            return self._of(partition)
+        if not self._parts:
+            raise ProduceError(f"{self._name}: the producer is not open")
+        chooser = self._chooser()
+        key = self._key(record)
+        if key is not None:
+            return self._parts[chooser.of_key(key)]
+        part = self._parts[chooser.current]
+        if part.machine.batches != self._batches:
+            chooser.turn()
+            part = self._parts[chooser.current]
+            self._batches = part.machine.batches
+        return part
 
 
 def failed(what: str, exc: FastwireError) -> ProduceError:

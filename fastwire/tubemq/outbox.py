@@ -114,7 +114,7 @@ class Outbox:
                 and self._outstanding[broker] < self._most_in_flight
             )
 
-        for number, queue in tuple(self._waiting.items()):  # noqa: B007 - usable reads it
+        for number, queue in tuple(self._waiting.items()):
             while queue and (partition := self._producer.choose(self._topic, now, usable)) is not None:
                 sending = self._pop(number)
                 message = sending.message

@@ -13,7 +13,7 @@ from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import RETRY_S, ClientSettings, MasterClient, State
-from fastwire.tubemq.request import send_request
+from fastwire.tubemq.request import encode_payload, send_request
 from fastwire.tubemq.text import Broker, Partition, read_broker, read_producer_topic
 
 __all__ = ["MESSAGE_BYTES", "Producer"]
@@ -135,10 +135,19 @@ class Producer(MasterClient):
                 return places[turn]
         return None
 
+    def check(self, topic: str, value: bytes, attributes: Mapping[str, str]) -> None:
+        """Raise ValueError for a message that brokers do not store: too large, or with an attribute that is none."""
+        self._check_size(topic, len(encode_payload(value, attributes)[0]))
+
+    def _check_size(self, topic: str, size: int) -> None:
+        most = self.message_bytes(topic)
+        if size > most:
+            raise ValueError(f"a message of {size} bytes: {topic} stores {most} at most")
+
     def request(
         self, partition: Partition, value: bytes, attributes: Mapping[str, str] | None = None
     ) -> pb.SendMessageRequestP2B:
-        """Return the request that stores a message. Raises ValueError for one that is too large."""
+        """Return the request that stores a message. Raises ValueError as ``check``."""
         request = send_request(
             self.settings.client_id,
             partition.topic,
@@ -148,9 +157,7 @@ class Producer(MasterClient):
             address=self._address,
             attributes=attributes,
         )
-        most = self.message_bytes(partition.topic)
-        if len(request.data) > most:
-            raise ValueError(f"a message of {len(request.data)} bytes: {partition.topic} stores {most} at most")
+        self._check_size(partition.topic, len(request.data))
         return request
 
     def sent(self, partition: Partition, body: pb.SendMessageResponseB2P | None, now: float) -> bool:

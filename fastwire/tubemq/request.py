@@ -3,10 +3,12 @@
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED
+from fastwire.tubemq.scan import ZONE_MINUTES
 from fastwire.tubemq.text import Partition
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Consumer",
     "Start",
     "encode_payload",
+    "message_time",
     "payload_checksum",
     "send_request",
 ]
@@ -147,6 +150,17 @@ def encode_payload(value: bytes, attributes: Mapping[str, str]) -> tuple[bytes, 
             raise ValueError(f"attribute {key!r}: a key has no = and neither key nor value has a comma")
     text = ",".join(f"{key}={attributes[key]}" for key in keys).encode()
     return len(text).to_bytes(4) + text + value, HAS_ATTRIBUTES
+
+
+def message_time(unix_ms: int) -> str:
+    """Return a time as the attribute ``$msgTime$``, in the zone of the servers. Raises ValueError beside a minute."""
+    if unix_ms % 60_000:
+        raise ValueError(f"an event time of {unix_ms} ms: TubeMQ stores whole minutes")
+    try:
+        time = datetime.fromtimestamp(unix_ms // 1000, timezone(timedelta(minutes=ZONE_MINUTES)))
+    except (ValueError, OverflowError, OSError) as exc:
+        raise ValueError(f"an event time of {unix_ms} ms: {exc}") from None
+    return f"{time:%Y%m%d%H%M}"
 
 
 def payload_checksum(payload: bytes) -> int:

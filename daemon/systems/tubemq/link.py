@@ -1,5 +1,6 @@
 """Connection to one Master or Broker: runs the protocol on a socket and passes events to the source."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
@@ -104,6 +105,11 @@ class Link(BrokerLink[_Machine, Event, Answer]):
         """Connect. Raises UnreachableError or LinkLost."""
         await self._connect(*self.address, None, self._settings, self._let_in)
         self._owner.on_connected(self)
+
+    def begin(self, method: Method, body: Message) -> "asyncio.Future[Answer]":
+        """Make a request; its answer comes into the future, or LinkLost. Raises LinkLost."""
+        self._need()
+        return self._expect(self.connection.request(method, body, self._loop.time()))
 
     async def ask(self, method: Method, body: Message, kind: type[M]) -> M:
         """Make a request and return its answer. Raises LinkLost, or RefusedError for an exception of the server."""

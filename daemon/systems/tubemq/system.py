@@ -46,7 +46,9 @@ class _TubeMQ(System):
     def open_writer(
         self, connection: Connection, topic: str, options: WriteOptions
     ) -> AbstractAsyncContextManager[Writer]:
-        raise NotImplementedError
+        from .writer import open_writer
+
+        return open_writer(connection, topic, options)
 
 
 def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:

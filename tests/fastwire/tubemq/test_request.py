@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.request import Consumer, Start, encode_payload, send_request
+from fastwire.tubemq.request import Consumer, Start, encode_payload, message_time, send_request
 from fastwire.tubemq.text import Broker, Partition
 from tests.fastwire.tubemq.golden import EXAMPLES
 
@@ -53,3 +53,10 @@ def test_attributes_that_would_be_read_as_others_are_refused() -> None:
     for attributes in ({"": "x"}, {"a=b": "x"}, {"a,b": "x"}, {"a": "x,y"}):
         with pytest.raises(ValueError):
             encode_payload(b"x", attributes)
+
+
+def test_the_time_of_a_message_has_whole_minutes_in_the_zone_of_the_servers() -> None:
+    assert message_time(1767240000000) == "202601011200"
+    for wrong in (1767240000001, 1767240001000, 10**18 * 6):
+        with pytest.raises(ValueError, match="an event time of"):
+            message_time(wrong)

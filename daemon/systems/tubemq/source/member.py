@@ -1,15 +1,14 @@
-"""Members of groups: their requests to the Master, one after the other, and the partitions that it or they choose."""
+"""Members of groups: the partitions that the Master or they themselves choose."""
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from fastwire.errors import FastwireError, ProtocolError
+from fastwire.errors import FastwireError
 from fastwire.tubemq.client_membership import ClientMembership
 from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.master import ConsumerClient, State
@@ -17,13 +16,10 @@ from fastwire.tubemq.membership import Membership
 from fastwire.tubemq.text import Partition as Place
 
 from ....runtime.logs import get_logger
-from ....runtime.tasks import wait_for_set
 from ..cluster import Cluster
-from ..link import Link, RefusedError
+from ..session import Session
 
 __all__ = ["AnyMember", "Change", "Member", "NodeMember"]
-
-AGAIN_S = 1.0
 
 C = TypeVar("C", bound=ConsumerClient)
 
@@ -44,8 +40,8 @@ class Change:
     """The event of the Master whose result follows; 0 without one."""
 
 
-class AnyMember(ABC, Generic[C]):
-    """Runs the membership ``C`` over the connections to the Masters.
+class AnyMember(Session[C]):
+    """A membership ``C``, which ``run`` keeps at the Masters.
 
     ``perform`` is called with each change, one after the other, and returns when its partitions are registered or given
     up. ``refused`` is called with an error that no retry cures.
@@ -58,21 +54,13 @@ class AnyMember(ABC, Generic[C]):
         perform: Callable[[Change], Awaitable[None]],
         refused: Callable[[FastwireError], None],
     ) -> None:
+        super().__init__(membership, cluster)
         self.membership = membership
         self.registered = asyncio.Event()
-        self.error = ""
-        self._cluster = cluster
         self._perform = perform
         self._refused = refused
-        self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
         self._fault = ""  # the last fault of rules that was logged
-
-    async def run(self) -> None:
-        """Take part in the group until cancelled."""
-        while await self._turn():
-            pass
 
     async def perform(self) -> None:
         """Perform the changes in their order until cancelled.
@@ -83,18 +71,10 @@ class AnyMember(ABC, Generic[C]):
             change = await self._changes.get()
             await self._perform(change)
             self._performed(change)
-            self._wake.set()
+            self.wake()
 
     def _performed(self, change: Change) -> None:
         """Handle the end of a change."""
-
-    async def leave(self) -> None:
-        """End the membership; all partitions were unregistered before, and ``run`` was cancelled."""
-        if self.membership.next_at() is None:  # a request was in flight
-            self.membership.failed(self._loop.time())
-        self.membership.close(self._loop.time())
-        while self.membership.next_at() is not None:
-            await self._turn()
 
     def took(self, place: Place) -> None:
         """Record that a partition was registered."""
@@ -106,58 +86,18 @@ class AnyMember(ABC, Generic[C]):
     def lost(self, places: Iterable[Place]) -> None:
         """Report partitions that were lost, at once."""
         self.membership.lost(places, self._loop.time())
-        self._wake.set()
+        self.wake()
 
-    async def _turn(self) -> bool:
-        """Make the request that is due, or wait for its time; return False after an error for good."""
-        self._wake.clear()
-        now = self._loop.time()
-        request = self.membership.take_request(now)
-        if request is None:
-            self._look(now)
-            at = self.membership.next_at()
-            await wait_for_set(self._wake, None if at is None else max(at - now, 0))
-            return True
-        link: Link | None = None
-        try:
-            link = await self._cluster.master()
-            body = await link.ask(*request, Message)
-        except FastwireError as exc:
-            # The next Master may be the active one. A stand-by and one that stops have not handled the request.
-            unsent = link is None or (isinstance(exc, RefusedError) and (exc.refused.standby or exc.refused.stopping))
-            if link is not None:
-                self._cluster.leave_master(link)
-            self.error = str(exc)
-            log.warning("no answer from the Master, trying again", error=self.error)
-            self.membership.failed(self._loop.time(), unsent=unsent)
-            return True
-        try:
-            self._answered(body)
-        except BrokerError as exc:
-            self.registered.set()  # the start ends, and the failure follows
-            self._refused(exc)
-            return False
-        except ProtocolError as exc:
-            self.error = str(exc)
-            log.warning("an answer of the Master cannot be read", error=self.error)
-            self._cluster.leave_master(link)
-            await asyncio.sleep(AGAIN_S)
-            return True
-        self.error = ""
+    def _refuse(self, error: BrokerError) -> None:
+        self.registered.set()  # the start ends, and the failure follows
+        self._refused(error)
+
+    def _settled(self) -> None:
         if self.membership.state is State.REGISTERED:
             self.registered.set()
         if self.membership.rules_fault != self._fault:
             self._fault = self.membership.rules_fault
             log.warning("the Master's rules of flow control cannot be read and are ignored", error=self._fault)
-        self._look(self._loop.time())
-        return True
-
-    @abstractmethod
-    def _answered(self, body: Message) -> None:
-        """Handle an answer. Raises BrokerError if the Master refuses the client for good, and ProtocolError."""
-
-    def _look(self, now: float) -> None:
-        """Look for changes that are due by time."""
 
 
 class Member(AnyMember[Membership]):
@@ -189,4 +129,4 @@ class NodeMember(AnyMember[ClientMembership]):
     def refused(self, place: Place) -> None:
         """Record that a partition could not be registered: it is tried again."""
         self.membership.refused(place, self._loop.time())
-        self._wake.set()
+        self.wake()

@@ -1,0 +1,82 @@
+"""The command ``produce`` on topics of TubeMQ."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastwire.tubemq.outbox import OutgoingMessage
+from fastwire.tubemq.request import MSG_TIME, message_time
+
+from ...config import Connection
+from ..load import Load
+from ..produced import Produced
+from ..writer import Put, WriteOptions, refuse_create
+from .client_cluster import ClientCluster
+from .producer import TopicProducer
+from .settings import ClientSettings, client_fields
+
+__all__ = ["TubeMQWriter", "open_writer"]
+
+
+class TubeMQWriter:
+    """Implementation of ``Writer`` for TubeMQ: each record is a message, and goes to the partition that comes next."""
+
+    def __init__(self, producer: TopicProducer) -> None:
+        self._producer = producer
+
+    @property
+    def topic(self) -> str:
+        """See ``Writer.topic``."""
+        return self._producer.topic
+
+    @property
+    def produced(self) -> Produced:
+        """See ``Writer.produced``."""
+        return self._producer.produced
+
+    async def write(self, put: Put) -> None:
+        """See ``Writer.write``."""
+        message = _message(put)
+        self._producer.check(message)
+        await self._producer.put(message)
+
+    async def generate(self, load: Load) -> AsyncIterator[int]:
+        """Write a load; yields how many records each step has taken."""
+        for number in range(load.first, load.first + load.records):
+            await self.write(Put(load.record(number)))
+            yield 1
+
+    async def flush(self) -> None:
+        """See ``Writer.flush``."""
+        await self._producer.flush()
+
+
+def _message(put: Put) -> OutgoingMessage:
+    """Return the message of a record. Raises ValueError for what TubeMQ does not have."""
+    if put.value is None:
+        raise ValueError("TubeMQ has no null values; an empty one is possible")
+    if put.key is not None or put.ordering_key is not None:
+        raise ValueError(f'TubeMQ has no "{"key" if put.key is not None else "ordering_key"}"')
+    attributes = dict(put.properties)
+    if len(attributes) < len(put.properties):
+        raise ValueError("TubeMQ has one property of a name")
+    if put.event_time:
+        if MSG_TIME in attributes:
+            raise ValueError(f'TubeMQ stores the event time as the property "{MSG_TIME}", which is given, too')
+        attributes[MSG_TIME] = message_time(put.event_time)
+    return OutgoingMessage(put.value, attributes, put.partition)
+
+
+def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[TubeMQWriter]:
+    """See ``System.open_writer``."""
+    if options.public_keys:
+        raise ValueError("TubeMQ has no encryption of messages")
+    refuse_create(options, "TubeMQ")
+    if options.compression not in (None, "NONE"):
+        raise ValueError(f"TubeMQ has no {options.compression.lower()}: none")
+    return _open(ClientSettings(**client_fields(connection)), topic)
+
+
+@asynccontextmanager
+async def _open(client: ClientSettings, topic: str) -> AsyncIterator[TubeMQWriter]:
+    async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, client) as producer:
+        yield TubeMQWriter(producer)
