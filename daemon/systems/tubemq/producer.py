@@ -79,7 +79,11 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
             async with asyncio.timeout(OPEN_S):
                 await self._register()
         except TimeoutError:
+            await self.session.leave()
             raise ProduceError(f"{self.topic}: not registered as a producer within {OPEN_S:g} s") from None
+        except BaseException:
+            await self.session.leave()
+            raise
         self._heart = asyncio.create_task(self.session.run())
         self._parts = [_Part(self._outbox, self)]
         self._parts[0].start()
