@@ -31,7 +31,6 @@ Ability = Literal[
     "keys",
     "headers",
     "null values",
-    "empty values",
     "partial confirmation",
 ]
 
@@ -77,7 +76,7 @@ class SystemSuite:
     * ``growth``: partitions can be added to a topic.
     * ``recreation``: a topic that was deleted and created again is read on.
     * ``start positions``: the key ``start`` takes positions of partitions.
-    * ``keys``, ``headers``, ``null values``, ``empty values``: records may have them.
+    * ``keys``, ``headers``, ``null values``: records may have them.
     * ``partial confirmation``: the broker's cursor can stand behind any record.
     """
 
