@@ -57,7 +57,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("spark.NAME", SparkConfig),
     ("spark.NAME.source", SparkDataset),
     ("spark.NAME.source", SparkBrokers),
-    *(("spark.NAME.source", brokers_model(grammar.name)) for grammar in grammars()),
+    *(("spark.NAME.source", model) for model in map(brokers_model, SYSTEMS) if not model.unranged),
     ("spark.NAME.decode", SparkDecode),
     ("spark.NAME.dedupe", SparkDedupe),
     ("spark.NAME.output", SparkOutput),

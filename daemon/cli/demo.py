@@ -173,7 +173,7 @@ def _embedded(system: str, records: int, show: Console) -> Iterator[tuple[str, s
             for partition, numbers in load.parts():
                 keys = [load.key(number).encode() for number in numbers]
                 values = list(map(load.record, numbers))
-                broker.produce(TOPIC, values, partition, keys=keys, codec=broker.usual_codec)
+                broker.produce(TOPIC, values, partition, keys=keys if broker.keyed else None, codec=broker.usual_codec)
                 done += len(numbers)
                 progress(done)
         _say_produced(load, TOPIC, started, show)
@@ -249,9 +249,15 @@ def _five_rows(path: Path, show: Console) -> None:
     data = ds.dataset(path, format="parquet", partitioning="hive")
     show.print(f"\n[bold]Five rows of {path}[/bold] (of {len(data.schema)} columns: {', '.join(data.schema.names)})\n")
     for row in data.head(5).to_pylist():
-        names = ("ledger", "offset", "batchIndex")  # the columns of a record's position; each system has some of them
+        names = (
+            "ledger",
+            "offset",
+            "row",
+            "batchIndex",
+        )  # the columns of a record's position; each system has some of them
         place = f"{row['partition']} {':'.join(str(row[name]) for name in names if name in row)}"
-        line = f"{place}  {row['timestamp']:%H:%M:%S.%f}  {_text(row['key'])}  {_text(row['value'])}"
+        time = "" if row["timestamp"] is None else f"{row['timestamp']:%H:%M:%S.%f}  "
+        line = f"{place}  {time}{_text(row['key'])}  {_text(row['value'])}"
         show.print(line, markup=False)
 
 

@@ -25,6 +25,9 @@ class Connection(Table):
     lacks: ClassVar[Mapping[str, str]] = {}
     """Advice about keys of other systems that this one does not have, by key. It ends the message of the mistake."""
 
+    unranged: ClassVar[str] = ""
+    """The reason why no range of a topic can be read again, which Spark has to do; "" if ranges can be read."""
+
     @property
     def system(self) -> str:
         """The name of the message system of ``url``."""

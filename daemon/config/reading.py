@@ -30,7 +30,7 @@ from .spark import SPARK_REQUIRED, check_spark
 from .sparksource import SparkDataset, brokers_model, spark_source_model
 from .store import check_store
 from .table import Table, table_in
-from .text import Interpolation, KeyPath, either, format_size, interpolate, key_lines, kind, nearest, parse_size
+from .text import Interpolation, KeyPath, either, every, format_size, interpolate, key_lines, kind, nearest, parse_size
 
 __all__ = ["load_config", "parse_config", "parse_connection"]
 
@@ -209,7 +209,7 @@ class _Reading:
         own, others = models(system), {each.name: models(each.name) for each in grammars()}
         names = {alias: key for model in others.values() for alias, key in model.aliases.items()}
         for key, systems in keys_of_others(table, own, others):
-            message = f"is not supported for {system}: it is a key for {' and '.join(systems)}"
+            message = f"is not supported for {system}: it is a key for {every(systems)}"
             advice = own.lacks.get(names.get(str(key[0]), str(key[0])))
             self._problem((*path, *key), message if advice is None else f"{message}; {advice}")
 

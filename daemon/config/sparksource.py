@@ -19,10 +19,11 @@ from pydantic import (
 
 from fastwire.systems import grammar_of
 
-from .connection import keys_of_systems, model_for, model_of
+from .connection import Tell, keys_of_systems, model_for, model_of
 from .fields import Column, Count, FolderPath, SomeTime, Start, Text, parse_start
 from .source import Reading
 from .table import Table
+from .text import KeyPath
 
 __all__ = [
     "SparkBrokers",
@@ -70,6 +71,13 @@ class SparkBrokers(Reading):
     """Interval at which the job asks for new topics and partitions."""
     on_data_loss: Literal["stop", "continue"] = "stop"
     """Reaction when the brokers have deleted records that the job has not read: stop, or log it and continue."""
+
+    @classmethod
+    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+        """Report a system whose brokers a job cannot read."""
+        super().check(path, table, tell)
+        if cls.unranged:
+            tell((*path, "url"), cls.unranged)
 
     @property
     def group(self) -> str | None:

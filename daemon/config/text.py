@@ -14,6 +14,7 @@ __all__ = [
     "Interpolation",
     "KeyPath",
     "either",
+    "every",
     "format_duration",
     "format_size",
     "interpolate",
@@ -50,6 +51,11 @@ _MOST_DIGITS = 30  # more than any size or time needs; hundreds of digits would 
 def either(choices: list[str]) -> str:
     """Return ``choices`` as words for a message: ``a, b or c``."""
     return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+
+
+def every(names: list[str]) -> str:
+    """Return ``names`` as words for a message: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def parse_size(value: object) -> int:

@@ -60,6 +60,9 @@ class DevBroker(Server, ABC):
     usual_codec: ClassVar[str] = "LZ4"
     """The compression that producers of the system usually choose, in capitals."""
 
+    keyed: ClassVar[bool] = True
+    """Records may have keys."""
+
     @abstractmethod
     def create_topic(self, name: str, partitions: int = 0) -> None:
         """Make a topic.

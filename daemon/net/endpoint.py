@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
+from functools import cache
 from typing import Protocol, TypeVar
 
 from fastwire.errors import FastwireError
@@ -15,6 +16,7 @@ __all__ = [
     "Machine",
     "RequestTimeout",
     "UnreachableError",
+    "own_host",
     "tune",
     "unreachable",
 ]
@@ -22,6 +24,7 @@ __all__ = [
 CONNECT_TIMEOUT_S = 10.0
 # Kernel keep-alive, as the official C++ client sets it: idle, interval, probes.
 KEEP_ALIVE = (60, 6, 10)
+ELSEWHERE = ("192.0.2.1", 9)  # an address for documentation (RFC 5737): no packet is sent to it
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -40,6 +43,17 @@ class LinkLost(FastwireError):  # noqa: N818 - what has happened, not what went 
 
 class RequestTimeout(FastwireError):  # noqa: N818 - what has happened, as LinkLost
     """The broker did not answer a request in time."""
+
+
+@cache
+def own_host() -> str:
+    """Return the IPv4 address of this machine's default route; 127.0.0.1 without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ELSEWHERE)  # only chooses a route
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 class Machine(Protocol[E_co]):

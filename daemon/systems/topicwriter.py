@@ -114,7 +114,7 @@ class Chooser(Protocol):
 
 
 class PendingWriter(ABC, Generic[P, R, S]):
-    """A producer for a topic, with a limit of unconfirmed bytes: parts ``P`` take records ``R`` and store each at an ``S``.
+    """A producer for a topic, limited in unconfirmed bytes: parts ``P`` take records ``R``, each stored at an ``S``.
 
     Use it as an async context manager: leaving it without an exception waits until all records are confirmed. All
     methods raise ProduceError.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fastwire.errors import Damage
 from fastwire.position import Position
+from fastwire.tubemq.error import Code
 
 __all__ = ["CorruptMessage", "Fetched", "Planned"]
 
@@ -41,6 +42,13 @@ class Fetched:
     nbytes: int
     moved: bool
     replaced: bool = False
+
+    @property
+    def at_end(self) -> bool:
+        """True if the partition holds no more messages. Another 404 names a wait: the read has skipped entries, or
+        messages are not flushed yet (spec: tubemq 11.2).
+        """
+        return self.code == Code.NOT_FOUND and self.min_limit_ms <= 0
 
 
 @dataclass(frozen=True, slots=True)

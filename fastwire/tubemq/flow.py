@@ -145,7 +145,12 @@ def wait_ms(
         found = group.empty_wait_ms(empties)
         if found is None:
             found = cluster.empty_wait_ms(empties)
-        return NOT_FOUND_WAIT_MS if found is None else found
+        if found is not None:
+            return found
+        if min_limit_ms <= 0:
+            return NOT_FOUND_WAIT_MS
+        # Not the end (spec: tubemq 11.2): a broker that has skipped entries of others goes on with the next GET.
+        return min(min_limit_ms, NOT_FOUND_WAIT_MS, 1 << min(empties, 16))
     if code == Code.SERVER_CONSUME_SPEED_LIMIT:
         return min(min_limit_ms, _MOST_PAUSE_MS) if min_limit_ms > 0 else NOT_FOUND_WAIT_MS
     try:

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from fastwire.systems import SYSTEMS, row_of
 from fastwire_daemon.config import ConfigError, parse_config
 
-__all__ = ["MINIMAL", "one", "problem", "problems", "sink", "source"]
+__all__ = ["COLUMNS", "MINIMAL", "one", "problem", "problems", "sink", "source"]
+
+COLUMNS = list(dict.fromkeys(name for system in SYSTEMS for name in row_of(system).names))
 
 MINIMAL = """\
 [pipelines.orders.source]

@@ -51,6 +51,8 @@ class Cluster(DevBroker):
 
     scheme = "tubemq"
     default_port = 8715
+    usual_codec = "NONE"
+    keyed = False
 
     def __init__(self, options: TubeMQOptions | None = None) -> None:
         super().__init__()

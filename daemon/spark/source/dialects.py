@@ -9,6 +9,9 @@ from fastwire.grammar import Grammar
 from fastwire.position import Position
 from fastwire.systems import SYSTEMS, grammar_of, package_of
 
+from ...config import ConfigError, Problem
+from ...config.connection import connection_model
+
 __all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of"]
 
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
@@ -43,8 +46,14 @@ class Dialect:
 
 
 def dialect_of(url: str) -> Dialect:
-    """Return the dialect for the scheme of ``url``; for an unknown scheme that of the first system."""
+    """Return the dialect for the scheme of ``url``; for an unknown scheme that of the first system.
+
+    Raises ConfigError for a system whose brokers Spark cannot read.
+    """
     grammar = grammar_of(url)
     name = SYSTEMS[0] if grammar is None else grammar.name
+    reason = connection_model(name).unranged
+    if reason:
+        raise ConfigError([Problem("", "servers", reason)])
     dialect: Dialect = import_module(f"{package_of(name, __package__, 'spark')}.dialect").DIALECT
     return dialect

@@ -1,5 +1,6 @@
 """Configuration of connections and sources of TubeMQ: its own keys, and checks of keys that conflict."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -31,15 +32,20 @@ NO_PATTERN = (
     "list them in topics"
 )
 NO_SPARK = (
-    "is not supported for spark: a Broker gives a partition to one consumer of a group, moves its position with each "
+    "a job cannot read TubeMQ: a Broker gives a partition to one consumer of a group, moves its position with each "
     "read, and names no end that two reads agree about, so a failed task could not read its range again. Land the "
-    "topics by the daemon, and let the job read that dataset: dataset = ..."
+    "topics by the daemon, and let the job read the dataset"
 )
+
+
+# Separators of the protocol's text forms cannot be part of a name (spec: tubemq 7, 8).
+_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{1,1023}")
 
 
 class TubeMQConnection(Connection):
     """A connection to the Masters of TubeMQ."""
 
+    unranged = NO_SPARK
     lacks: ClassVar[Mapping[str, str]] = {
         "auth": "fastwire does not log in to TubeMQ yet",
         "tls": "fastwire has no TLS towards TubeMQ yet, use a tunnel",
@@ -74,8 +80,10 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
 
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
-        """Report filters of topics that are not read."""
+        """Report a group that is not one of TubeMQ, and filters of topics that are not read."""
         super().check(path, table, tell)
+        if isinstance(name := table.get("subscription"), str) and not _GROUP.fullmatch(name):
+            tell((*path, "subscription"), "is not a group of TubeMQ: a letter, then letters, digits, _ and -")
         filters, topics = table.get("filters"), table.get("topics")
         if isinstance(filters, Mapping) and isinstance(topics, list):
             for topic in filters:
@@ -84,12 +92,7 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
 
 
 class TubeMQSparkBrokers(TubeMQConnection, SparkBrokers):
-    """Input of a Spark job: refused, see ``NO_SPARK``."""
-
-    @classmethod
-    def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
-        """Report that a job cannot read the brokers."""
-        tell((*path, "url"), NO_SPARK)
+    """Input of a Spark job: topics of TubeMQ."""
 
 
 def own_connection(connection: Connection) -> TubeMQConnection:

@@ -1,4 +1,4 @@
-"""Producer for one topic: sends each message to the partition that comes next, and reports its outcome (spec: tubemq 19).
+"""Producer for one topic: sends each message to the next partition, and reports its outcome (spec: tubemq 19).
 
 At least once: a message whose response is lost is sent again, mostly to another partition, and may be stored twice.
 """

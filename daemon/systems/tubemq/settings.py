@@ -1,32 +1,18 @@
 """Settings of all connections to a TubeMQ cluster."""
 
 import os
-import socket
 import time
 import uuid
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal
 
 from fastwire.address import HostsUrl
 
 from ...config import Connection
+from ...net.endpoint import own_host
 from .config import own_connection
 
-__all__ = ["ClientSettings", "client_fields", "own_host"]
-
-ELSEWHERE = ("192.0.2.1", 9)  # an address of documentation (RFC 5737): no packet is sent to it
-
-
-@cache
-def own_host() -> str:
-    """Return the IPv4 address of this machine's default route; 127.0.0.1 without one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(ELSEWHERE)  # only chooses a route
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
+__all__ = ["ClientSettings", "client_fields"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

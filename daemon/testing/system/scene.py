@@ -233,10 +233,9 @@ class Run:
 class Scene:
     """A running embedded broker with the topic ``TOPIC`` of numbered records, which pipelines and readers read."""
 
-    def __init__(self, broker: DevBroker, keys: Mapping[str, Any], *, keyed: bool = True) -> None:
+    def __init__(self, broker: DevBroker, keys: Mapping[str, Any]) -> None:
         self.broker = broker
         self._keys = keys
-        self._keyed = keyed
         self.last_source: Source | None = None
         """The source of the pipeline that was started last."""
         self.produced: list[bytes] = []
@@ -248,7 +247,7 @@ class Scene:
         first = len(self.produced)
         values = [b"%d:%d" % (partition, number) for number in range(first, first + count)]
         values = [value.ljust(size, b".") for value in values]
-        self.broker.produce(TOPIC, values, partition, keys=[b"%d" % partition] * count if self._keyed else None)
+        self.broker.produce(TOPIC, values, partition, keys=[b"%d" % partition] * count if self.broker.keyed else None)
         self.produced += values
         return values
 

@@ -98,7 +98,7 @@ class SystemSuite:
         """Run a new embedded broker with the topic. Raises AssertionError if it has recorded violations."""
         with running(self.make_broker()) as broker:
             try:
-                yield Scene(broker, self.source, keyed="keys" not in self.lacks)
+                yield Scene(broker, self.source)
             except BaseException as exc:
                 for violation in broker.violations:
                     exc.add_note(f"the embedded broker has recorded a violation: {violation}")

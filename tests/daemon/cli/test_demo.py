@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from fastwire.systems import SYSTEMS
 from tests.daemon.cli.program import Run
 
 
@@ -14,6 +15,13 @@ def test_a_demo_replaces_the_one_before_it(run: Run, tmp_path: Path) -> None:
         code, _, err = run("demo", "--system", "kafka", "--records", records, "--path", path)
         assert code == 0, err
         assert ds.dataset(path, format="parquet").count_rows() == records
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_demo_of_each_system(run: Run, tmp_path: Path, system: str) -> None:
+    code, out, err = run("demo", "--system", system, "--records", 5000, "--path", tmp_path / "data")
+    assert code == 0, err
+    assert "Five rows" in out
 
 
 @pytest.mark.parametrize("there", ["data/_fastwire/dataset.json", "data/notes.txt", "data", "data.toml"])

@@ -10,7 +10,6 @@ import pytest
 
 from fastwire.grammar import NamePattern
 from fastwire.position import Position
-from fastwire.pulsar.columns import ROW
 from fastwire.pulsar.grammar import GRAMMAR as PULSAR
 from fastwire.pulsar.topic import parse_service_url
 from fastwire_daemon.config import (
@@ -27,7 +26,7 @@ from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from fastwire_daemon.systems.kafka.config import KafkaAuthConfig, KafkaSourceConfig
 from fastwire_daemon.systems.pulsar.config import EncryptionConfig, PulsarSourceConfig, SchemaConfig
-from tests.support.config_file import MINIMAL, one, problem, problems, sink, source
+from tests.support.config_file import COLUMNS, MINIMAL, one, problem, problems, sink, source
 
 # -- what is read ----------------------------------------------------------------------------------------------------
 
@@ -356,7 +355,7 @@ def test_the_schema_knows_every_key() -> None:
             {"oneOf": [{"required": ["subscription"]}, {"required": ["group"]}]},
             {"oneOf": [{"required": ["topics"]}, {"required": ["topics_pattern"]}]},
         ]
-    assert definitions["SinkConfig"]["properties"]["columns"]["anyOf"][0]["items"]["enum"] == list(ROW.names)
+    assert definitions["SinkConfig"]["properties"]["columns"]["anyOf"][0]["items"]["enum"] == COLUMNS
     for name in _models():
         described = [key for key, value in definitions[name]["properties"].items() if "description" in value]
         assert described or name == "PipelineConfig"

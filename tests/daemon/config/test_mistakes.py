@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fastwire.pulsar.columns import ROW
 from fastwire_daemon.config import ConfigError, load_config, parse_config, parse_connection
-from tests.support.config_file import MINIMAL, problem, problems, sink, source
+from tests.support.config_file import COLUMNS, MINIMAL, problem, problems, sink, source
 
 
 def test_all_mistakes_at_once_each_with_its_place() -> None:
@@ -80,7 +79,7 @@ writers = 2
         'f.toml:25: pipelines."b c": a name consists of letters, digits and _ . - only',
         (
             'f.toml:25: pipelines."b c".source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or '
-            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011"'
+            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011" or "tubemq://127.0.0.1:8715"'
         ),
         (
             'f.toml:25: pipelines."b c".source.subscription: is required: the name under which the broker keeps '
@@ -340,7 +339,7 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
         ({"columns": "[]"}, "9: pipelines.orders.sink.columns: names no column: remove it to keep all columns"),
         (
             {"columns": "['x']"},
-            '9: pipelines.orders.sink.columns[0]: "x" is not a column: known are ' + ", ".join(ROW.names),
+            '9: pipelines.orders.sink.columns[0]: "x" is not a column: known are ' + ", ".join(COLUMNS),
         ),
         (
             {"split": "'partitions'"},
@@ -393,14 +392,15 @@ def test_keys_of_what_a_system_does_not_have() -> None:
     """A key for a group, a login or TLS is one mistake, which names the systems that have it and the way out."""
     keys = {"url": "'toy://h'", "topics": "['t']", "auth": "{ user = 'a', tokn = 'b' }", "tls": "{ key = 'x' }"}
     told = "is not supported for toy: it is a key for pulsar and kafka"
+    grouped = "is not supported for toy: it is a key for pulsar, kafka and tubemq"
     rest = [
         f"f.toml:6: pipelines.orders.source.auth: {told}",
         f"f.toml:7: pipelines.orders.source.tls: {told}; the protocol has no TLS, use a tunnel",
     ]
     text = source(**keys)
-    assert problems(text) == [f"f.toml:4: pipelines.orders.source.subscription: {told}", *rest]
+    assert problems(text) == [f"f.toml:4: pipelines.orders.source.subscription: {grouped}", *rest]
     text = text.replace("subscription =", "group =")
-    assert problems(text) == [f"f.toml:4: pipelines.orders.source.group: {told}", *rest]
+    assert problems(text) == [f"f.toml:4: pipelines.orders.source.group: {grouped}", *rest]
     (encrypted, *_) = problems(source(url="'toy+ssl://h'"))
     assert encrypted == 'f.toml:2: pipelines.orders.source.url: "toy+ssl://": Toy has no TLS, use toy://'
 

@@ -28,7 +28,7 @@ def test_a_token_is_not_in_errors() -> None:
     assert told.splitlines() == [
         (
             'f.toml:2: pipelines.orders.source.url: must be a URL such as "pulsar://127.0.0.1:6650" or '
-            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011", not "${TOKEN}"'
+            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011" or "tubemq://127.0.0.1:8715", not "${TOKEN}"'
         ),
         'f.toml:6: pipelines.orders.source.auth.tokn: unknown key, did you mean "token"?',
         (

@@ -244,7 +244,7 @@ source = { topics = ["t"], group = "g" }
         "16: spark.e.source.dataset: is required: the folder of a landed dataset; or url, the brokers",
         (
             '19: spark.f.source.url: is required: the broker, such as "pulsar://127.0.0.1:6650" or '
-            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011"'
+            '"kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011" or "tubemq://127.0.0.1:8715"'
         ),
     ]
 

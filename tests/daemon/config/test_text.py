@@ -112,8 +112,10 @@ def test_service_urls(text: str, shown: str) -> None:
     assert url.tls == ("+ssl" in shown)
 
 
-EXAMPLES = '"pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011"'
-SCHEMES = "pulsar://, pulsar+ssl://, kafka://, kafka+ssl://, tank://"
+EXAMPLES = (
+    '"pulsar://127.0.0.1:6650" or "kafka://127.0.0.1:9092" or "tank://127.0.0.1:11011" or "tubemq://127.0.0.1:8715"'
+)
+SCHEMES = "pulsar://, pulsar+ssl://, kafka://, kafka+ssl://, tank://, tubemq://, tubemq+ssl://"
 
 
 @pytest.mark.parametrize(
@@ -141,8 +143,8 @@ SCHEMES = "pulsar://, pulsar+ssl://, kafka://, kafka+ssl://, tank://"
             f'"amqp://" is not a known kind of broker: known are {SCHEMES}',
         ),
         (
-            "tubemq://a",
-            f'"tubemq://" is not a known kind of broker: known are {SCHEMES}',
+            "nats://a",
+            f'"nats://" is not a known kind of broker: known are {SCHEMES}',
         ),
         ("http://a:8080", 'lookup by http:// is not supported: use the broker\'s own port, "pulsar://host:6650"'),
         ("https://a", 'lookup by https:// is not supported: use the broker\'s own port, "pulsar+ssl://host:6651"'),

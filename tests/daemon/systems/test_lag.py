@@ -13,7 +13,9 @@ from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.runtime.tasks import Tasks
 from tests.daemon.runtime.test_metrics import samples
 from tests.support.kafka.source_pipe import KafkaPipe, batches
-from tests.support.source_pipe import Pipe, entries, until
+from tests.support.source_pipe import Pipe, entries, playing, until
+from tests.support.tubemq.source_pipe import TubeMQPipe
+from tests.support.tubemq.source_pipe import serving as tubemq_serving
 
 
 class Scene:
@@ -215,3 +217,16 @@ async def test_nothing_is_asked_any_more_once_the_source_is_being_closed() -> No
     await tasks.close()
     await asyncio.wait([tasks.run(work("behind"), "behind")])
     assert done == ["before"]
+
+
+async def test_the_lag_of_positions_without_an_order_is_the_backlog() -> None:
+    """A position counts from where its GET began, so that comparing it with the end of the log says nothing."""
+    async with tubemq_serving() as broker:
+        metrics = DaemonMetrics("0")
+        pipe = TubeMQPipe(broker)
+        pipe.source._stats = type(pipe.source._stats)(pipe.source, metrics.pipeline("p"), 0.0)
+        async with playing(pipe, started=True):
+            broker.produce("t", [b"x"] * 10)
+            await pipe.got(10)
+            name = 'fastwire_source_behind_logs{pipeline="p"}'
+            await until(lambda: samples(metrics).get(name) == 0, "nothing behind", lambda: samples(metrics))

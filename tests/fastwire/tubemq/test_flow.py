@@ -10,7 +10,8 @@ from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED, Credentials, VisitToken, signature
 from fastwire.tubemq.error import BrokerError, Code, Remedy, name_of, remedy_of
-from fastwire.tubemq.flow import NO_RULES, FlowRules, minute_of_day, read_rules, wait_ms
+from fastwire.tubemq.fetched import Fetched
+from fastwire.tubemq.flow import NO_RULES, FlowRules, Pace, minute_of_day, read_rules, wait_ms
 
 TEXT = """[{"type":0,"rule":[{"start":"08:00","end":"17:30","dltInM":1024,"limitInM":20,"freqInMs":1000},
                             {"start":"00:00","end":"24:00","dltInM":2048,"limitInM":10,"freqInMs":2000}]},
@@ -139,3 +140,59 @@ def test_the_token_of_the_master_goes_before_that_of_the_credentials() -> None:
     assert token.for_broker("own") == pb.AuthorizedInfo(visitAuthorizedToken=7, authAuthorizedToken="own")
     token.store(pb.MasterAuthorizedInfo(visitAuthorizedToken=8, authAuthorizedToken="given"))
     assert token.for_broker("own") == pb.AuthorizedInfo(visitAuthorizedToken=8, authAuthorizedToken="given")
+
+
+def fetched(code: int = 200, messages: int = 1, offset: int = 0, nbytes: int = 0, **more: int) -> Fetched:
+    values = {"max_offset": 0, "lag_bytes": 0, "min_limit_ms": -1} | more
+    return Fetched(
+        1, 0, 1, code, "", messages, offset, values["max_offset"], values["lag_bytes"], values["min_limit_ms"],
+        False, False, nbytes, False,
+    )  # fmt: skip
+
+
+def test_a_partition_that_has_messages_is_asked_at_once() -> None:
+    pace = Pace()
+    pace.answered(fetched(), 10.0, 0.0)
+    assert pace.due == 10.0
+
+
+def test_a_broker_that_stands_still_is_asked_as_one_at_the_end() -> None:
+    pace = Pace()
+    pace.answered(fetched(messages=0, offset=28), 1.0, 0.0)
+    assert pace.due == 1.0, "the broker has skipped the entries of other partitions"
+    pace.answered(fetched(messages=0, offset=56), 1.0, 0.0)
+    assert pace.due == 1.0
+    pace.answered(fetched(messages=0, offset=56), 1.0, 0.0)
+    assert pace.due == 1.4
+
+
+def test_the_limit_of_the_brokers_is_obeyed() -> None:
+    pace = Pace()
+    pace.answered(fetched(452, 0, -1, min_limit_ms=2000), 1.0, 0.0)
+    assert pace.due == 3.0
+    pace.answered(fetched(452, 0, -1), 3.0, 0.0)
+    assert pace.due == 3.4
+
+
+def test_the_bytes_of_five_seconds_are_limited() -> None:
+    """A limit of the group passes that of the brokers, which know only the one of the cluster."""
+    window = (20 << 20) // 12
+    for group, cluster, escape in ((RULES, NO_RULES, True), (NO_RULES, RULES, False)):
+        pace = Pace()
+        noon = (12 - 8) * 3600.0
+        for now, nbytes, due in (
+            (100.0, window - 1, 100.0),
+            (101.0, 1, 102.0),
+            (105.0, window - 1, 105.0),
+            (106.0, 1, 107.0),
+        ):
+            pace.answered(fetched(nbytes=nbytes, lag_bytes=GIB + 1), now, noon, replaced(group), replaced(cluster))
+            assert pace.due == due
+            assert pace.escape == escape
+        pace.answered(fetched(nbytes=window, lag_bytes=0), 107.0, noon, replaced(group), replaced(cluster))
+        assert (pace.due, pace.escape) == (107.0, False)
+
+
+def replaced(rules: FlowRules) -> FlowRules:
+    """Leave out the pauses, which every response has."""
+    return FlowRules(rules.limits, rules.empties)

@@ -282,6 +282,29 @@ def test_flow_rules_are_kept_until_their_id_changes() -> None:
     assert member.group_rules is NO_RULES
 
 
+def test_rules_that_cannot_be_read_leave_the_rest_of_the_response() -> None:
+    """The Master sends an event once: it must not be lost because an operator's rules are wrong."""
+    member = registered()
+    answer = beat((3, EventType.CONNECT, (ZERO,)))
+    answer.defFlowCheckId, answer.defFlowControlInfo = 5, "nonsense"
+    _, event = heartbeat(member, 0.0, answer)
+    assert event is not None
+    assert event.rebalance_id == 3
+    assert "nonsense" in member.rules_fault
+    assert member.cluster_rules is NO_RULES
+
+
+def test_a_request_that_no_master_has_handled_is_sent_again_soon() -> None:
+    """While one Master takes over from another, clients go round for as long as it takes."""
+    member = registered()
+    now = 0.0
+    for _ in range(10):
+        request(member, now)
+        member.failed(now, unsent=True)
+        assert member.next_at() == now + 1
+        now += 1
+
+
 def test_a_close_waits_for_the_request_in_flight() -> None:
     member = registered()
     request(member, 0.0)

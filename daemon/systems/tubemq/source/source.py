@@ -480,7 +480,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """Handle the end of a GET response (spec: tubemq 11.2, 15)."""
         partition = self.partitions[fetched.index]
         self._arrived(link, partition)
-        if fetched.code == Code.SUCCESS:
+        if fetched.code in (Code.SUCCESS, Code.NOT_FOUND) and not fetched.at_end:
             partition.dirty = True
         if self._closing or not partition.granted or partition.session != fetched.session:
             return
@@ -500,9 +500,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             partition.read_at, partition.end = fetched.offset, fetched.max_offset
             partition.lag_bytes = fetched.lag_bytes
             partition.backlog = max(0, (fetched.max_offset - fetched.offset) // ENTRY_BYTES - fetched.messages)
-        elif fetched.code == Code.NOT_FOUND:
+        elif fetched.at_end:
             partition.lag_bytes = partition.backlog = 0
-        partition.at_end = fetched.code == Code.NOT_FOUND
+        partition.at_end = fetched.at_end
         fine = fetched.code in (Code.SUCCESS, Code.NOT_FOUND)
         partition.error = "" if fine else str(BrokerError(fetched.code, fetched.text))
         if partition.at_end:

@@ -158,6 +158,11 @@ def test_numbers_outside_of_their_range(name: str, value: str) -> None:
     assert f'{name}: must be a whole number from {lowest} to {highest}, not "{shown}"' in wrong(**{name: value})
 
 
+def test_a_system_whose_ranges_cannot_be_read_again() -> None:
+    with pytest.raises(ConfigError, match=r"^servers: a job cannot read TubeMQ: .* let the job read the dataset$"):
+        parse_options({"servers": "tubemq://h", "subscribe": "a"}, streaming=True)
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "3 GiB", *TOO_LARGE, "9" * 400 + ".5 GiB"])
 @pytest.mark.parametrize("name", ["batchBytes", "fetchMaxBytes"])
 def test_sizes_outside_of_their_range(name: str, value: str) -> None:

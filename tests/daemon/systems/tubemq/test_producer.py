@@ -174,12 +174,15 @@ async def test_refused_credentials_end_the_producer(broker: TubeMQDevBroker) -> 
 
 
 async def test_a_master_that_refuses_a_producer_for_good_ends_it(broker: TubeMQDevBroker) -> None:
-    with pytest.raises(ProduceError, match=r"CERTIFICATE_FAILURE \(415\)"):
+    async def produce() -> None:
         async with producing(broker) as producer:
             broker.fail(Method.PRODUCER_HEARTBEAT, Code.CERTIFICATE_FAILURE)
             while True:
                 await producer.put(OutgoingMessage(b"0"))
                 await asyncio.sleep(0.01)
+
+    with pytest.raises(ProduceError, match=r"CERTIFICATE_FAILURE \(415\)"):
+        await produce()
 
 
 @pytest.mark.parametrize("code", [Code.CERTIFICATE_FAILURE, Code.TOPIC_NOT_DEPLOYED])

@@ -11,9 +11,11 @@ from fastwire.tubemq.error import Code
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.names import parse_master_url
 from fastwire_daemon.config import parse_start
+from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
-from fastwire_daemon.systems.tubemq.settings import own_host
+from fastwire_daemon.net.endpoint import own_host
 from fastwire_daemon.systems.tubemq.source import TubeMQSettings
+from fastwire_daemon.testing.system.scene import MemorySink, Scene
 from tests.support.source_pipe import until
 from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving
 
@@ -198,7 +200,9 @@ async def test_progress_is_what_the_group_has_confirmed() -> None:
         async with reading(broker) as pipe:
             await landing(pipe, 8)
             await confirmed(broker)
-            assert [one.progress for one in pipe.assigned] == [False], "the log begins above 0, and nothing is confirmed"
+            assert [one.progress for one in pipe.assigned] == [False], (
+                "the log begins above 0, and nothing is confirmed"
+            )
         async with reading(broker) as pipe:
             await until(lambda: pipe.assigned != [], "an assignment")
             assert [one.progress for one in pipe.assigned] == [True]
@@ -220,6 +224,18 @@ async def test_retention_is_a_declared_gap() -> None:
             (first,) = again.firsts
             assert first.span.gap is not None
             assert first.span.gap.to == Position(28 * 15, 0)
+
+
+async def test_the_end_is_not_where_a_read_finds_only_other_partitions() -> None:
+    """A Broker answers 404 to a read that has skipped a thousand entries, and says by its wait that more may follow."""
+    with running(TubeMQDevBroker(TubeMQOptions())) as broker:
+        scene = Scene(broker, {"heartbeat": "50ms"})
+        for _ in range(3):
+            scene.produce(2500, 1)
+            scene.produce(10, 0)
+        sink = MemorySink()
+        await scene.land(sink)
+        assert sorted(sink.values) == sorted(scene.produced)
 
 
 # --- logs that are others
@@ -271,23 +287,6 @@ async def test_a_partition_is_given_up_after_its_messages_have_landed() -> None:
             await until(lambda: one.rows + two.rows == 40, "all rows")
             assert one.once()
             assert sorted(values(one) + values(two), key=int) == texts(0, 40)
-
-
-async def test_an_event_that_the_master_has_given_up_has_no_result() -> None:
-    """A member that is slow gets the next event before it has finished the former one: each has one result at most."""
-    async with serving(2, event_rounds=1) as broker, reading(broker) as one:
-        broker.produce("t", texts(0, 10), 0)
-        broker.produce("t", texts(10, 10), 1)
-        await one.got(20)
-        async with reading(broker, coverage=one.coverage) as two:
-            beats = broker.requests["CONSUMER_HEARTBEAT"]
-            await until(lambda: broker.requests["CONSUMER_HEARTBEAT"] > beats + 20, "many rounds")
-            assert two.assigned == []
-            one.commit()
-            await until(lambda: two.assigned != [], "the other member's partition")
-            broker.produce("t", texts(20, 10), 0)
-            broker.produce("t", texts(30, 10), 1)
-            await until(lambda: one.rows + two.rows == 40, "all rows")
 
 
 # --- identity
