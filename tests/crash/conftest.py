@@ -10,10 +10,11 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from tests.crash.nursery import Nursery
 from tests.crash.preload import library
 from tests.crash.scene import Scene
-from tests.crash.system import KAFKA_KINDS, KafkaSystem, PulsarSystem, System, TankSystem
+from tests.crash.system import KAFKA_KINDS, KafkaSystem, PulsarSystem, System, TankSystem, TubeMQSystem
 from tests.real.daemon import Job
 
 TOPIC = "persistent://public/default/numbers"
@@ -60,6 +61,14 @@ def dev_tank() -> Iterator[TankDevBroker]:
 
 
 @pytest.fixture
+def dev_tubemq() -> Iterator[TubeMQDevBroker]:
+    """The same for TubeMQ; registrations end soon, because whoever was killed is waited for so long."""
+    with running(TubeMQDevBroker(TubeMQOptions(consumer_timeout_s=SESSION_S))) as broker:
+        yield broker
+        assert broker.violations == []
+
+
+@pytest.fixture
 def dev_scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) -> Callable[..., Scene]:
     """Makes scenes on the embedded broker of the system that has this kind of subscription."""
 
@@ -73,6 +82,10 @@ def dev_scene(request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery) 
             tank: TankDevBroker = request.getfixturevalue("dev_tank")
             tank.create_topic(PLAIN_TOPIC, partitions)
             system, topic = TankSystem(tank), PLAIN_TOPIC
+        elif kind == "tubemq":
+            tubemq: TubeMQDevBroker = request.getfixturevalue("dev_tubemq")
+            tubemq.create_topic(PLAIN_TOPIC, partitions)
+            system, topic = TubeMQSystem(tubemq), PLAIN_TOPIC
         else:
             pulsar: PulsarDevBroker = request.getfixturevalue("dev_broker")
             pulsar.create_topic(TOPIC, partitions)

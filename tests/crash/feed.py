@@ -9,12 +9,12 @@ from confluent_kafka import Producer
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import Entry, Record, encode_chunks, split_payload
-from fastwire_daemon.devbroker.tank import TankDevBroker
+from fastwire_daemon.devbroker.base import DevBroker
 from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
 from tests.support.sequence_audit import numbered
 
-__all__ = ["Feed", "KafkaFeed", "PulsarFeed", "TankFeed"]
+__all__ = ["EmbeddedFeed", "Feed", "KafkaFeed", "PulsarFeed"]
 
 Store = Callable[[list[bytes]], None]
 """Stores these values as one entry."""
@@ -133,14 +133,15 @@ class KafkaFeed(Feed):
         yield store
 
 
-class TankFeed(Feed):
-    """Into the embedded broker."""
+class EmbeddedFeed(Feed):
+    """Into an embedded broker."""
 
-    def __init__(self, broker: TankDevBroker, topic: str, partitions: int = 1, *, batch: int = 50) -> None:
+    def __init__(self, broker: DevBroker, topic: str, partitions: int = 1, *, batch: int = 50) -> None:
         super().__init__(partitions, batch, 100)
         self._broker = broker
         self._topic = topic
 
     @contextmanager
     def _storing(self, partition: int) -> Iterator[Store]:
-        yield lambda values: self._broker.produce(self._topic, values, partition, codec="SNAPPY")
+        codec = self._broker.usual_codec
+        yield lambda values: self._broker.produce(self._topic, values, partition, codec=codec)

@@ -8,17 +8,18 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from fastwire_daemon.devbroker.tank import TankDevBroker
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 from tests.brokers.admin import partition_names
-from tests.crash.feed import Feed, KafkaFeed, PulsarFeed, TankFeed
+from tests.crash.feed import EmbeddedFeed, Feed, KafkaFeed, PulsarFeed
 from tests.real.daemon import Job
 from tests.real.raw import read_cursor
 from tests.support.landed_ends import behind
 from tests.support.tcp_proxy import Proxy
 
-__all__ = ["KAFKA_KINDS", "KafkaSystem", "PulsarSystem", "System", "TankSystem", "seldom"]
+__all__ = ["KAFKA_KINDS", "KafkaSystem", "PulsarSystem", "System", "TankSystem", "TubeMQSystem", "seldom"]
 
-# How partitions are shared; the rest are Pulsar's types of subscription, and "tank" stands for TANK, which has none. A
-# static member's name spares whoever is started in its place the wait for the dead one's session.
+# How partitions are shared; the rest are the names of systems, or types of subscription of Pulsar. A static
+# member's name spares whoever is started in its place the wait for the dead one's session.
 KAFKA_KINDS: dict[str, dict[str, Any]] = {
     "none": {"group_protocol": "none"},
     "static": {"group_protocol": "classic", "group_instance_id": "one"},
@@ -149,7 +150,7 @@ class TankSystem(System):
         self._broker = broker
 
     def feed(self, topic: str, partitions: int) -> Feed:
-        return TankFeed(self._broker, topic, partitions)
+        return EmbeddedFeed(self._broker, topic, partitions)
 
     def source(self, kind: str) -> dict[str, Any]:
         return {"subscription": None, "subscription_type": None}
@@ -159,3 +160,26 @@ class TankSystem(System):
 
     def unacknowledged(self, job: Job, partitions: int) -> object:
         return behind(job.path, [end.a for end in self._broker.end_positions(job.topic)])
+
+
+class TubeMQSystem(System):
+    """An embedded TubeMQ, whose Master balances the group with each heartbeat."""
+
+    def __init__(self, broker: TubeMQDevBroker) -> None:
+        self.url = broker.url
+        self._broker = broker
+
+    def feed(self, topic: str, partitions: int) -> Feed:
+        return EmbeddedFeed(self._broker, topic, partitions)
+
+    def source(self, kind: str) -> dict[str, Any]:
+        return {"subscription_type": None, "heartbeat": "50ms"}
+
+    def ordered(self, kind: str) -> bool:
+        return True
+
+    def unacknowledged(self, job: Job, partitions: int) -> object:
+        try:
+            return self._broker.backlog(job.topic, job.subscription)
+        except KeyError:
+            return partitions  # the group has registered nothing yet

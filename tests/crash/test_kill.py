@@ -53,7 +53,7 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
     return killed
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared", "static", "tank", *seldom("none", "consumer")])
+@pytest.mark.parametrize("kind", ["failover", "shared", "static", "tank", "tubemq", *seldom("none", "consumer")])
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
     with Watch(scene.path, tmp_path / "seen.json") as watch:
@@ -70,7 +70,7 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
     scene.judge()
 
 
-@pytest.mark.parametrize("kind", ["failover", "tank", *seldom("static", "consumer")])
+@pytest.mark.parametrize("kind", ["failover", "tank", "tubemq", *seldom("static", "consumer")])
 def test_killed_at_random(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=3)
     scene.feed.interleaves = True
@@ -110,7 +110,7 @@ def die_unacknowledged(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["exclusive", "failover", "shared", "key_shared", "none", "static", *seldom("consumer")]
+    "kind", ["exclusive", "failover", "shared", "key_shared", "none", "static", "tubemq", *seldom("consumer")]
 )
 def test_what_has_landed_is_acknowledged_by_the_next_run(dev_scene: Callable[..., Scene], kind: str) -> None:
     die_unacknowledged(dev_scene(kind=kind))

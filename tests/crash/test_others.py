@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 DAY = 86_400
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared", "key_shared", "consumer", "tank", *seldom("none", "classic")])
+@pytest.mark.parametrize("kind", ["failover", "shared", "key_shared", "consumer", "tank", "tubemq", *seldom("none", "classic")])
 def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=4)
     scene.feed.add(10)
@@ -40,7 +40,7 @@ def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind
     scene.judge(ordered=False)
 
 
-@pytest.mark.parametrize("kind", ["failover", "none", "tank", *seldom("static")])
+@pytest.mark.parametrize("kind", ["failover", "none", "tank", "tubemq", *seldom("static")])
 def test_two_daemons_with_a_subscription_each(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     """Both are given everything; what one has landed the other cuts and acknowledges."""
     scene = dev_scene(kind=kind)

@@ -20,7 +20,7 @@ AFTER_A_DEATH = {"fence-linked", "fence-synced", "staging-cleared", "entry-trust
 ORDER = sorted(STEPS, key=lambda step: step != "dataset-created")
 
 
-@pytest.mark.parametrize("kind", ["failover", "none", "tank", *seldom("shared", "consumer")])
+@pytest.mark.parametrize("kind", ["failover", "none", "tank", "tubemq", *seldom("shared", "consumer")])
 def test_stopped_at_every_step_while_another_takes_over(
     dev_scene: Callable[..., Scene], kind: str, tmp_path: Path
 ) -> None:

@@ -84,7 +84,7 @@ def assert_in_order(path: Path) -> None:
 def _places_in(file: Path) -> Iterator[tuple[tuple[Any, ...], Place]]:
     with pq.ParquetFile(file) as data:
         names = data.schema_arrow.names
-        wanted = ["ledger", "offset", "batchIndex"] if "ledger" in names else ["offset"]
+        wanted = [name for name in ("ledger", "offset", "batchIndex", "row") if name in names]
         table = data.read(["topic", "partition", *wanted])
     for topic, partition, *place in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
         yield (topic, partition), tuple(place)
