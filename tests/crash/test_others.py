@@ -21,7 +21,9 @@ pytestmark = pytest.mark.crash
 DAY = 86_400
 
 
-@pytest.mark.parametrize("kind", ["failover", "shared", "key_shared", "consumer", "tank", "tubemq", *seldom("none", "classic")])
+@pytest.mark.parametrize(
+    "kind", ["failover", "shared", "key_shared", "consumer", "tank", "tubemq", *seldom("none", "classic")]
+)
 def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=4)
     scene.feed.add(10)

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ...config.connection import Connection, Tell
-from ...config.fields import SomeTime, Text, parse_start
+from ...config.fields import Count, Natural, SomeTime, Text, parse_start
 from ...config.source import SourceConfig, SubscribedSource
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
@@ -77,6 +77,12 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
     """Values of $msgType$ that are read, by topic; a topic that is missing here is read whole."""
     heartbeat: SomeTime = 10.0
     """Time between heartbeats to the Master, whose responses assign partitions."""
+    balance: Literal["server", "client"] = "server"
+    """The choice of partitions: server: the Master assigns them; client: each member takes those of its number."""
+    source_count: Count = 1
+    """Number of members of a client-balanced group."""
+    node_id: Natural = 0
+    """Number of this member in a client-balanced group, from 0."""
 
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
@@ -84,6 +90,12 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
         super().check(path, table, tell)
         if isinstance(name := table.get("subscription"), str) and not _GROUP.fullmatch(name):
             tell((*path, "subscription"), "is not a group of TubeMQ: a letter, then letters, digits, _ and -")
+        count, node = table.get("source_count", 1), table.get("node_id", 0)
+        for key in ("source_count", "node_id"):
+            if key in table and table.get("balance", "server") != "client":
+                tell((*path, key), 'has no effect without balance = "client"')
+        if isinstance(count, int) and isinstance(node, int) and node >= count >= 1:
+            tell((*path, "node_id"), f"must be below source_count, which is {count}")
         filters, topics = table.get("filters"), table.get("topics")
         if isinstance(filters, Mapping) and isinstance(topics, list):
             for topic in filters:

@@ -91,6 +91,7 @@ class Session(ABC, Generic[C]):
             log.warning("no answer from the Master, trying again", error=self.error)
             self.client.failed(self._loop.time(), unsent=unsent)
             return True
+        self.error = ""
         try:
             self._answered(body)
         except BrokerError as exc:
@@ -102,7 +103,6 @@ class Session(ABC, Generic[C]):
             self._cluster.leave_master(link)
             await asyncio.sleep(AGAIN_S)
             return True
-        self.error = ""
         self._settled()
         self._look(self._loop.time())
         return True

@@ -41,7 +41,10 @@ class _TubeMQ(System):
         return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
 
     def sharing(self, source: SourceConfig) -> str:
-        return f"group {own_source(source).subscription}, whose partitions the Master assigns"
+        own = own_source(source)
+        if own.balance == "client":
+            return f"group {own.subscription}, as node {own.node_id} of {own.source_count}"
+        return f"group {own.subscription}, whose partitions the Master assigns"
 
     def open_writer(
         self, connection: Connection, topic: str, options: WriteOptions

@@ -63,6 +63,12 @@ class TestTubeMQ(SystemConformance):
     }
 
 
+class TestTubeMQByNodes(TestTubeMQ):
+    """Client balance: each member takes the partitions of its number."""
+
+    source: ClassVar = {"heartbeat": "50ms", "balance": "client"}
+
+
 class TestToy(SystemConformance):
     system = "toy"
     lacks: ClassVar = {

@@ -192,7 +192,7 @@ def test_a_lost_response_is_asked_for_again() -> None:
     assert made.subRepInfo.reportSubInfo
 
 
-@pytest.mark.parametrize("code", [415, 424, 430])
+@pytest.mark.parametrize("code", [415, 424, 429])
 def test_a_registration_that_is_refused_for_good(code: int) -> None:
     one = member()
     with pytest.raises(BrokerError):

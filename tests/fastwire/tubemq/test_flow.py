@@ -104,12 +104,12 @@ def test_rules_of_another_form_are_a_protocol_error(text: str) -> None:
 
 def test_each_code_has_a_remedy() -> None:
     assert [code for code in Code if remedy_of(code) is Remedy.NONE] == [Code.SUCCESS]
-    assert {code for code in Code if remedy_of(code) is Remedy.FATAL} == {*range(424, 432), 450, 455}
+    assert {code for code in Code if remedy_of(code) is Remedy.FATAL} == {*range(424, 430), 431, 450, 455}
     assert {code for code in Code if remedy_of(code) is Remedy.DROP} == {401, 412}
     assert remedy_of(410) is Remedy.LEAVE
     assert remedy_of(411) is Remedy.REGISTER
     assert remedy_of(415) is Remedy.CREDENTIALS
-    assert remedy_of(550) is Remedy.WAIT
+    assert remedy_of(430) is remedy_of(550) is Remedy.WAIT
     assert (name_of(410), name_of(550)) == ("PARTITION_OCCUPIED (410)", "550")
     assert BrokerError(452, "slow").remedy is Remedy.SLOW_DOWN
 

@@ -68,13 +68,12 @@ class Beginnings:
             partition.began = await self._first(partition)
             progress = partition.stored > partition.oldest
             return First(partition.index, Span(partition.log, partition.began, partition.began, 0), progress)
-        if partition in self._jumps and partition.end > at.a:
-            answer = await self._registrations.register(partition, partition.end)
+        answer = await self._registrations.register(partition, at.a)
+        reason = "the log begins here: what lay before was deleted by retention"
+        if partition in self._jumps:
+            answer = await self._registrations.register(partition, max(answer.maxOffset, at.a))
             self._jumps.discard(partition)
             reason = "an operator has asked the group to go on at the end"
-        else:
-            answer = await self._registrations.register(partition, at.a)
-            reason = "the log begins here: what lay before was deleted by retention"
         if answer.currOffset == at.a:
             return None
         if answer.currOffset < at.a:

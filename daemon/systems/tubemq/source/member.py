@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from fastwire.errors import FastwireError
 from fastwire.tubemq.client_membership import ClientMembership
-from fastwire.tubemq.error import BrokerError
+from fastwire.tubemq.error import BrokerError, Code
 from fastwire.tubemq.master import ConsumerClient, State
 from fastwire.tubemq.membership import Membership
 from fastwire.tubemq.text import Partition as Place
@@ -92,6 +92,13 @@ class AnyMember(Session[C]):
         self.registered.set()  # the start ends, and the failure follows
         self._refused(error)
 
+    def _note(self, body: Message) -> None:
+        """Note a refusal after which the request is repeated; one for good was raised."""
+        code, text = getattr(body, "errCode", Code.SUCCESS), getattr(body, "errMsg", "")
+        if code != Code.SUCCESS:
+            self.error = str(BrokerError(code, text))
+            log.warning("the Master refuses a request, trying again", error=self.error)
+
     def _settled(self) -> None:
         if self.membership.state is State.REGISTERED:
             self.registered.set()
@@ -105,6 +112,7 @@ class Member(AnyMember[Membership]):
 
     def _answered(self, body: Message) -> None:
         event = self.membership.answered(body, self._loop.time())
+        self._note(body)
         if event is None:
             return
         take, give_up = (event.partitions, ()) if event.connect else ((), event.partitions)
@@ -120,6 +128,7 @@ class NodeMember(AnyMember[ClientMembership]):
 
     def _answered(self, body: Message) -> None:
         self.membership.answered(body, self._loop.time(), time.time_ns() // 1_000_000)
+        self._note(body)
 
     def _look(self, now: float) -> None:
         share = self.membership.take_share(now)

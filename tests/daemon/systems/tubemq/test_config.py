@@ -36,6 +36,11 @@ EARLIEST = 'start = "earliest"'
         ('topics = ["t"]\nstart = "2026-01-01T00:00:00Z"', f"start: {NO_TIME}"),
         ('topics = ["t"]\nstart = "-24h"', f"start: {NO_TIME}"),
         (f'{EARLIEST}\ntopics_pattern = "t.*"', f"topics_pattern: {NO_PATTERN}"),
+        (f"{READ}\nnode_id = 0", 'node_id: has no effect without balance = "client"'),
+        (
+            f'{READ}\nbalance = "client"\nsource_count = 2\nnode_id = 2',
+            "node_id: must be below source_count, which is 2",
+        ),
         (f'{READ}\nfilters = {{ u = ["x"] }}', "filters.u: is not among topics"),
     ],
 )

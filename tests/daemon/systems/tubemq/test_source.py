@@ -14,6 +14,7 @@ from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
+from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.tubemq.source import TubeMQSettings
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
 from tests.support.source_pipe import until
@@ -273,12 +274,14 @@ async def test_a_log_that_ends_before_what_has_landed_stops() -> None:
 
 
 async def test_a_partition_is_given_up_after_its_messages_have_landed() -> None:
-    async with serving(2) as broker, reading(broker) as one:
+    async with serving(2, event_rounds=10_000) as broker, reading(broker) as one:
         broker.produce("t", texts(0, 10), 0)
         broker.produce("t", texts(10, 10), 1)
         await one.got(20)
         async with reading(broker, coverage=one.coverage) as two:
             await until(lambda: one.count("revoked") == 1, "the revocation")
+            beats = broker.requests["CONSUMER_HEARTBEAT"]
+            await until(lambda: broker.requests["CONSUMER_HEARTBEAT"] > beats + 8, "rounds of the balance")
             assert two.assigned == []
             one.commit()
             await until(lambda: two.assigned != [], "the other member's partition")
@@ -287,6 +290,51 @@ async def test_a_partition_is_given_up_after_its_messages_have_landed() -> None:
             await until(lambda: one.rows + two.rows == 40, "all rows")
             assert one.once()
             assert sorted(values(one) + values(two), key=int) == texts(0, 40)
+
+
+# --- client balance
+
+
+async def test_nodes_share_the_partitions_by_their_numbers() -> None:
+    async with serving(4) as broker, reading(broker, node=(2, 0)) as one, reading(broker, node=(2, 1)) as two:
+        for number in range(4):
+            broker.produce("t", texts(number * 10, 10), number)
+        await until(lambda: one.rows + two.rows == 40, "all rows")
+        assert one.rows == two.rows == 20
+        assert sorted(values(one) + values(two), key=int) == texts(0, 40)
+
+
+async def test_a_node_waits_for_its_number() -> None:
+    """A node that was killed keeps its number at the Master for a while."""
+    async with serving() as broker:
+        broker.produce("t", texts(0, 10))
+        async with reading(broker, node=(1, 0)) as one:
+            await landing(one, 10)
+            two = TubeMQPipe(broker, coverage=one.coverage, node=(1, 0))
+            starting = asyncio.create_task(two.start())
+            await until(lambda: "430" in two.source.status()["membership"]["error"], "the refusal")
+        await starting
+        broker.produce("t", texts(10, 10))
+        await two.got(10)
+        assert values(two) == texts(10, 10)
+        await two.close()
+
+
+async def test_an_operator_moves_a_group_to_the_end() -> None:
+    """The dataset declares what is left out."""
+    async with serving() as broker, reading(broker, node=(1, 0)) as pipe:
+        pipe.eager = True
+        broker.produce("t", texts(0, 10))
+        await landing(pipe, 10)
+        pipe.source.on_budget(Level.STOP)  # nothing more is requested
+        broker.produce("t", texts(10, 10))
+        broker.move_to_end(GROUP)
+        await until(lambda: pipe.count("revoked") == 1, "the move")
+        pipe.source.on_budget(Level.FREE)
+        await until(lambda: any(first.span.gap for first in pipe.firsts), "the gap")
+        broker.produce("t", texts(20, 10))
+        await landing(pipe, 20)
+        assert values(pipe) == texts(0, 10) + texts(20, 10)
 
 
 # --- identity
