@@ -47,6 +47,7 @@ setup(
     package_data={
         "": ["py.typed", "*.pyi", "*.pxd", "*.h"],
         "fastwire_daemon.conf": ["*"],
+        "fastwire_daemon.service": ["*.html"],
     },
     ext_modules=cythonize(
         [

@@ -35,7 +35,7 @@ class DaemonConfig(Table):
     memory: Size = Field(default_factory=lambda: available_memory() // 4)
     """Byte budget for records in flight in this process; default: a quarter of the memory of the machine or cgroup."""
     http: Http = HttpAddress("127.0.0.1", 8650)
-    """Address of the HTTP server (/metrics /livez /readyz /status); "" for none, "unix:/path" for a Unix socket."""
+    """Address of the HTTP server (/, /metrics /livez /readyz /status); "" for none, "unix:/path" for a Unix socket."""
     drain_timeout: Duration = 30.0
     """Longest time that a stop may take to commit and acknowledge the records that were read."""
 

@@ -33,6 +33,7 @@ from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .beginning import refuse_lost_dataset, tell_first_positions
+from .history import Commit, CommitHistory
 from .roll import Roll, RollPolicy
 from .setback import Setbacks
 from .stages import stage_figures
@@ -102,6 +103,7 @@ class Pipeline:
         self._create = create
         self._drain_timeout_s = drain_timeout_s
         self._clock = clock or asyncio.get_running_loop().time
+        self._history = CommitHistory(self._clock)
         self._chunks: deque[Chunk] = deque()
         self._writing = False  # the sink has a chunk that the roll does not count yet
         self._assigned: list[Assignment] = []
@@ -241,6 +243,7 @@ class Pipeline:
             "dead_letters": self.dead_letters,
             "rows_committed": self.rows_committed,
             "commits": self.commits,
+            "recent_commits": self._history.status(),
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},
             "queued_chunks": len(self._chunks),
             "waiting": self.waiting,
@@ -399,10 +402,12 @@ class Pipeline:
             self._setbacks.landed()
         self.rows_committed += rows
         self.commits += 1
+        published = self._sink.published
+        files, file_bytes = (new - old for new, old in zip(published, self.published, strict=True))
+        self._metrics.committed(seconds, rows, files, file_bytes)
         if rows:  # the first positions of new logs are committed before the first row arrives
             self.last_commit_at = (self._clock(), process_time())
-        published = self._sink.published
-        self._metrics.committed(seconds, rows, published[0] - self.published[0], published[1] - self.published[1])
+            self._history.add(Commit(rows, files, file_bytes, round(seconds, 3), reason))
         self.published = published
         self.count()
         self._budget.check()

@@ -9,6 +9,7 @@ A line is an event in plain words with named fields::
 import json
 import logging
 import sys
+from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ __all__ = [
     "console",
     "get_logger",
     "of_pipeline",
+    "recent_warnings",
     "redact",
     "switch_debug",
     "to_json",
@@ -37,6 +39,7 @@ __all__ = [
 _SECRET_WORDS = ("token", "password", "passwd", "secret", "authorization", "credential", "private_key", "auth_data")
 _NOT_SECRET_ENDS = ("_file", "_path", "_type", "_method", "_seconds", "_bytes")
 _HIDDEN = "***"
+_REMEMBERED = 20  # warnings and errors for the status page
 _RESERVED = ("ts", "level", "logger", "event", "traceback")
 
 of_pipeline: ContextVar[str] = ContextVar("of_pipeline", default="")
@@ -45,6 +48,7 @@ of_pipeline: ContextVar[str] = ContextVar("of_pipeline", default="")
 _console: "Console | None" = None
 _level = "info"
 _bursts: BurstHandler | None = None
+_recent: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
 
 
 def redact(fields: Mapping[str, object]) -> dict[str, object]:
@@ -129,6 +133,7 @@ def configure(*, level: str = "info", stream: TextIO | None = None, human: bool 
     for old in root.handlers[:]:
         if isinstance(old, BurstHandler):
             root.removeHandler(old)
+    handler.addFilter(_remember)
     _bursts = BurstHandler(handler)
     root.addHandler(_bursts)
     root.setLevel(logging.WARNING)
@@ -151,9 +156,31 @@ def write_repeated() -> None:
         _bursts.write_repeated()
 
 
+def recent_warnings() -> list[dict[str, Any]]:
+    """Return the last warnings and errors that were written, the newest first: the fields of their log lines."""
+    return list(reversed(_recent))
+
+
 def console() -> "Console | None":
     """Return the console that readable lines go to, so that a progress line can share it; None off a terminal."""
     return _console
+
+
+def _remember(record: logging.LogRecord) -> bool:
+    """Keep a warning or an error that is about to be written, without its traceback."""
+    if record.levelno >= logging.WARNING:
+        _recent.append(_line(record))
+    return True
+
+
+def _line(record: logging.LogRecord) -> dict[str, Any]:
+    return {
+        "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name.removeprefix("fastwire."),
+        "event": record.getMessage(),
+        **_fields(record),
+    }
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -163,13 +190,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name.removeprefix("fastwire."),
-            "event": record.getMessage(),
-            **_fields(record),
-        }
+        line = _line(record)
         if record.exc_info and record.exc_info[0] is not None:
             line["traceback"] = self.formatException(record.exc_info)
         return to_json(line).decode()

@@ -1,4 +1,4 @@
-"""The HTTP server for operators and orchestrators: /metrics /livez /readyz /status.
+"""The HTTP server for operators and orchestrators: / /metrics /livez /readyz /status /events.
 
 ``start`` only binds the address. The HTTP framework, which takes as long to load as all modules of fastwire, is loaded
 at the first connection.
@@ -19,6 +19,7 @@ from ..config import HttpAddress
 from ..runtime.logs import get_logger, redact, to_json
 from ..runtime.metrics import CONTENT_TYPE
 from ..runtime.pages import release_library_pages
+from .page import page, page_headers
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["AddressError", "HttpServer", "StatusProvider"]
 
 SHUTDOWN_S = 1.0
+# Of /events: the time between two, the longest wait for a client to take one, and the most clients at a time.
+EVENT_S = 1.0
+STALLED_S = 10.0
+MOST_STREAMS = 16
 
 log = get_logger("http")
 
@@ -56,6 +61,8 @@ class HttpServer:
         self._metrics = metrics
         self._listening: asyncio.Server | None = None
         self._protocols: web.Server | None = None
+        self._ending = asyncio.Event()
+        self._streams = 0
 
     async def start(self) -> None:
         """Bind the address and begin to serve. Raises AddressError if the address is taken or unusable."""
@@ -85,6 +92,7 @@ class HttpServer:
         if listening is None:
             return
         listening.close()
+        self._ending.set()
         if self._protocols is not None:
             await self._protocols.shutdown(SHUTDOWN_S)
         await listening.wait_closed()
@@ -115,21 +123,55 @@ class HttpServer:
             body = to_json(redact(provider.status()), indent=True) + b"\n"
             return web.Response(body=body, content_type="application/json")
 
+        def html() -> web.Response:
+            return web.Response(body=page(), content_type="text/html", charset="utf-8", headers=page_headers())
+
+        async def stream(request: web.BaseRequest) -> web.StreamResponse:
+            """Send the status every second until the client or the server ends (server-sent events)."""
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            await response.prepare(request)
+            while not self._ending.is_set() and request.method == "GET":
+                event = b"data: " + to_json(redact(provider.status())) + b"\n\n"
+                async with asyncio.timeout(STALLED_S):
+                    await response.write(event)
+                try:
+                    async with asyncio.timeout(EVENT_S):
+                        await self._ending.wait()
+                except TimeoutError:
+                    pass  # the next event is due
+            return response
+
+        async def limited(request: web.BaseRequest) -> web.StreamResponse:
+            if self._streams >= MOST_STREAMS:
+                raise web.HTTPServiceUnavailable(text="too many clients of /events\n")
+            self._streams += 1
+            try:
+                return await stream(request)
+            except TimeoutError:
+                assert request.transport is not None
+                request.transport.abort()
+                raise
+            finally:
+                self._streams -= 1
+
         pages: dict[str, Callable[[], web.Response]] = {
+            "/": html,
             "/metrics": metrics,
             "/livez": lambda: verdict(provider.live(), "not making progress"),
             "/readyz": lambda: verdict(provider.ready(), "not ready"),
             "/status": status,
         }
 
-        async def answer(request: web.BaseRequest) -> web.Response:
-            page = pages.get(request.path)
-            if page is None:
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            show = pages.get(request.path)
+            if show is None and request.path != "/events":
                 raise web.HTTPNotFound
             if request.method not in ("GET", "HEAD"):
                 raise web.HTTPMethodNotAllowed(request.method, ("GET", "HEAD"))
             try:
-                return page()
+                return await limited(request) if show is None else show()
+            except (web.HTTPException, ConnectionError):
+                raise
             except Exception:
                 log.exception("a page failed because of a fault of this program", page=request.path)
                 raise web.HTTPInternalServerError from None

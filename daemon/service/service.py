@@ -24,7 +24,7 @@ from ..config import Config, ConfigError, PipelineConfig, load_config
 from ..pipeline.pipeline import Pipeline, PipelineFailed
 from ..pipeline.roll import RollPolicy
 from ..runtime.budget import Budget, Level
-from ..runtime.logs import console, get_logger, switch_debug, write_repeated
+from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory
@@ -161,6 +161,7 @@ class Service:
             "live": self.live(),
             "ready": self.ready(),
             "memory": {"used": self._budget.used, "limit": self._budget.limit, "peak": self._pool.peak},
+            "warnings": recent_warnings(),
             "pipelines": {name: each.status() for name, each in sorted(pipelines.items())},
         }
 

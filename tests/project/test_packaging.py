@@ -94,7 +94,7 @@ def test_wheel_holds_three_packages_and_nothing_else(wheel: list[str]) -> None:
 
 @pytest.mark.packaging
 def test_wheel_holds_every_file_that_belongs_to_a_package(wheel: list[str]) -> None:
-    wanted = {source.path.relative_to(ROOT) for source in sources(".py", ".pyi", ".pxd", ".h", ".typed")}
+    wanted = {source.path.relative_to(ROOT) for source in sources(".py", ".pyi", ".pxd", ".h", ".typed", ".html")}
     wanted |= {path.relative_to(ROOT) for path in (ROOT / "conf").iterdir() if path.is_file()}
     folders = {"daemon": "fastwire_daemon", "conf": "fastwire_daemon/conf"}
     installed = {"/".join((folders.get(path.parts[0], path.parts[0]), *path.parts[1:])) for path in wanted}

@@ -14,6 +14,7 @@ from fastwire_daemon.config import HttpAddress
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.service.http import HttpServer
 from tests.daemon.cli.program import PROGRAM, Run
+from tests.support.told import Told
 from tests.support.waiting import eventually
 
 ORDERS: dict[str, Any] = {
@@ -40,34 +41,18 @@ ORDERS: dict[str, Any] = {
 }
 
 
-class Told:
-    """A daemon that answers what a test has put here."""
+class ToldAt(Told):
+    """Such a daemon at an address."""
 
     def __init__(self, address: HttpAddress) -> None:
+        super().__init__(orders=dict(ORDERS))
         self.address = address
-        self.said: dict[str, Any] = {
-            "version": "1.2.3",
-            "pid": 77,
-            "live": True,
-            "ready": True,
-            "memory": {"used": 1000, "limit": 64_000_000, "peak": 2_000_000},
-            "pipelines": {"orders": dict(ORDERS)},
-        }
-
-    def live(self) -> bool:
-        return bool(self.said["live"])
-
-    def ready(self) -> bool:
-        return bool(self.said["ready"])
-
-    def status(self) -> dict[str, Any]:
-        return self.said
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[Told]:
+def told(tmp_path: Path) -> Iterator[ToldAt]:
     """The HTTP server of a daemon, at a unix socket, on a thread."""
-    provider = Told(HttpAddress(path=str(tmp_path / "http")))
+    provider = ToldAt(HttpAddress(path=str(tmp_path / "http")))
     ready, end = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
@@ -87,13 +72,13 @@ def told(tmp_path: Path) -> Iterator[Told]:
     loop.close()
 
 
-def test_the_lines(run: Run, told: Told) -> None:
+def test_the_lines(run: Run, told: ToldAt) -> None:
     code, out, err = run("status", told.address)
     assert (code, err) == (0, "")
     assert [line.rstrip() for line in out.splitlines()] == [
         f"{told.address} healthy",
         "  process  fastwire 1.2.3, pid 77",
-        "  memory   1.0 kB of 64.0 MB, at most 2.0 MB so far",
+        "  memory   16.0 MB of 64.0 MB, at most 20.0 MB so far",
         "orders",
         "  state        running",
         "  rate         12,346 rows/s, 988 kB/s",
@@ -107,7 +92,7 @@ def test_the_lines(run: Run, told: Told) -> None:
     ]
 
 
-def test_what_is_wrong_is_told(run: Run, told: Told) -> None:
+def test_what_is_wrong_is_told(run: Run, told: ToldAt) -> None:
     told.said["ready"] = False
     told.said["pipelines"]["orders"] |= {
         "state": "failed",
@@ -134,14 +119,14 @@ def test_what_is_wrong_is_told(run: Run, told: Told) -> None:
     assert run("status", told.address, "--quiet") == (4, "", "")
 
 
-def test_one_object_for_programs(run: Run, told: Told) -> None:
+def test_one_object_for_programs(run: Run, told: ToldAt) -> None:
     code, out, _ = run("status", told.address, "--json")
     seen = json.loads(out)
     assert (code, seen["address"], seen["health"]) == (0, str(told.address), "healthy")
     assert seen["status"] == told.said
 
 
-def test_another_version_has_other_keys(run: Run, told: Told) -> None:
+def test_another_version_has_other_keys(run: Run, told: ToldAt) -> None:
     told.said = {"live": True, "ready": True, "memory": 3, "pipelines": {"orders": {"roll": [], "source": {"lag": 1}}}}
     assert run("status", told.address)[0] == 0
 

@@ -247,6 +247,9 @@ async def test_the_time_of_the_last_commit_is_that_of_rows() -> None:
     await bed.end()
     assert bed.pipeline.first_row_at is not None and bed.pipeline.last_commit_at is not None
     assert (bed.pipeline.first_row_at[0], bed.pipeline.last_commit_at[0]) == (105.0, 107.0)
+    bed.now += 3
+    (commit,) = bed.pipeline.status()["recent_commits"]
+    assert (commit["s_ago"], commit["rows"], commit["reason"]) == (3.0, 10, "shutdown")
 
 
 async def test_a_sink_whose_reader_has_gone_ends_the_pipeline_without_an_error() -> None:

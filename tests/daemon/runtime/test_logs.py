@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from fastwire_daemon.runtime.logs import configure, console, get_logger, redact
+from fastwire_daemon.runtime.logs import configure, console, get_logger, recent_warnings, redact
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -38,6 +38,24 @@ def test_a_line_is_one_object() -> None:
     }
     assert stream.getvalue().endswith("}\n")
     assert console() is None
+
+
+def test_the_last_warnings_are_remembered() -> None:
+    configure(stream=io.StringIO())
+    log = get_logger("remembered")
+    log.info("not this one")
+    for number in range(30):
+        log.warning("worse", number=number, password="hunter2")
+        log.warning("worse", number=number, password="hunter2")  # of a burst only the first
+    try:
+        raise ValueError
+    except ValueError:
+        log.exception("worst")
+    worst, *worse = recent_warnings()
+    assert (worst["level"], worst["logger"], worst["event"]) == ("error", "remembered", "worst")
+    assert "traceback" not in worst
+    assert [line["number"] for line in worse] == list(range(29, 10, -1))
+    assert {line["password"] for line in worse} == {"***"}
 
 
 def test_any_value_finds_a_form() -> None:

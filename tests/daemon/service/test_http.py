@@ -16,6 +16,7 @@ import pytest
 
 from fastwire_daemon.config import HttpAddress
 from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.service import http
 from fastwire_daemon.service.http import AddressError, HttpServer
 from tests.support.loops import BOTH
 
@@ -70,6 +71,60 @@ async def test_the_four_answers() -> None:
         assert (code, kind) == (200, "application/json")
         assert json.loads(text) == {"state": "running"}
         assert (await get(server, "/other"))[0] == 404
+
+
+@asynccontextmanager
+async def streaming(server: HttpServer) -> AsyncIterator[aiohttp.ClientResponse]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{server.address}/events") as response:
+        yield response
+
+
+async def next_event(response: aiohttp.ClientResponse) -> Any:
+    line = await response.content.readline()
+    assert line.startswith(b"data: ") and await response.content.readline() == b"\n"
+    return json.loads(line.removeprefix(b"data: "))
+
+
+@BOTH
+async def test_the_status_as_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "EVENT_S", 0.01)
+    provider = Provider()
+    provider.answer = {"auth": {"token": "hunter2"}, "line": "a\nb"}
+    async with serving(provider) as server, streaming(server) as response:
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert await next_event(response) == {"auth": {"token": "***"}, "line": "a\nb"}
+        provider.answer = {"state": "stopped"}
+        while await next_event(response) != {"state": "stopped"}:
+            pass
+
+
+@BOTH
+async def test_the_end_of_the_server_ends_events_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "EVENT_S", 3600.0)
+    monkeypatch.setattr(http, "SHUTDOWN_S", 3600.0)
+    async with asyncio.timeout(60), serving(Provider()) as server, streaming(server) as response:
+        await next_event(response)
+        await server.stop()
+        assert await response.read() == b""
+
+
+@BOTH
+async def test_clients_of_events_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MOST_STREAMS", 1)
+    monkeypatch.setattr(http, "EVENT_S", 0.01)
+    async with serving(Provider()) as server:
+        async with streaming(server) as response:
+            await next_event(response)
+            async with streaming(server) as other:
+                assert other.status == 503
+        async with asyncio.timeout(60):
+            while (await get_code(server)) == 503:
+                await asyncio.sleep(0.01)
+
+
+async def get_code(server: HttpServer) -> int:
+    async with streaming(server) as response:
+        return response.status
 
 
 @BOTH
@@ -204,6 +259,7 @@ def test_the_framework_comes_with_the_first_connection() -> None:
     text = """
 import asyncio, sys
 from fastwire_daemon.config import HttpAddress
+from fastwire_daemon.service import http
 from fastwire_daemon.service.http import HttpServer
 
 async def main():
