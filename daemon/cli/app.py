@@ -21,6 +21,7 @@ from .commands.schema import schema
 from .commands.spark import spark
 from .commands.status import status
 from .commands.tail import tail
+from .commands.top import top
 from .commands.unit import unit
 from .commands.verify import verify
 from .exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
@@ -40,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (run, check, status, spark, verify, expire, tail, produce, dev_broker, demo, unit, schema):
+for command in (run, check, status, top, spark, verify, expire, tail, produce, dev_broker, demo, unit, schema):
     app.command()(command)
 
 

@@ -10,9 +10,7 @@ from ..config.address import parse_http_address
 from ..service.client import NoDaemonError, local_address, read_status
 from ..service.progress import format_bytes
 
-__all__ = ["DEFAULT", "Daemon", "Fact", "address_of", "daemon_facts", "look_at", "pipeline_facts"]
-
-DEFAULT = "127.0.0.1:8650"
+__all__ = ["Daemon", "Fact", "address_of", "daemon_facts", "look_at", "number_of", "pipeline_facts", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +77,10 @@ def daemon_facts(daemon: Daemon) -> Iterator[Fact]:
     if daemon.error:
         yield Fact("error", daemon.error, "bad")
         return
-    memory = _table(daemon.status, "memory")
-    used, limit, peak = (format_bytes(_count(memory, name)) for name in ("used", "limit", "peak"))
+    memory = table_of(daemon.status, "memory")
+    used, limit = (format_bytes(_count(memory, name)) for name in ("used", "limit"))
     yield Fact("process", f"fastwire {daemon.status.get('version', '?')}, pid {daemon.status.get('pid', '?')}")
-    yield Fact("memory", f"{used} of {limit}, at most {peak} so far")
+    yield Fact("memory", f"{used} of {limit}")
 
 
 def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
@@ -93,15 +91,15 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("error", str(pipeline["error"]), "bad")
     if pipeline.get("waiting"):
         yield Fact("waits", str(pipeline["waiting"]), "bad")
-    for partition, why in _table(pipeline, "stopped_partitions").items():
+    for partition, why in table_of(pipeline, "stopped_partitions").items():
         yield Fact("stopped", f"{partition}: {why}", "bad")
     yield Fact(
         "rate",
-        f"{_number(pipeline, 'rows_per_s'):,.0f} rows/s, {format_bytes(int(_number(pipeline, 'bytes_per_s')))}/s",
+        f"{number_of(pipeline, 'rows_per_s'):,.0f} rows/s, {format_bytes(int(number_of(pipeline, 'bytes_per_s')))}/s",
     )
     received, payload = _count(pipeline, "rows_received"), format_bytes(_count(pipeline, "bytes_received"))
     yield Fact("received", f"{received:,} rows, {payload}")
-    roll, commits = _table(pipeline, "roll"), _count(pipeline, "commits")
+    roll, commits = table_of(pipeline, "roll"), _count(pipeline, "commits")
     yield Fact(
         "committed",
         f"{_count(pipeline, 'rows_committed'):,} rows in {commits:,} commit{'' if commits == 1 else 's'}; "
@@ -109,8 +107,8 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
     )
     if letters := _count(pipeline, "dead_letters"):
         yield Fact("dead letters", f"{letters:,} since the start", "bad")
-    yield from _source_facts(_table(pipeline, "source"))
-    stages = _table(pipeline, "stages")
+    yield from _source_facts(table_of(pipeline, "source"))
+    stages = table_of(pipeline, "stages")
     if limit := stages.get("limit"):
         helps = f"; what helps: {stages['setting']}" if stages.get("setting") else ""
         yield Fact("limited by", f"{limit}{helps}")
@@ -119,15 +117,15 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
 def _source_facts(source: Mapping[str, Any]) -> Iterator[Fact]:
     if source.get("url"):
         yield Fact("source", str(source["url"]))
-    if partitions := _table(source, "partitions"):
+    if partitions := table_of(source, "partitions"):
         yield Fact("partitions", ", ".join(f"{count} {stage}" for stage, count in partitions.items()))
-    for log, why in _table(source, "errors").items():
+    for log, why in table_of(source, "errors").items():
         yield Fact("trouble", f"{log}: {why}", "bad")
     links = source.get("connections")
     if isinstance(links, list) and links:
         ready = sum(isinstance(link, dict) and bool(link.get("ready")) for link in links)
         yield Fact("connections", f"{ready} of {len(links)} ready", "bad" if ready < len(links) else "")
-    if lag := _table(source, "lag"):
+    if lag := table_of(source, "lag"):
         yield Fact(
             "lag",
             f"{_count(lag, 'backlog_entries'):,} entries not confirmed; {_count(lag, 'behind_logs'):,} of "
@@ -135,16 +133,17 @@ def _source_facts(source: Mapping[str, Any]) -> Iterator[Fact]:
         )
 
 
-def _table(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def table_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a table of the answer; an empty one if a daemon of another version has none."""
     value = status.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _number(status: Mapping[str, Any], name: str) -> float:
+def number_of(status: Mapping[str, Any], name: str) -> float:
+    """Return a number of the answer; 0 without one."""
     value = status.get(name)
     return value if isinstance(value, int | float) else 0
 
 
 def _count(status: Mapping[str, Any], name: str) -> int:
-    return int(_number(status, name))
+    return int(number_of(status, name))

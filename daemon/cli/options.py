@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..config import ConfigError
 
 __all__ = [
+    "DAEMON_DEFAULT",
+    "DAEMON_HELP",
     "URL_HELP",
     "BrokerOptions",
     "ConfigPath",
@@ -34,12 +36,9 @@ __all__ = [
 ]
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (TOML).", show_default=False)]
-DaemonName = Annotated[
-    str,
-    typer.Argument(
-        metavar="DAEMON", help="A running daemon: http://host:port, unix:/path, or its configuration file (TOML)."
-    ),
-]
+DAEMON_DEFAULT = "127.0.0.1:8650"
+DAEMON_HELP = "A running daemon: http://host:port, unix:/path, or its configuration file (TOML)."
+DaemonName = Annotated[str, typer.Argument(metavar="DAEMON", help=DAEMON_HELP)]
 DatasetPlace = Annotated[
     str, typer.Argument(metavar="PATH", help="Folder of a dataset, or its URL in an object store.", show_default=False)
 ]

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..exits import EXIT_DONE, EXIT_FAILED, EXIT_NOT_READY, EXIT_STUCK
-from ..options import DaemonName, Timeout
+from ..options import DAEMON_DEFAULT, DaemonName, Timeout
 
 __all__ = ["status"]
 
@@ -13,7 +13,7 @@ _EXITS = {"healthy": EXIT_DONE, "no answer": EXIT_FAILED, "not ready": EXIT_NOT_
 
 
 def status(
-    daemon: DaemonName = "127.0.0.1:8650",
+    daemon: DaemonName = DAEMON_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing: only the exit code.")] = False,
     timeout: Timeout = 5.0,

@@ -78,7 +78,7 @@ def test_the_lines(run: Run, told: ToldAt) -> None:
     assert [line.rstrip() for line in out.splitlines()] == [
         f"{told.address} healthy",
         "  process  fastwire 1.2.3, pid 77",
-        "  memory   16.0 MB of 64.0 MB, at most 20.0 MB so far",
+        "  memory   16.0 MB of 64.0 MB",
         "orders",
         "  state        running",
         "  rate         12,346 rows/s, 988 kB/s",

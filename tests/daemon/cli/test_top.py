@@ -1,0 +1,100 @@
+"""``top``: the screen for several daemons, its redrawing, and its end."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fastwire_daemon.cli.daemons import Daemon
+from fastwire_daemon.cli.top import screen, watch
+from fastwire_daemon.config import HttpAddress
+from tests.daemon.cli.program import Run
+from tests.support.told import Told
+
+FIRST, SECOND = HttpAddress("127.0.0.1", 8650), HttpAddress(path="/run/second")
+
+
+def lines(*daemons: Daemon, width: int = 110) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, record=True, highlight=False)
+    console.print(screen(daemons))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def told(**changes: Any) -> Daemon:
+    orders = {
+        "state": "running",
+        "rows_per_s": 12_345.6,
+        "bytes_per_s": 987_654.3,
+        "roll": {"rows": 34_567},
+        "dead_letters": 3,
+        "stages": {"limit": "encode"},
+        "source": {"lag": {"backlog_entries": 1500}},
+    }
+    daemon = Told(orders={**orders, **changes})
+    daemon.said["warnings"] = [
+        {"ts": f"2026-01-02T03:04:0{number}.678Z", "level": "warning", "event": "no \x1b[2J leader", "retry_s": 2}
+        for number in range(5)
+    ]
+    return Daemon(FIRST, "healthy", daemon.said)
+
+
+def test_the_screen() -> None:
+    assert lines(told(), Daemon(SECOND, "no answer", {}, "unix:/run/second: No such file or directory")) == [
+        "127.0.0.1:8650  healthy  memory 16.0 MB of 64.0 MB",
+        "  pipeline  state    rows/s  bytes/s    lag  open roll  dead  limited by",
+        "  orders    running  12,346   988 kB  1,500     34,567     3  encode",
+        "  03:04:00 warning: no \N{REPLACEMENT CHARACTER}[2J leader retry_s=2",
+        "  03:04:01 warning: no \N{REPLACEMENT CHARACTER}[2J leader retry_s=2",
+        "  03:04:02 warning: no \N{REPLACEMENT CHARACTER}[2J leader retry_s=2",
+        "",
+        "unix:/run/second  no answer  unix:/run/second: No such file or directory",
+        "",
+    ]
+
+
+def test_troubles_have_lines() -> None:
+    text = lines(told(state="failed", error="gone", waiting="disk full", stopped_partitions={"orders 0": "refused"}))
+    assert "  orders: gone" in text and "  orders: disk full" in text
+    assert "  orders: orders 0 has stopped: refused" in text
+
+
+def test_an_unknown_lag_is_not_none() -> None:
+    assert "   ?  " in lines(told(source={"lag": None}))[2]
+
+
+def test_a_narrow_terminal_cuts_lines_and_wraps_none() -> None:
+    wide, narrow = lines(told()), lines(told(), width=60)
+    assert len(wide) == len(narrow) and max(map(len, narrow)) <= 60
+
+
+def test_another_version_has_other_keys() -> None:
+    lines(Daemon(FIRST, "healthy", {"pipelines": {"orders": {}}, "warnings": [3]}))
+
+
+def test_it_draws_until_it_is_interrupted() -> None:
+    stream = io.StringIO()
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    gone = [HttpAddress(path="/no/such/first"), HttpAddress(path="/no/such/second")]
+    watch(gone, 0.5, 1.0, Console(file=stream, force_terminal=True, width=100, height=20), pause)
+    assert pauses == [0.5] * 3
+    drawn = stream.getvalue()
+    assert drawn.count("unix:/no/such/first: No such file") == drawn.count("unix:/no/such/second: No such file") == 4
+    assert drawn.rpartition("\x1b[?1049")[2].startswith("l"), "the screen of before is back"
+
+
+def test_it_needs_a_terminal(run: Run) -> None:
+    code, _, err = run("top")
+    assert code == 2 and "top needs a terminal" in err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["127.0.0.1:8650", "nonsense"], ["--interval", "0"]])
+def test_wrong_arguments(run: Run, arguments: list[str]) -> None:
+    code, _, err = run("top", *arguments)
+    assert code == 2 and "needs a terminal" not in err
