@@ -1,9 +1,11 @@
 """Tables for credentials and TLS."""
 
+from pydantic import Field
+
 from .fields import FolderPath, IssuerUrl, Password, Secret, Switch, Text, UserName
 from .table import Table
 
-__all__ = ["AuthConfig", "OAuth2Config", "TlsConfig"]
+__all__ = ["AuthConfig", "OAuth2Config", "ProviderConfig", "TlsConfig"]
 
 
 class OAuth2Config(Table):
@@ -27,8 +29,17 @@ class OAuth2Config(Table):
     """CA certificates for the issuer (PEM); default: those of the system."""
 
 
+class ProviderConfig(Table):
+    """A plug-in that makes the tokens, for brokers whose tokens come from neither a file nor an issuer."""
+
+    type: Text
+    """aws_msk_iam (Amazon MSK, with the extra aws), or the name of a plug-in."""
+    options: dict[Text, Text] = Field(default_factory=dict)
+    """Settings of the plug-in, such as region."""
+
+
 class AuthConfig(Table):
-    """Credentials for the broker: a token, a user, or a client of an issuer. Files are read again at each use."""
+    """Credentials for the broker: a token or what makes it, or a user. Files are read again at each use."""
 
     token: Secret | None = None
     """A token (JWT) itself, best as "${NAME}"; "file:///path" and "env:NAME" are looked up at each use."""
@@ -42,6 +53,8 @@ class AuthConfig(Table):
     """File with the password, read again for each connection."""
     oauth2: OAuth2Config | None = None
     """Tokens of an issuer (OAuth 2 client credentials)."""
+    provider: ProviderConfig | None = None
+    """Tokens of a plug-in, a fresh one for each login."""
 
     @property
     def given(self) -> bool:

@@ -11,7 +11,7 @@ from .text import KeyPath, either
 
 __all__ = ["Secured"]
 
-_WAYS_IN = ["token", "token_file", "user", "oauth2"]
+_WAYS_IN = ["token", "token_file", "user", "oauth2", "provider"]
 
 
 class Secured(Connection):

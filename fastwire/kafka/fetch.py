@@ -35,6 +35,7 @@ class FetchLimits:
     response_bytes: int = 16 << 20
     partition_bytes: int = 4 << 20  # a request and its response cost as much as a thousand records
     max_wait_ms: int = 500
+    min_bytes: int = 1  # a broker waits for them, for ``max_wait_ms`` at most
     read_committed: bool = True
     session_above: int = 100  # number of partitions
     rack: str = ""  # a leader names the nearest replica for it; "": none (spec: kafka 9.4)
@@ -206,7 +207,7 @@ class Fetcher:
         return {
             "rack_id": self.limits.rack if all(target.near for target in targets) else "",
             "max_wait_ms": wait_ms,
-            "min_bytes": 1,
+            "min_bytes": self.limits.min_bytes,
             "max_bytes": self.limits.response_bytes,
             "isolation_level": int(self.limits.read_committed),
             **asked,

@@ -33,6 +33,7 @@ NEEDLESS = {
     "fastwire.pulsar.producer": "writing",
     "fastwire.kafka.producer": "writing",
     "fastwire_daemon.net.auth.oauth2": "issuers of tokens",
+    "fastwire_daemon.net.auth.provider": "plug-ins that make tokens",
     "fastwire_daemon.devbroker": "a broker",
     "fastwire_daemon.systems.kafka.producer": "writing",
     "fastwire_daemon.systems.pulsar.client.client": "the client for people",

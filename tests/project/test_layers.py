@@ -88,6 +88,7 @@ ONLY_IN = {
     "aiohttp": {"service.http", "net.auth"},
     "prometheus_client": {"runtime.metrics"},
     "obstore": {"dataset.bucket"},
+    "botocore": {"net.auth.aws_msk_iam"},
     "pydantic": {"config", *(f"systems.{name}.config" for name in SYSTEMS)},
     "typer": {"cli"},
     "rich": {"runtime.logs", "service.progress", "cli"},
@@ -392,8 +393,9 @@ def test_every_import_from_outside_is_declared() -> None:
     ours = sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
     running = [source for source in sources(".py", ".pyx") if unit(source.module) != "testing"]
     with_stores = [each for each in running if unit(each.module) != "spark"]
-    always = [each for each in with_stores if local(each.module) != "dataset.bucket"]
-    for extra, inside_extra in ((None, always), ("lake", with_stores), ("spark", running)):
+    with_aws = [each for each in with_stores if local(each.module) != "dataset.bucket"]
+    always = [each for each in with_aws if local(each.module) != "net.auth.aws_msk_iam"]
+    for extra, inside_extra in ((None, always), ("aws", with_aws), ("lake", with_stores), ("spark", running)):
         if extra is not None:
             requirements = [*requirements, *project["optional-dependencies"][extra]]
         declared = {re.split(r"[<>=~! ]", each)[0] for each in requirements}

@@ -1,6 +1,7 @@
 """Authentication to brokers: a method and its data, fresh for every connection and every challenge.
 
-``base`` has the contract, ``secret`` credentials from files and variables, ``oauth2`` tokens of an issuer.
+``base`` has the contract, ``secret`` credentials from files and variables, ``oauth2`` tokens of an issuer,
+``provider`` tokens of a plug-in.
 """
 
 from ...config import AuthConfig
@@ -29,6 +30,10 @@ def credentials(auth: AuthConfig, *, client_certificate: bool = False) -> Creden
         from .oauth2 import OAuth2Credentials  # it loads an HTTP client, 10 MiB that most processes do not need
 
         return OAuth2Credentials(auth.oauth2)
+    if auth.provider is not None:
+        from .provider import ProvidedCredentials
+
+        return ProvidedCredentials(auth.provider)
     if auth.user is not None:
         secret, file = auth.password, auth.password_file
         return BasicCredentials(auth.user, password_from(file) if secret is None else secret.get_secret_value)

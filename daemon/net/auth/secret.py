@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from .base import AuthError
 
-__all__ = ["BasicCredentials", "TokenCredentials", "password_from", "read_secret", "token_from"]
+__all__ = ["BasicCredentials", "TokenCredentials", "password_from", "read_secret", "sound_token", "token_from"]
 
 
 class TokenCredentials:
@@ -31,12 +31,7 @@ class TokenCredentials:
         return "token found"
 
     def _token(self) -> bytes:
-        token = self._read().strip().removeprefix("token:")
-        if not token:
-            raise AuthError("the token is empty")
-        if not token.isascii() or not token.isprintable():
-            raise AuthError("the token holds characters that are not allowed in a token")
-        return token.encode()
+        return sound_token(self._read().strip().removeprefix("token:"))
 
 
 class BasicCredentials:
@@ -50,6 +45,15 @@ class BasicCredentials:
         """Read the password; return a short summary. Raises AuthError."""
         self.password()
         return f"user {self.user}, password found"
+
+
+def sound_token(token: str) -> bytes:
+    """Return ``token`` as bytes. Raises AuthError, without the token, if it is none that can be sent."""
+    if not token:
+        raise AuthError("the token is empty")
+    if not token.isascii() or not token.isprintable():
+        raise AuthError("the token holds characters that are not allowed in a token")
+    return token.encode()
 
 
 def token_from(text: str) -> Callable[[], str]:

@@ -9,7 +9,7 @@ from fastwire.kafka.sasl import check_extension
 
 from ...config.access import AuthConfig
 from ...config.connection import Connection, Tell
-from ...config.fields import SomeTime, Text
+from ...config.fields import Count, SomeSize, SomeTime, Text
 from ...config.secured import Secured
 from ...config.source import SourceConfig, SubscribedSource
 from ...config.sparksource import SubscribedBrokers
@@ -57,8 +57,8 @@ class KafkaConnection(Secured):
         if not isinstance(auth, dict) or "extensions" not in auth:
             return
         extensions = auth["extensions"]
-        if not {"token", "token_file", "oauth2"} & auth.keys():
-            tell((*path, "auth", "extensions"), "stands beside a token only: token, token_file or oauth2")
+        if not {"token", "token_file", "oauth2", "provider"} & auth.keys():
+            tell((*path, "auth", "extensions"), "stands beside a token only: token, token_file, oauth2 or provider")
         for name, value in extensions.items() if isinstance(extensions, dict) else ():
             try:
                 check_extension(name, str(value))
@@ -84,6 +84,16 @@ class KafkaSourceConfig(KafkaReading, SubscribedSource):
     """Partition assignor of a classic group; all members must use the same. range prefers partitions of this rack."""
     session_timeout: SomeTime = 45.0
     """Time without a heartbeat after which a classic group removes this member."""
+    rebalance_timeout: SomeTime = 60.0
+    """Time that a rebalance leaves this member for the commit of its records; a member that takes longer is removed."""
+    fetch_max_bytes: SomeSize = 16 << 20
+    """Size of a response, and never more than the memory budget allows. A larger batch comes alone."""
+    fetch_partition_bytes: SomeSize = 4 << 20
+    """Part of one partition in a response."""
+    fetch_min_bytes: Count = 1
+    """Bytes that a broker waits for before it responds: more of them are fewer, larger responses."""
+    fetch_max_wait: SomeTime = 0.5
+    """Time after which a broker responds with fewer bytes."""
     metadata_max_age: SomeTime = 60.0
     """Interval at which the daemon asks for new topics and partitions."""
     on_truncation: Literal["stop", "continue"] = "stop"

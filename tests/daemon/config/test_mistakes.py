@@ -255,7 +255,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ),
         (
             {"auth": "{}"},
-            "6: pipelines.orders.source.auth: is empty: remove it, or add token, token_file, user or oauth2",
+            "6: pipelines.orders.source.auth: is empty: remove it, or add token, token_file, user, oauth2 or provider",
         ),
         ({"auth": "{ oauth2 = 'x' }"}, "6: pipelines.orders.source.auth.oauth2: must be a table, not a string"),
         (

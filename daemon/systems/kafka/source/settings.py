@@ -30,6 +30,7 @@ class KafkaSettings(ClientSettings):
     instance: str | None = None
     assignor: Protocol = "cooperative-sticky"
     session_timeout_s: float = 45.0
+    rebalance_timeout_s: float = 60.0
     rack: str = ""
     metadata_max_age_s: float = 60.0
     """Interval of metadata requests, which find new topics and partitions."""
@@ -44,6 +45,7 @@ class KafkaSettings(ClientSettings):
             instance=self.instance,
             assignor=self.assignor,
             session_timeout_s=self.session_timeout_s,
+            rebalance_timeout_s=self.rebalance_timeout_s,
             rack=self.rack or None,
         )
 
@@ -64,12 +66,20 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         instance=source.group_instance_id,
         assignor=source.assignor,
         session_timeout_s=source.session_timeout,
+        rebalance_timeout_s=source.rebalance_timeout,
         rack=source.rack or "",
         metadata_max_age_s=source.metadata_max_age,
         start=source.start,
         cluster=cluster or source.cluster_name,
         on_truncation=source.on_truncation,
-        limits=FetchLimits(read_committed=source.isolation == "read_committed", rack=source.rack or ""),
+        limits=FetchLimits(
+            response_bytes=source.fetch_max_bytes,
+            partition_bytes=min(source.fetch_partition_bytes, source.fetch_max_bytes),
+            max_wait_ms=max(1, round(source.fetch_max_wait * 1000)),
+            min_bytes=source.fetch_min_bytes,
+            read_committed=source.isolation == "read_committed",
+            rack=source.rack or "",
+        ),
         columns=None if columns is None else frozenset(columns),
     )
 

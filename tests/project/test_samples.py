@@ -1,0 +1,36 @@
+"""The samples for brokers that people rent: each is a configuration without an error, with the login that it names."""
+
+import re
+
+import pytest
+
+from fastwire_daemon.config import parse_config
+from fastwire_daemon.config.secured import Secured
+from fastwire_daemon.systems.registry import system_named
+from tests.support.source_tree import ROOT
+
+RENTED = {
+    "aiven": "SCRAM-SHA-256",
+    "amazon-msk": "OAUTHBEARER",
+    "astra-streaming": "token_file",
+    "confluent-cloud": "PLAIN",
+    "event-hubs": "PLAIN",
+    "redpanda": "SCRAM-SHA-256",
+    "streamnative": "oauth2",
+}
+
+
+@pytest.mark.parametrize("name", RENTED)
+def test_a_sample_is_a_sound_configuration(name: str) -> None:
+    text = (ROOT / "conf" / f"{name}.toml").read_text()
+    assert "\n# Tried: " in text and "Not tried: " in text
+    environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "x")
+    source = parse_config(text, environ).pipelines["orders"].source
+    assert isinstance(source, Secured) and source.url.tls and source.auth.given
+    login = system_named(source.system).mechanism(source) or "".join(source.auth.model_fields_set)
+    assert login == RENTED[name]
+
+
+def test_every_sample_is_listed_on_a_page() -> None:
+    page = (ROOT / "docs" / "brokers.md").read_text()
+    assert [name for name in RENTED if f"(../conf/{name}.toml)" not in page] == []
