@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote_plus
 
@@ -50,6 +51,8 @@ class VisitToken:
 
     visit: int = UNDEFINED
     auth: str = ""
+    sign: Callable[[], str] | None = None
+    """Makes the ``authAuthorizedToken`` of one request from the client's credentials; None without authentication."""
 
     def store(self, info: pb.MasterAuthorizedInfo) -> None:
         """Take over the tokens of a response of the Master."""
@@ -57,9 +60,12 @@ class VisitToken:
         if info.authAuthorizedToken:
             self.auth = info.authAuthorizedToken
 
-    def for_broker(self, own: str = "") -> pb.AuthorizedInfo:
-        """Return the tokens of one request; ``own`` is that of the credentials, sent unless the Master issued one."""
-        token = self.auth or own
+    def for_broker(self) -> pb.AuthorizedInfo:
+        """Return the tokens of one request; that of the credentials unless the Master has issued one.
+
+        Raises what ``sign`` raises.
+        """
+        token = self.auth or (self.sign() if self.sign is not None else "")
         info = pb.AuthorizedInfo(visitAuthorizedToken=self.visit)
         if token:
             info.authAuthorizedToken = token

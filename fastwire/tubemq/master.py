@@ -47,6 +47,8 @@ class ClientSettings:
     tls: bool = False
     certificate: Callable[[], pb.MasterCertificateInfo] | None = None
     """Signs one request; None without authentication."""
+    broker_token: Callable[[], str] | None = None
+    """Makes the token of one request to a broker; None without authentication."""
     heartbeat_s: float = 10.0
     """Time between heartbeats, whose responses bring assignments. A Master forgets a client after 30 s without one."""
 
@@ -65,7 +67,7 @@ class MasterClient(ABC):
     def __init__(self, settings: ClientSettings) -> None:
         self._certificate = settings.certificate
         self.state = State.UNREGISTERED
-        self.token = VisitToken()
+        self.token = VisitToken(sign=settings.broker_token)
         self._failures = 0
         self._due = 0.0
         self._in_flight: Method | None = None
@@ -77,19 +79,23 @@ class MasterClient(ABC):
         return None if self._in_flight is not None or self.state is State.CLOSED else self._due
 
     def take_request(self, now: float) -> tuple[Method, Message] | None:
-        """Return the request to send now, if one is due."""
+        """Return the request to send now, if one is due.
+
+        Raises what ``certificate`` raises, and the request stays due.
+        """
         at = self.next_at()
         if at is None or now < at:
             return None
+        signed = None if self._certificate is None else self._certificate()
         if self.state is State.UNREGISTERED:
             method, body = self._register()
         elif self.state is State.REGISTERED:
             method, body = self._next(now)
         else:
             method, body = self._close()
-        if self._certificate is not None:
+        if signed is not None:
             # The open server wants it in each request (spec: tubemq 17).
-            body.authInfo.CopyFrom(self._certificate())  # type: ignore[attr-defined]
+            body.authInfo.CopyFrom(signed)  # type: ignore[attr-defined]
         self._in_flight = method
         return method, body
 

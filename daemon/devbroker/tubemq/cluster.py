@@ -1,5 +1,6 @@
 """The state of an embedded TubeMQ cluster: options, topics, groups at the broker, and the faults that tests inject."""
 
+import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,8 +55,8 @@ class Cluster(DevBroker):
     usual_codec = "NONE"
     keyed = False
 
-    def __init__(self, options: TubeMQOptions | None = None) -> None:
-        super().__init__()
+    def __init__(self, options: TubeMQOptions | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls=tls)
         self.options = options or TubeMQOptions()
         self.topics: dict[str, Topic] = {}
         self.topic_list_id = now_ms()  # changes with the topics

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from ...config.connection import Connection, Tell
 from ...config.fields import Count, Natural, SomeTime, Text, parse_start
+from ...config.secured import Secured
 from ...config.source import SourceConfig, SubscribedSource
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
@@ -42,24 +43,19 @@ NO_SPARK = (
 _GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{1,1023}")
 
 
-class TubeMQConnection(Connection):
+class TubeMQConnection(Secured):
     """A connection to the Masters of TubeMQ."""
 
     unranged = NO_SPARK
-    lacks: ClassVar[Mapping[str, str]] = {
-        "auth": "fastwire does not log in to TubeMQ yet",
-        "tls": "fastwire has no TLS towards TubeMQ yet, use a tunnel",
-    }
 
     @classmethod
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report what the protocol does not have."""
         super().check(path, table, tell)
-        if str(table.get("url", "")).strip().lower().startswith("tubemq+ssl:"):
-            tell(
-                (*path, "url"),
-                "asks for TLS, which fastwire does not have towards TubeMQ yet: use tubemq:// and a tunnel",
-            )
+        auth = table.get("auth")
+        for way in ("token", "token_file", "oauth2"):
+            if isinstance(auth, Mapping) and way in auth:
+                tell((*path, "auth", way), "is not supported for tubemq: use user, with password or password_file")
         if "topics_pattern" in table:
             tell((*path, "topics_pattern"), NO_PATTERN)
         try:

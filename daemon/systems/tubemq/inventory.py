@@ -44,9 +44,7 @@ async def list_partitions(
 
 
 async def _ask(link: Link, settings: ClientSettings, topics: Sequence[str]) -> Mapping[str, Sequence[Partition]]:
-    producer = Producer(
-        ProducerSettings(client_id=settings.new_id(), host=settings.host, topics=tuple(topics), tls=settings.url.tls)
-    )
+    producer = Producer(ProducerSettings(client_id=settings.new_id(), topics=tuple(topics), **settings.shown()))
     for _ in ("registration", "heartbeat"):
         body = await _next(link, producer)
         assert isinstance(body, pb.RegisterResponseM2P | pb.HeartResponseM2P)

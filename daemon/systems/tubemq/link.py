@@ -103,7 +103,8 @@ class Link(BrokerLink[_Machine, Event, Answer]):
 
     async def open(self) -> None:
         """Connect. Raises UnreachableError or LinkLost."""
-        await self._connect(*self.address, None, self._settings, self._let_in)
+        tls = None if self._settings.tls is None else self._settings.tls.context()
+        await self._connect(*self.address, tls, self._settings, self._let_in)
         self._owner.on_connected(self)
 
     def begin(self, method: Method, body: Message) -> "asyncio.Future[Answer]":

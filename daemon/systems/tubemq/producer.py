@@ -60,10 +60,9 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
         self._masters = len(settings.url.addresses)
         identity = ProducerSettings(
             client_id=settings.new_id(),
-            host=settings.host,
             topics=(topic,),
-            tls=settings.url.tls,
             heartbeat_s=heartbeat_s,
+            **settings.shown(),
         )
         self.client = Producer(identity, address=int(IPv4Address(settings.host)))
         self._outbox = Outbox(self.client, topic, send_timeout_s=send_timeout_s)

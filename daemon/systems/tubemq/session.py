@@ -72,7 +72,13 @@ class Session(ABC, Generic[C]):
         """Make the request that is due, or wait for its time; return False after an error for good."""
         self._wake.clear()
         now = self._loop.time()
-        request = self.client.take_request(now)
+        try:
+            request = self.client.take_request(now)
+        except FastwireError as exc:  # an unreadable password
+            self.error = str(exc)
+            log.warning("a request cannot be signed, trying again", error=self.error)
+            await asyncio.sleep(AGAIN_S)
+            return True
         if request is None:
             self._look(now)
             at = self.client.next_at()

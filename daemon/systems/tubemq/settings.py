@@ -10,7 +10,9 @@ from fastwire.address import HostsUrl
 
 from ...config import Connection
 from ...net.endpoint import own_host
+from ...net.tls import ClientTls
 from .config import own_connection
+from .login import Login
 
 __all__ = ["ClientSettings", "client_fields"]
 
@@ -24,9 +26,21 @@ class ClientSettings:
     on_corrupt: Literal["divert", "stop"] = "divert"
     request_timeout_s: float = 10.0
     connect_timeout_s: float = 3.0
+    login: Login | None = None
+    tls: ClientTls | None = None
     server_name: str = ""
     host: str = field(default_factory=own_host)
     """The IPv4 address of this machine, which servers show to operators."""
+
+    def shown(self) -> dict[str, Any]:
+        """Return the fields of a client's identity that are the same for all clients of this machine and user."""
+        login = self.login
+        return {
+            "host": self.host,
+            "tls": self.url.tls,
+            "certificate": None if login is None else login.certificate,
+            "broker_token": None if login is None else login.broker_token,
+        }
 
     def new_id(self, prefix: str = "", family: str = "") -> str:
         """Return a client id that no other client has; servers read address and process id from it (spec: tubemq 8).
@@ -38,5 +52,11 @@ class ClientSettings:
 
 
 def client_fields(connection: Connection) -> dict[str, Any]:
-    """Return the fields of ``ClientSettings`` from the configuration."""
-    return {"url": own_connection(connection).url}
+    """Return the fields of ``ClientSettings`` from the configuration. Raises ConfigError for unusable files."""
+    own = own_connection(connection)
+    return {
+        "url": own.url,
+        "login": Login(own.auth) if own.auth.given else None,
+        "tls": ClientTls(own.tls) if own.url.tls else None,
+        "server_name": own.tls.server_name or "",
+    }

@@ -391,20 +391,19 @@ def test_memory_that_cannot_do() -> None:
 def test_keys_of_what_a_system_does_not_have() -> None:
     """A key for a group, a login or TLS is one mistake, which names the systems that have it and the way out."""
     keys = {"url": "'toy://h'", "topics": "['t']", "auth": "{ user = 'a', tokn = 'b' }", "tls": "{ key = 'x' }"}
-    told = "is not supported for toy: it is a key for pulsar and kafka"
-    grouped = "is not supported for toy: it is a key for pulsar, kafka and tubemq"
+    told = "is not supported for toy: it is a key for pulsar, kafka and tubemq"
     rest = [
         f"f.toml:6: pipelines.orders.source.auth: {told}",
         f"f.toml:7: pipelines.orders.source.tls: {told}; the protocol has no TLS, use a tunnel",
     ]
     text = source(**keys)
-    assert problems(text) == [f"f.toml:4: pipelines.orders.source.subscription: {grouped}", *rest]
+    assert problems(text) == [f"f.toml:4: pipelines.orders.source.subscription: {told}", *rest]
     text = text.replace("subscription =", "group =")
-    assert problems(text) == [f"f.toml:4: pipelines.orders.source.group: {grouped}", *rest]
+    assert problems(text) == [f"f.toml:4: pipelines.orders.source.group: {told}", *rest]
     (encrypted, *_) = problems(source(url="'toy+ssl://h'"))
     assert encrypted == 'f.toml:2: pipelines.orders.source.url: "toy+ssl://": Toy has no TLS, use toy://'
 
 
 def test_a_connection_without_tls() -> None:
-    with pytest.raises(ConfigError, match="tls: is not supported for toy: it is a key for pulsar and kafka"):
+    with pytest.raises(ConfigError, match="tls: is not supported for toy: it is a key for pulsar, kafka and tubemq"):
         parse_connection({"url": "toy://h", "tls": {"ca": "x"}})

@@ -137,9 +137,10 @@ def test_the_token_of_the_master_goes_before_that_of_the_credentials() -> None:
     token = VisitToken()
     assert token.for_broker() == pb.AuthorizedInfo(visitAuthorizedToken=UNDEFINED)
     token.store(pb.MasterAuthorizedInfo(visitAuthorizedToken=7))
-    assert token.for_broker("own") == pb.AuthorizedInfo(visitAuthorizedToken=7, authAuthorizedToken="own")
+    token.sign = lambda: "own"
+    assert token.for_broker() == pb.AuthorizedInfo(visitAuthorizedToken=7, authAuthorizedToken="own")
     token.store(pb.MasterAuthorizedInfo(visitAuthorizedToken=8, authAuthorizedToken="given"))
-    assert token.for_broker("own") == pb.AuthorizedInfo(visitAuthorizedToken=8, authAuthorizedToken="given")
+    assert token.for_broker() == pb.AuthorizedInfo(visitAuthorizedToken=8, authAuthorizedToken="given")
 
 
 def fetched(code: int = 200, messages: int = 1, offset: int = 0, nbytes: int = 0, **more: int) -> Fetched:

@@ -3,6 +3,7 @@
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from fastwire.address import HostsUrl
 from fastwire.position import Coverage
 from fastwire.tubemq.grammar import GRAMMAR as TUBEMQ
 from fastwire.tubemq.names import parse_master_url
@@ -30,12 +31,12 @@ class TubeMQPipe(AnyPipe):
         coverage: Coverage | None = None,
         pool: Pool | None = None,
         start: Any = "earliest",
-        url: str = "",
+        url: str | HostsUrl = "",
         **more: Any,
     ) -> None:
         super().__init__(coverage, pool)
         settings: dict[str, Any] = {
-            "url": parse_master_url(url or broker.url),
+            "url": url if isinstance(url, HostsUrl) else parse_master_url(url or broker.url),
             "topics": topics or ("t",),
             "group": GROUP,
             "start": parse_start(start, TUBEMQ),

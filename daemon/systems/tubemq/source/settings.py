@@ -40,12 +40,11 @@ class TubeMQSettings(ClientSettings):
         return MembershipSettings(
             client_id=self.consumer_id(),
             group=self.group,
-            host=self.host,
             topics=self.topics,
             filters=self.filters,
             heartbeat_s=self.heartbeat_s,
             session_time_ms=time.time_ns() // 1_000_000,
-            tls=self.url.tls,
+            **self.shown(),
         )
 
     def node_membership(self, source_count: int, node_id: int) -> NodeSettings:
@@ -53,13 +52,12 @@ class TubeMQSettings(ClientSettings):
         return NodeSettings(
             client_id=self.consumer_id(),
             group=self.group,
-            host=self.host,
             topics=self.topics,
             filters=self.filters,
             heartbeat_s=self.heartbeat_s,
             source_count=source_count,
             node_id=node_id,
-            tls=self.url.tls,
+            **self.shown(),
         )
 
     def consumer_id(self) -> str:

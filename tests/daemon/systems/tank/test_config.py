@@ -18,7 +18,7 @@ topics = ["t"]
 [pipelines.p.sink]
 type = "discard"
 """
-OTHERS = "is not supported for tank: it is a key for pulsar and kafka"
+OTHERS = "is not supported for tank: it is a key for pulsar, kafka and tubemq"
 
 
 @pytest.mark.parametrize(

@@ -49,27 +49,10 @@ def test_mistakes(key: str, said: str) -> None:
     assert problems(FILE.format(key=key)) == [f"f.toml:{line}: pipelines.p.source.{said}"]
 
 
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        (
-            "auth.user = 'u'",
-            "auth: is not supported for tubemq: it is a key for pulsar and kafka; fastwire does not log in",
-        ),
-        (
-            "tls.verify = false",
-            "tls: is not supported for tubemq: it is a key for pulsar and kafka; fastwire has no TLS",
-        ),
-    ],
-)
-def test_what_is_not_there_yet(key: str, said: str) -> None:
-    (problem,) = problems(FILE.format(key=f"{READ}\n{key}"))
-    assert problem.startswith(f"f.toml:6: pipelines.p.source.{said}")
-
-
-def test_tls_is_not_there_yet() -> None:
-    (problem,) = problems(FILE.format(key=READ).replace("tubemq:", "tubemq+ssl:"))
-    assert problem.startswith("f.toml:2: pipelines.p.source.url: asks for TLS")
+@pytest.mark.parametrize("way", ["token = 'x'", "token_file = 'x'", "oauth2 = { key_file = 'x' }"])
+def test_a_login_is_a_user(way: str) -> None:
+    (problem,) = problems(FILE.format(key=f"{READ}\nauth = {{ {way} }}"))
+    assert problem.endswith("is not supported for tubemq: use user, with password or password_file")
 
 
 @pytest.mark.parametrize("group", ["g", "1g", "a@b", "a#b", "a:b", "a b"])
