@@ -22,7 +22,7 @@ class Partition(StagedPartition):
     """One partition of TubeMQ. ``place`` has the address of its Broker; offsets are -1 where they are not known."""
 
     TRANSITIONS = {  # noqa: RUF012 - the base declares it as a ClassVar
-        Stage.IDLE: frozenset({Stage.IDLE, Stage.ASSIGNED, *_ENDS}),
+        Stage.IDLE: frozenset({Stage.IDLE, Stage.PENDING, Stage.ASSIGNED, *_ENDS}),
         Stage.ASSIGNED: frozenset({Stage.IDLE, Stage.PENDING, Stage.ASSIGNED, Stage.READING, *_ENDS}),
         Stage.PENDING: frozenset({Stage.IDLE, Stage.ASSIGNED, *_ENDS}),
         Stage.READING: frozenset({Stage.IDLE, Stage.ASSIGNED, *_ENDS}),
@@ -35,6 +35,7 @@ class Partition(StagedPartition):
     leaving: bool = field(default=False, init=False)  # it is given up: no more GETs
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)  # held while registering and unregistering
     owner: Consumer | None = field(default=None, init=False)  # under which the Broker may have registered it
+    registered: bool = field(default=False, init=False)  # the Broker has said so, and has not taken it away
     link: Link | None = field(default=None, init=False)  # on which it was registered last, for GETs and COMMITs
     tries: int = field(default=0, init=False)  # registrations that have failed in a row
     again_at: float = field(default=0.0, init=False)  # the loop's time of the next one, in the stage PENDING

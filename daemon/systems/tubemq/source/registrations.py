@@ -60,6 +60,7 @@ class Registrations:
         answer = await link.ask(Method.BROKER_REGISTER, request, pb.RegisterResponseB2C)
         if not answer.success:
             raise BrokerError(answer.errCode, answer.errMsg)
+        partition.registered = True
         partition.end = answer.maxOffset
         return answer
 
@@ -72,6 +73,7 @@ class Registrations:
         if owner is not None:
             await self._end(await self._cluster.broker(partition.place.broker), owner, partition.place)
             partition.owner = partition.link = None
+            partition.registered = False
 
     async def _end(self, link: Link, owner: Consumer, place: Place) -> None:
         request = owner.unregister(place, self._authorize())

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from random import randrange
 
 from fastwire.tubemq.client_membership import NodeSettings
@@ -59,6 +60,11 @@ class TubeMQSettings(ClientSettings):
             node_id=node_id,
             **self.shown(),
         )
+
+    def incarnation(self, topic: str) -> str:
+        """Return the incarnation of a topic's logs: a position counts the messages that the filters let pass."""
+        types = sorted(set(self.filters.get(topic, ())))
+        return sha256("\n".join(types).encode()).hexdigest()[:12] if types else "0"
 
     def consumer_id(self) -> str:
         """Return a new id of a consumer of the group, for the Master or for one connection to a Broker."""

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from hashlib import sha256
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,13 +29,13 @@ from ....runtime.budget import Level
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
 from ...clustered import ClusteredSource
-from ...lag import Lag, LogLag
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ...stage import Stage
 from ..cluster import Cluster
 from ..inventory import list_partitions
 from ..link import Link, RefusedError
 from .beginning import REPLACED, Beginnings
+from .lag import FetchedLag
 from .member import AnyMember, Change, Member, NodeMember
 from .partition import Partition
 from .registrations import Registrations
@@ -52,19 +51,6 @@ GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 _FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
 
 log = get_logger("source")
-
-
-class _Lag(Lag):
-    """The lag as the responses to GETs report it."""
-
-    _source: "TubeMQSource"
-
-    async def _ask(self) -> dict[int, LogLag]:
-        return {
-            one.index: LogLag(one.backlog, one.head, None, {"backlog_bytes": one.lag_bytes})
-            for one in self._source.partitions
-            if one.granted and one.backlog >= 0
-        }
 
 
 class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
@@ -96,7 +82,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
         self._beginnings = Beginnings(settings, self._registrations)
-        self._stats = _Lag(self, metrics, settings.lag_poll_s)
+        self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
         self._queues: WeakKeyDictionary[Link, deque[Partition]] = WeakKeyDictionary()  # GETs that wait for their turn
         self._beating: set[Link] = set()
@@ -173,6 +159,10 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             partition.tries = 0
             self._lose(partition, str(error))
             return
+        self._again(partition, error)
+
+    def _again(self, partition: Partition, error: FastwireError) -> None:
+        """Offer the partition again after a pause."""
         partition.error = str(error)
         partition.again_at = self._loop.time() + AGAIN_S
         partition.move(Stage.PENDING)
@@ -316,7 +306,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         partition = self._by_key.get(place.key)
         if partition is None:
             types = self.settings.filters.get(place.topic, ())
-            name = Log("tubemq", self.settings.cluster, place.topic, place.name, _incarnation(types))
+            name = Log("tubemq", self.settings.cluster, place.topic, place.name, self.settings.incarnation(place.topic))
             index = self.slots.add(name, types)
             partition = self._by_key[place.key] = Partition(index, name, place, Pace(bool(types)))
             self.logs.append(name)
@@ -361,7 +351,8 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """Leave the Broker the position that has landed, and end the registration."""
         at = self._coverage.end(partition.log)
         try:
-            if self.settings.keeps_offsets and at is not None and not await self._confirmed(partition, at == received):
+            known = self.settings.keeps_offsets and partition.registered
+            if known and at is not None and not await self._confirmed(partition, at == received):
                 await self._registrations.register(partition, at.a)
             await self._registrations.unregister(partition)
         except FastwireError as exc:
@@ -405,6 +396,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """Drop a partition that the Broker does not give any more, and report it to the Master."""
         log.warning("partition lost", topic=str(partition.log), reason=reason)
         partition.error = reason
+        partition.registered = False
         self._revoke(partition, reason)
         self._member.lost([partition.place])
 
@@ -493,6 +485,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         if remedy_of(fetched.code) in (Remedy.REGISTER, Remedy.DROP, Remedy.CREDENTIALS, Remedy.LEAVE):
             self._lose(partition, str(BrokerError(fetched.code, fetched.text)))
             return
+        if remedy_of(fetched.code) is Remedy.WAIT:
+            self._release_unsure(partition, BrokerError(fetched.code, fetched.text))
+            return
         membership = self._member.membership
         now = self._loop.time()
         partition.pace.answered(fetched, now, time.time(), membership.group_rules, membership.cluster_rules)
@@ -519,12 +514,16 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._changed.set()
 
     def on_fetch_refused(self, link: Link, index: int, session: int, error: RefusedError) -> None:
-        """Ask again later after an exception of the Broker."""
+        """Register the partition again after an exception of the Broker."""
         partition = self.partitions[index]
         self._arrived(link, partition)
-        if partition.session == session:
-            partition.error = str(error)
-            partition.pace.due = self._loop.time() + AGAIN_S
+        if partition.granted and partition.session == session and not self._closing:
+            self._release_unsure(partition, error)
+
+    def _release_unsure(self, partition: Partition, error: FastwireError) -> None:
+        """Register a partition again after a pause: the Broker may have read messages before it failed."""
+        self._revoke(partition, f"the Broker has failed to answer a GET: {error}")
+        self._again(partition, error)
 
     def on_corrupt(self, message: CorruptMessage) -> None:
         """Stop the log of a message that cannot be decoded and may not be diverted."""
@@ -606,8 +605,3 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             self._beating.discard(link)
         for place in lost:
             self._lose(self._by_key[place.key], "the Broker has ended the registration")
-
-
-def _incarnation(types: Collection[str]) -> str:
-    """Return the incarnation of a log that is read with filters: a position counts the messages that they let pass."""
-    return sha256("\n".join(sorted(set(types))).encode()).hexdigest()[:12] if types else "0"

@@ -11,6 +11,7 @@ from fastwire.tubemq.error import Code
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.names import parse_master_url
 from fastwire_daemon.config import parse_start
+from fastwire_daemon.devbroker.base import Faults
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
@@ -87,9 +88,7 @@ async def test_a_partition_that_the_broker_takes_away_comes_back(code: Code) -> 
         assert values(pipe) == texts(0, 20)
 
 
-@pytest.mark.parametrize(
-    "code", [Code.SERVER_CONSUME_SPEED_LIMIT, Code.MOVED, Code.FORBIDDEN, Code.SERVICE_UNAVAILABLE, 999]
-)
+@pytest.mark.parametrize("code", [Code.SERVER_CONSUME_SPEED_LIMIT, Code.FORBIDDEN])
 async def test_codes_after_which_the_get_is_sent_again(code: int) -> None:
     async with serving() as broker, reading(broker) as pipe:
         await pipe.granted()
@@ -97,6 +96,19 @@ async def test_codes_after_which_the_get_is_sent_again(code: int) -> None:
         broker.produce("t", texts(0, 10))
         await landing(pipe, 10)
         assert pipe.count("revoked") == 0
+
+
+@pytest.mark.parametrize("code", [Code.MOVED, Code.INTERNAL_SERVER_ERROR, Code.SERVICE_UNAVAILABLE, 999])
+async def test_codes_after_which_the_partition_is_registered_again(code: int) -> None:
+    """The Broker may have read messages before it failed, and would go on behind them."""
+    async with serving() as broker, reading(broker) as pipe:
+        pipe.eager = True
+        await pipe.granted()
+        broker.fail(Method.GET, code)
+        broker.produce("t", texts(0, 10))
+        await landing(pipe, 10)
+        assert pipe.count("revoked") == 1
+        assert values(pipe) == texts(0, 10)
 
 
 async def test_the_end_comes_with_a_broker_that_is_silent() -> None:
@@ -290,6 +302,25 @@ async def test_a_partition_is_given_up_after_its_messages_have_landed() -> None:
             await until(lambda: one.rows + two.rows == 40, "all rows")
             assert one.once()
             assert sorted(values(one) + values(two), key=int) == texts(0, 40)
+
+
+async def test_a_partition_that_was_lost_is_not_moved_at_the_end() -> None:
+    """Another member may have gone on behind what this one has landed, and left."""
+    async with serving() as broker, reading(broker) as pipe:
+        broker.produce("t", texts(0, 10))
+        await landing(pipe, 10)
+        await confirmed(broker)
+        broker.produce("t", texts(10, 10))
+        await pipe.got(20)  # not committed
+        broker.fail(Method.BROKER_REGISTER, Code.PARTITION_OCCUPIED, 10_000)
+        broker.expire_owners()
+        await until(lambda: pipe.source.status()["membership"]["partitions"] == 0, "the loss")
+        (progress,) = broker.progress.values()
+        progress.committed = progress.store.end  # by the other member
+        broker.failures[Method.BROKER_REGISTER] = Faults()
+        broker.fail(Method.CONSUMER_HEARTBEAT, Code.SERVICE_UNAVAILABLE, 10_000)
+        await pipe.source.close(5.0)
+        assert broker.backlog("t", GROUP) == 0
 
 
 # --- client balance

@@ -1,0 +1,27 @@
+"""The lag of a TubeMQ source."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...lag import Lag, LogLag, SourceLike
+from .partition import Partition
+
+__all__ = ["FetchedLag"]
+
+
+class _Source(SourceLike, Protocol):
+    @property
+    def partitions(self) -> Sequence[Partition]: ...
+
+
+class FetchedLag(Lag):
+    """The lag as the responses to GETs report it: Brokers are not asked."""
+
+    _source: _Source
+
+    async def _ask(self) -> dict[int, LogLag]:
+        return {
+            one.index: LogLag(one.backlog, one.head, None, {"backlog_bytes": one.lag_bytes})
+            for one in self._source.partitions
+            if one.granted and one.backlog >= 0
+        }
