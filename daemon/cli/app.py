@@ -3,6 +3,7 @@
 Each command imports the modules that it needs when it runs, so that ``--help`` does not wait for pyarrow.
 """
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -12,9 +13,11 @@ from fastwire import __version__
 from fastwire.errors import FastwireError
 
 from .commands.check import check
+from .commands.completion import completion
 from .commands.demo import demo
 from .commands.dev_broker import dev_broker
 from .commands.expire import expire
+from .commands.man import man
 from .commands.produce import produce
 from .commands.run import run
 from .commands.schema import schema
@@ -25,6 +28,7 @@ from .commands.top import top
 from .commands.unit import unit
 from .commands.verify import verify
 from .exits import EXIT_CONFIG, EXIT_DONE, EXIT_FAILED
+from .options import COMPLETE
 
 if TYPE_CHECKING:
     from ..config import ConfigError
@@ -41,7 +45,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (run, check, status, top, spark, verify, expire, tail, produce, dev_broker, demo, unit, schema):
+_RUNNING = (run, check, status, top, spark, verify, expire, tail, produce)
+_HELPING = (dev_broker, demo, unit, schema, completion, man)
+for command in (*_RUNNING, *_HELPING):
     app.command()(command)
 
 
@@ -62,6 +68,10 @@ def _common(
 
 def main() -> NoReturn:
     """Run the command line and end the process with one of the exit codes of :mod:`exits`."""
+    if COMPLETE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # public, without __all__
+
+        completion_init()
     try:
         app(prog_name="fastwire-consume")  # `python -m` shows the same name
     except Exception as exc:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..config import ConfigError
 
 __all__ = [
+    "COMPLETE",
     "DAEMON_DEFAULT",
     "DAEMON_HELP",
     "URL_HELP",
@@ -30,12 +31,15 @@ __all__ = [
     "System",
     "Timeout",
     "argument",
+    "complete_pipeline",
     "files_by_name",
     "refuse",
     "with_broker_options",
 ]
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (TOML).", show_default=False)]
+COMPLETE = "_FASTWIRE_CONSUME_COMPLETE"
+"""The environment variable by which the script of a shell asks for completions."""
 DAEMON_DEFAULT = "127.0.0.1:8650"
 DAEMON_HELP = "A running daemon: http://host:port, unix:/path, or its configuration file (TOML)."
 DaemonName = Annotated[str, typer.Argument(metavar="DAEMON", help=DAEMON_HELP)]
@@ -163,6 +167,19 @@ def refuse(exc: "ConfigError", broker: BrokerOptions) -> NoReturn:
     table = next((option for key, option in _OPTIONS.items() if problem.key.startswith(f"{key}.")), problem.key)
     name = _OPTIONS.get(problem.key) or given or table
     raise typer.BadParameter(problem.message, param_hint=name) from None
+
+
+def complete_pipeline(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of pipelines in the file CONFIG of the command line that begin with ``incomplete``."""
+    import tomllib
+
+    # An option that has no value yet ends the parsing: then CONFIG is still among the arguments.
+    config = ctx.params.get("config") or next(iter(ctx.args), "")
+    try:
+        names = tomllib.loads(Path(config).read_text(encoding="utf-8"))["pipelines"]
+        return [name for name in names if name.startswith(incomplete)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..options import ConfigPath
+from ..options import ConfigPath, complete_pipeline
 
 if TYPE_CHECKING:
     from ...config import Config
@@ -19,7 +19,13 @@ def run(
     config: ConfigPath,
     pipeline: Annotated[
         list[str] | None,
-        typer.Option("--pipeline", "-p", metavar="NAME", help="Run only this pipeline; may be repeated."),
+        typer.Option(
+            "--pipeline",
+            "-p",
+            metavar="NAME",
+            help="Run only this pipeline; may be repeated.",
+            autocompletion=complete_pipeline,
+        ),
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Read up to the current end of the topics, commit, and exit.")

@@ -1,0 +1,70 @@
+"""The manual page fastwire-consume(1), made from the help of the commands."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from typer.core import TyperGroup
+
+from fastwire import __version__
+
+from .exits import EXITS
+
+__all__ = ["manual_page"]
+
+_ENVIRONMENT = {
+    "FASTWIRE_TOKEN": "Token for the brokers, for commands that take a URL.",
+    "FASTWIRE_PASSWORD": "Password of --user.",
+    "AWS_ACCESS_KEY_ID": "With others of its kind, access to an object store that the configuration does not give.",
+}
+
+
+def manual_page(group: Any) -> str:
+    """Return the page in roff. ``group`` is the context of the command line, as a command gets it for its parent."""
+    return "".join(f"{line}\n" for line in _lines(group))
+
+
+def _lines(group: Any) -> Iterator[str]:
+    name, commands = "fastwire-consume", group.command
+    assert isinstance(commands, TyperGroup)
+    yield f'.TH FASTWIRE-CONSUME 1 "" "fastwire {__version__}" "fastwire"'
+    yield ".SH NAME"
+    yield f"{_text(name)} \\- {_text(_first(commands.help)[:1].lower() + _first(commands.help)[1:].rstrip('.'))}"
+    yield ".SH SYNOPSIS"
+    yield f".B {_text(name)}"
+    yield "\\fICOMMAND\\fR [\\fIOPTIONS\\fR]"
+    yield ".SH COMMANDS"
+    for each in commands.commands.values():
+        context = each.context_class(each, parent=group, info_name=each.name)
+        yield f'.SS "{_text(" ".join([each.name or "", *each.collect_usage_pieces(context)]))}"'
+        for number, paragraph in enumerate((each.help or "").split("\n\n")):
+            if number:
+                yield ".PP"
+            yield _text(" ".join(paragraph.split()))
+        for parameter in each.get_params(context):
+            record = parameter.get_help_record(context)
+            if record is not None and "--help" not in parameter.opts:
+                yield from _item(*record)
+    yield ".SH EXIT STATUS"
+    for code, meaning in EXITS.items():
+        yield from _item(str(code), meaning)
+    yield ".SH ENVIRONMENT"
+    for variable, meaning in _ENVIRONMENT.items():
+        yield from _item(variable, meaning)
+    yield ".SH SEE ALSO"
+    yield _text("The documentation of fastwire: configuration.md has all keys, operations.md signals and probes.")
+
+
+def _item(label: str, text: str) -> Iterator[str]:
+    yield ".TP"
+    yield f".B {_text(label)}"
+    yield _text(text) or "\\&"
+
+
+def _first(text: str | None) -> str:
+    return (text or "").partition("\n\n")[0]
+
+
+def _text(text: str) -> str:
+    """Return text for roff, on one line: nothing in it is a request or an escape."""
+    line = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq").replace("'", "\\(aq")
+    return f"\\&{line}" if line.startswith(".") else line

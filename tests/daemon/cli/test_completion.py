@@ -1,0 +1,121 @@
+"""Completion in shells, and the manual page: both are made from the commands."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from fastwire_daemon.cli.app import app
+from fastwire_daemon.cli.exits import EXITS
+from fastwire_daemon.cli.manual import manual_page
+from tests.daemon.cli.program import Run
+
+COMMANDS = set(vars(typer.main.get_command(app))["commands"])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A PATH on which ``fastwire-consume`` is this tree's."""
+    program = tmp_path / "bin" / "fastwire-consume"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom fastwire_daemon.cli.app import main\nmain()\n")
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
+
+
+def shell(path: str, *command: str) -> str:
+    done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def in_bash(path: str, *words: str) -> list[str]:
+    """Return what bash offers for the last word."""
+    script = """
+        eval "$(fastwire-consume completion bash)"
+        function=$(complete -p fastwire-consume | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+        COMP_WORDS=(fastwire-consume "$@") COMP_CWORD=$#
+        $function fastwire-consume
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    return shell(path, "bash", "--norc", "-c", script, "bash", *words).split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_commands_options_choices_and_pipelines(path: str, tmp_path: Path) -> None:
+    assert set(in_bash(path, "")) == COMMANDS
+    assert in_bash(path, "stat") == ["status"]
+    assert in_bash(path, "verify", "--st") == ["--strict"]
+    assert in_bash(path, "run", "x.toml", "--log-level", "w") == ["warning"]
+    file = tmp_path / "two.toml"
+    file.write_text("[pipelines.orders]\n[pipelines.others]\n[pipelines.refunds]\n")
+    assert in_bash(path, "run", str(file), "--pipeline", "o") == ["orders", "others"]
+    assert in_bash(path, "run", str(file), "--until-end", "-p", "r") == ["refunds"]
+    for none in ("no-such-file", str(tmp_path)):
+        assert in_bash(path, "run", none, "-p", "o") == []
+
+
+@pytest.mark.parametrize("name", ["zsh", "fish"])
+def test_other_shells_read_their_script(run: Run, name: str, path: str, tmp_path: Path) -> None:
+    code, script, err = run("completion", name)
+    assert (code, err) == (0, "") and "fastwire-consume" in script and f"complete_{name}" in script
+    if shutil.which(name) is not None:
+        file = tmp_path / "script"
+        file.write_text(script)
+        shell(path, name, "-n", str(file))
+
+
+@pytest.mark.parametrize(("name", "words"), [("zsh", "_TYPER_COMPLETE_ARGS"), ("fish", "_TYPER_COMPLETE_ARGS")])
+def test_the_program_answers_other_shells(run: Run, monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
+    monkeypatch.setenv("_FASTWIRE_CONSUME_COMPLETE", f"complete_{name}")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    monkeypatch.setenv(words, "fastwire-consume expi")
+    code, out, _ = run()
+    assert code == 0 and "expire" in out and "verify" not in out
+
+
+def test_an_unknown_shell_is_refused(run: Run) -> None:
+    assert run("completion", "tcsh")[0] == 2
+
+
+def test_the_manual_has_every_command_option_and_exit_code(run: Run) -> None:
+    code, page, err = run("man")
+    assert (code, err) == (0, "")
+    group = typer.main.get_command(app)
+    for name, command in vars(group)["commands"].items():
+        section = page.partition(f'.SS "{name.replace("-", chr(92) + "-")} ')[2].partition("\n.S")[0]
+        assert section, name
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not getattr(parameter, "hidden", False):
+                assert parameter.opts[-1].replace("-", "\\-") in section, f"{name} {parameter.opts}"
+    for exit_code, meaning in EXITS.items():
+        assert f".B {exit_code}\n{meaning}\n" in page
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
+def test_the_manual_is_sound_roff(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "fastwire-consume.1"
+    file.write_text(run("man")[1])
+    done = subprocess.run(["groff", "-man", "-ww", "-z", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_text_is_never_a_request() -> None:
+    small = typer.Typer(rich_markup_mode=None)
+
+    @small.command()
+    def odd(path: str = typer.Option("C:\\temp", help=".SH 'quoted' \"twice\" \\fBbold")) -> None:
+        """.so /etc/passwd"""
+
+    @small.callback(help="Odd.")
+    def common() -> None:
+        pass
+
+    group = typer.main.get_command(small)
+    page = manual_page(group.make_context("odd", ["odd"], resilient_parsing=True))
+    assert "\n\\&.so /etc/passwd\n" in page
+    assert "\n\\&.SH \\(aqquoted\\(aq \\(dqtwice\\(dq \\efBbold" in page and "C:\\etemp" in page
