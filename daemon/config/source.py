@@ -8,10 +8,11 @@ from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 from fastwire.grammar import NamePattern, TopicPattern
 from fastwire.systems import grammar_of
 
-from .connection import Connection, model_for, model_of
-from .fields import Pattern, StartField, Text, Topic
+from .connection import Connection, Tell, model_for, model_of
+from .fields import Pattern, StartField, Text, Topic, parse_start
+from .text import KeyPath
 
-__all__ = ["Reading", "SourceConfig", "SourceField", "SubscribedSource", "TopicChoice", "source_model"]
+__all__ = ["Reading", "SourceConfig", "SourceField", "SubscribedSource", "TopicChoice", "refuse_time", "source_model"]
 
 
 class TopicChoice(NamedTuple):
@@ -71,6 +72,16 @@ class SubscribedSource(SourceConfig):
 
     subscription: Text
     """Name of the subscription or consumer group under which the broker keeps the progress; `group` is an alias."""
+
+
+def refuse_time(path: KeyPath, table: Mapping[str, Any], tell: Tell, why: str) -> None:
+    """Report a time as ``start`` of a system whose brokers find no record by its time; ``why`` says so."""
+    try:
+        start = None if isinstance(table.get("start"), Mapping) else parse_start(table.get("start"))
+    except ValueError:
+        return  # the model reports it
+    if start is not None and start.time is not None:
+        tell((*path, "start"), why)
 
 
 def source_model(system: str) -> type[SourceConfig]:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from ...config.connection import Connection, Tell
-from ...config.fields import Natural, SomeTime, Text, parse_start
-from ...config.source import SourceConfig
+from ...config.fields import Natural, SomeTime, Text
+from ...config.source import SourceConfig, refuse_time
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
@@ -36,12 +36,7 @@ class TankConnection(Connection):
     def check(cls, path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
         """Report a time as the first position."""
         super().check(path, table, tell)
-        try:
-            start = None if isinstance(table.get("start"), Mapping) else parse_start(table.get("start"))
-        except ValueError:
-            return  # the model reports it
-        if start is not None and start.time is not None:
-            tell((*path, "start"), NO_TIME)
+        refuse_time(path, table, tell, NO_TIME)
 
 
 class TankSourceConfig(TankConnection, SourceConfig):

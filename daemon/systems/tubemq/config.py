@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...config.connection import Connection, Tell
-from ...config.fields import Count, Natural, SomeTime, Text, parse_start
+from ...config.fields import Count, Natural, SomeTime, Text
 from ...config.secured import Secured
-from ...config.source import SourceConfig, SubscribedSource
+from ...config.source import SourceConfig, SubscribedSource, refuse_time
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
@@ -58,12 +58,7 @@ class TubeMQConnection(Secured):
                 tell((*path, "auth", way), "is not supported for tubemq: use user, with password or password_file")
         if "topics_pattern" in table:
             tell((*path, "topics_pattern"), NO_PATTERN)
-        try:
-            start = None if isinstance(table.get("start"), Mapping) else parse_start(table.get("start"))
-        except ValueError:
-            return  # the model reports it
-        if start is not None and start.time is not None:
-            tell((*path, "start"), NO_TIME)
+        refuse_time(path, table, tell, NO_TIME)
 
 
 class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):

@@ -130,6 +130,8 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
 
     async def _resolve(self, assignment: Assignment, coverage: Coverage) -> First | None:
         partition = self.partitions[assignment.index]
+        if partition.assignment is not assignment:
+            return None  # the lock may be held for the next one
         async with partition.lock:
             if partition.assignment is not assignment or partition.granted:
                 return None
