@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from fastwire.position import Coverage, Position, positions_of
 
 from ..systems.patience import LOOK_S, Patience
-from ..systems.source import Source, SourceFailed
+from ..systems.source import Source, SourceFailed, UnorderedSource
 
 __all__ = ["watch_end"]
 
@@ -88,10 +88,12 @@ async def _patiently(source: Source, patience: Patience, work: Coroutine[Any, An
 
 
 def _is_behind(source: Source, index: int, head: Position) -> bool:
-    """Return True if records before ``head`` are known to be missing. Positions without an order do not show it."""
-    position = source.position(index)
+    """Return True if records before ``head`` were not received."""
     positions = positions_of(source.system)
-    return positions.ordered and (position is None or positions.order(position) < positions.order(head))
+    if not positions.ordered:
+        return cast(UnorderedSource, source).is_behind(index, head)
+    position = source.position(index)
+    return position is None or positions.order(position) < positions.order(head)
 
 
 def _give_up_without_broker(source: Source) -> None:

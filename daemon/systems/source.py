@@ -43,6 +43,7 @@ __all__ = [
     "Source",
     "SourceEvents",
     "SourceFailed",
+    "UnorderedSource",
 ]
 
 
@@ -222,3 +223,10 @@ class Source(Protocol):
 
         Takes at most about ``timeout`` seconds. Chunks that were not passed on are dropped: drain before.
         """
+
+
+class UnorderedSource(Source, Protocol):
+    """A source of a system whose positions have no order (``fastwire.position.Positions.ordered``)."""
+
+    def is_behind(self, index: int, head: Position) -> bool:
+        """Return True if records of a log before ``head`` may not have been received."""

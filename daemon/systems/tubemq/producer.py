@@ -88,6 +88,10 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
         self._parts[0].start()
 
     async def _register(self) -> None:
+        try:
+            await self.cluster.master()
+        except FastwireError as exc:
+            raise ProduceError(f"{self.topic}: {exc}") from exc  # commands wait for a Master that is starting
         failures = 0
         while True:
             going = await self.session.turn()

@@ -15,6 +15,7 @@ from fastwire_daemon.devbroker.base import Faults
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
+from fastwire_daemon.pipeline.until_end import _is_behind
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.tubemq.source import TubeMQSettings
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
@@ -249,6 +250,22 @@ async def test_the_end_is_not_where_a_read_finds_only_other_partitions() -> None
         sink = MemorySink()
         await scene.land(sink)
         assert sorted(sink.values) == sorted(scene.produced)
+
+
+async def test_a_run_to_the_end_does_not_take_a_pause_for_the_end() -> None:
+    """Positions have no order, so the source says whether a log is behind; else each pause would end a roll."""
+    async with serving() as broker, reading(broker) as pipe:
+        await until(lambda: pipe.assigned != [], "an assignment")
+        await pipe.granted()
+        await until(lambda: not pipe.source.partitions[0].in_flight, "no GET in flight")
+        pipe.source.on_budget(Level.STOP)  # nothing more is requested
+        broker.produce("t", texts(0, 10))
+        head = broker.end_positions("t")[0]
+        pipe.source.partitions[0].at_end = False
+        assert _is_behind(pipe.source, 0, head)
+        pipe.source.on_budget(Level.FREE)
+        await until(lambda: not _is_behind(pipe.source, 0, head), "the end")
+        await pipe.got(10)
 
 
 # --- logs that are others
