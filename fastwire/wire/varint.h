@@ -13,6 +13,15 @@
 #define FW_ALWAYS static inline __attribute__((always_inline))
 #define FW_LIKELY(x) __builtin_expect(!!(x), 1)
 
+/* The 56 bits of eight bytes of a varint. */
+FW_ALWAYS uint64_t fw_varint_pack(uint64_t word)
+{
+    word &= 0x7F7F7F7F7F7F7F7Fu;
+    word = (word & 0x007F007F007F007Fu) | (word & 0x7F007F007F007F00u) >> 1;
+    word = (word & 0x00003FFF00003FFFu) | (word & 0x3FFF00003FFF0000u) >> 2;
+    return (word & 0x000000000FFFFFFFu) | (word & 0x0FFFFFFF00000000u) >> 4;
+}
+
 /* The varint of at most eight bytes at p, of which eight may be read; returns how many it has, 0 if it has more. */
 FW_ALWAYS int fw_varint_word(const uint8_t *p, uint64_t *value)
 {
@@ -22,10 +31,7 @@ FW_ALWAYS int fw_varint_word(const uint8_t *p, uint64_t *value)
     stop = ~word & 0x8080808080808080u;
     if (!stop)
         return 0;
-    word &= (stop ^ (stop - 1)) & 0x7F7F7F7F7F7F7F7Fu; /* nothing behind the last byte */
-    word = (word & 0x007F007F007F007Fu) | (word & 0x7F007F007F007F00u) >> 1;
-    word = (word & 0x00003FFF00003FFFu) | (word & 0x3FFF00003FFF0000u) >> 2;
-    *value = (word & 0x000000000FFFFFFFu) | (word & 0x0FFFFFFF00000000u) >> 4;
+    *value = fw_varint_pack(word & (stop ^ (stop - 1))); /* nothing behind the last byte */
     return (__builtin_ctzll(stop) >> 3) + 1;
 }
 
@@ -50,6 +56,11 @@ fw_varint_long(const uint8_t *p, const uint8_t *end, uint64_t *value)
     int size;
     if (end - p >= 8 && (size = fw_varint_word(p, value)))
         return p + size;
+    if (end - p >= 9 && p[8] < 0x80) { /* nine bytes, such as ids that begin with the time */
+        memcpy(&sum, p, 8);
+        *value = fw_varint_pack(le64toh(sum)) | (uint64_t)p[8] << 56;
+        return p + 9;
+    }
     for (int shift = 0; p < end; shift += 7) {
         uint8_t byte = *p++;
         if (shift == 63 && byte > 1)

@@ -492,3 +492,11 @@ def test_checksums_of_each_length_are_those_of_zlib(first: int) -> None:
     bed = Bed()
     bed.get(response([message(value) for value in values]))
     assert bed.values() == values
+
+
+@pytest.mark.parametrize("number", [0, 127, 128, (1 << 56) - 1, 1 << 56, (1 << 63) - 1, -1, -(1 << 63)])
+def test_ids_of_any_size(number: int) -> None:
+    bed = Bed()
+    bed.get(response([message(b"a", messageId=number), message(b"b", messageId=number)]))
+    bed.take()
+    assert [(row["value"], row["messageId"]) for row in bed.rows] == [(b"a", number), (b"b", number)]
