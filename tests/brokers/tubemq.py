@@ -183,6 +183,10 @@ class TubeMQBroker(JavaBroker):
         return FLUSHED
 
     @property
+    def url(self) -> str:
+        return f"tubemq://127.0.0.1:{self.master.port}"
+
+    @property
     def master_port(self) -> int:
         return self.master.port
 
@@ -202,6 +206,11 @@ class TubeMQBroker(JavaBroker):
         super().stop(at_once=at_once)
         self.master.stop(at_once=at_once)
         self._zookeeper.stop(at_once=True)
+
+    def restart_broker(self, *, at_once: bool = False) -> None:
+        """Restart the Broker alone; the Master has ``restart``, too."""
+        super().stop(at_once=at_once)
+        super().start()
 
     def remove_data(self) -> None:
         super().remove_data()

@@ -2,12 +2,12 @@
 
 import ssl
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastwire.position import Position
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.frame import Method
+from fastwire.tubemq.frame import Method, Request
 from fastwire.tubemq.request import MSG_TYPE, encode_payload, payload_checksum
 from fastwire.tubemq.text import Broker, Partition
 
@@ -71,6 +71,7 @@ class Cluster(DevBroker):
         self.next_message = now_ms() << 20
         # Faults.
         self.standby = False  # the Master refuses everything
+        self.tamper: Callable[[Request, bytes], bytes] | None = None  # maps each response's frame to what is sent
         self.failures: dict[Method, Faults[Failure]] = {method: Faults() for method in Method}
 
     # Topics.

@@ -83,7 +83,8 @@ class TubeMQConnection(Connection):
             except RefusedError as exc:
                 reply = answer(kind, exc.code, str(exc))
         if failure is None or failure.code is not None:
-            self.queue(encode_response(serial, request.method, reply))
+            frame = encode_response(serial, request.method, reply)
+            self.queue(frame if broker.tamper is None else broker.tamper(request, frame))
 
     def _refusal(self, request: Request) -> Refused | None:
         """Return the exception for a request that this server does not handle."""

@@ -1,7 +1,7 @@
 """Our producer over sockets: the embedded Master and Broker with their faults."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,14 +17,6 @@ from fastwire_daemon.systems.produced import ProduceError
 from fastwire_daemon.systems.tubemq.client_cluster import ClientCluster
 from fastwire_daemon.systems.tubemq.producer import TopicProducer
 from fastwire_daemon.systems.tubemq.settings import ClientSettings
-
-
-@pytest.fixture
-def broker() -> Iterator[TubeMQDevBroker]:
-    with running(TubeMQDevBroker()) as broker:
-        broker.create_topic("t", 2)
-        yield broker
-    assert broker.violations == []
 
 
 @asynccontextmanager

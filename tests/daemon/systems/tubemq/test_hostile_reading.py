@@ -1,0 +1,46 @@
+"""TubeMQ servers whose answers cannot be right: a pipeline survives each of them, and lands every message once."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fastwire.tubemq.frame import Method
+from fastwire_daemon.devbroker.server import running
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.testing.system.scene import MemorySink, Scene
+from tests.support.hostile.tubemq import BYTES, REFUSALS, Lie, lying, wrong_serial
+
+METHODS = (Method.GET, Method.COMMIT, Method.BROKER_REGISTER, Method.BROKER_HEARTBEAT, Method.CONSUMER_HEARTBEAT)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with running(TubeMQDevBroker(TubeMQOptions(partitions=2))) as broker:
+        yield Scene(broker, {"heartbeat": "50ms"})
+    assert broker.violations == []
+
+
+@pytest.mark.parametrize("lie", [*BYTES, *REFUSALS], ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_what_a_pipeline_is_told(scene: Scene, method: Method, lie: Lie) -> None:
+    await _lied_to(scene, method, lie)
+
+
+async def test_an_answer_that_never_comes(scene: Scene) -> None:
+    await _lied_to(scene, Method.GET, wrong_serial)
+
+
+async def _lied_to(scene: Scene, method: Method, lie: Lie) -> None:
+    """Land some messages, register the partitions again on new connections, and be lied to once."""
+    assert isinstance(scene.broker, TubeMQDevBroker)
+    sink = MemorySink()
+    scene.produce(50, 0)
+    scene.produce(50, 1)
+    async with scene.running(sink) as run:
+        await run.until(lambda: len(sink.rows) == 100, "the first messages")
+        liar = lying(scene.broker, method, lie)
+        scene.broker.drop_connections()
+        scene.produce(50, 0)
+        scene.produce(50, 1)
+        await run.until(lambda: len(sink.rows) >= 200 and not liar.left, "the other messages, and the lie")
+    assert sorted(sink.values) == sorted(scene.produced)

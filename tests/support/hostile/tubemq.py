@@ -1,0 +1,139 @@
+"""Answers of TubeMQ servers that cannot be right: in their bytes, or in what they say.
+
+Each lie takes the frame of a right answer and returns the one that is sent instead.
+"""
+
+import random
+from collections.abc import Callable
+from struct import pack, unpack_from
+
+from fastwire.tubemq.error import Refused
+from fastwire.tubemq.frame import Method, Request, encode_frame, encode_refusal
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
+
+__all__ = ["BYTES", "REFUSALS", "SILENT", "Lie", "lying"]
+
+Lie = Callable[[bytes], bytes]
+
+HEAD = 12
+BLOCK_HEAD = 4
+
+
+def _serial(frame: bytes) -> int:
+    serial: int = unpack_from(">I", frame, 4)[0]
+    return serial
+
+
+def _content(frame: bytes) -> bytes:
+    at, content = HEAD, b""
+    while at < len(frame):
+        (block,) = unpack_from(">I", frame, at)
+        content += frame[at + BLOCK_HEAD : at + BLOCK_HEAD + block]
+        at += BLOCK_HEAD + block
+    return content
+
+
+def _framed(frame: bytes, content: bytes) -> bytes:
+    return encode_frame(_serial(frame), content)
+
+
+def wrong_serial(frame: bytes) -> bytes:
+    """The answer to a request that was not made: the right one never comes."""
+    return frame[:4] + b"\xfe\xff\xff\xff" + frame[8:]
+
+
+def nothing_at_all(_: bytes) -> bytes:
+    return b""
+
+
+def wrong_token(frame: bytes) -> bytes:
+    return b"\0" + frame[1:]
+
+
+def no_blocks(frame: bytes) -> bytes:
+    return frame[:8] + pack(">I", 0) + frame[HEAD:]
+
+
+def too_many_blocks(frame: bytes) -> bytes:
+    return frame[:8] + b"\xff\xff\xff\xff" + frame[HEAD:]
+
+
+def huge_block(frame: bytes) -> bytes:
+    """4 GiB are announced, and the bytes of the right answer follow."""
+    return frame[:HEAD] + b"\xff\xff\xff\xff" + frame[HEAD + BLOCK_HEAD :]
+
+
+def empty_block(frame: bytes) -> bytes:
+    return frame[:HEAD] + pack(">I", 0) + frame[HEAD + BLOCK_HEAD :]
+
+
+def ends_early(frame: bytes) -> bytes:
+    return _framed(frame, _content(frame)[:-1])
+
+
+def only_the_headers(frame: bytes) -> bytes:
+    return _framed(frame, _content(frame)[:8])
+
+
+def huge_lengths(frame: bytes) -> bytes:
+    content = _content(frame)
+    return _framed(frame, content[:8] + b"\xff" * (len(content) - 8))
+
+
+def another_method(frame: bytes) -> bytes:
+    """The answer to a request of a method that has none: its number is behind the headers and two bytes of the body."""
+    content = bytearray(_content(frame))
+    at = content.index(0x08, content[0] + content[content[0] + 1] + 3)
+    content[at + 1] = 99
+    return _framed(frame, bytes(content))
+
+
+def anything(frame: bytes) -> bytes:
+    """Bytes by chance behind the head, the same ones for the same length."""
+    content = _content(frame)
+    return _framed(frame, random.Random(len(content)).randbytes(len(content)))
+
+
+def an_exception(frame: bytes) -> bytes:
+    return encode_refusal(_serial(frame), Refused("java.lang.NullPointerException", "", False))
+
+
+def a_fatal_exception(frame: bytes) -> bytes:
+    return encode_refusal(_serial(frame), Refused("", "", True))
+
+
+BYTES: tuple[Lie, ...] = (
+    wrong_token,
+    no_blocks,
+    too_many_blocks,
+    huge_block,
+    empty_block,
+    ends_early,
+    only_the_headers,
+    huge_lengths,
+    another_method,
+    anything,
+)
+"""Lies that end a connection."""
+
+SILENT: tuple[Lie, ...] = (wrong_serial, nothing_at_all)
+"""Lies after which the request times out."""
+
+REFUSALS: tuple[Lie, ...] = (an_exception, a_fatal_exception)
+"""Exceptions of the server."""
+
+
+class lying:  # noqa: N801 - reads as what it does to a broker
+    """Let the next ``times`` answers to a method be a lie; ``left`` is how many are still to come."""
+
+    def __init__(self, broker: TubeMQDevBroker, method: Method, lie: Lie, times: int = 1) -> None:
+        self.left = times
+        self._method = method
+        self._lie = lie
+        broker.tamper = self._tamper
+
+    def _tamper(self, request: Request, frame: bytes) -> bytes:
+        if request.method is not self._method or not self.left:
+            return frame
+        self.left -= 1
+        return self._lie(frame)
