@@ -22,6 +22,7 @@ BENCHES = (
     "discard",
     "kafka",
     "tank",
+    "tubemq",
     "to_parquet",
     "shared",
     "broker",

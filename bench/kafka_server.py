@@ -6,7 +6,6 @@ Prints one JSON line when it listens, as ``replay_server`` does. Everything but 
 own; those tell of VARIETY batches in turn, which nobody had to store.
 """
 
-import argparse
 import asyncio
 import json
 
@@ -22,6 +21,7 @@ from fastwire_daemon.devbroker.kafka.connection import KafkaConnection
 from fastwire_daemon.devbroker.kafka.requests import Request
 
 from .message import Messages
+from .replay_arguments import replay_arguments
 
 TOPIC = "replay"
 VARIETY = 64
@@ -159,15 +159,8 @@ async def serve(broker: Replay, partitions: int) -> None:
 
 def main() -> None:
     """Read the arguments and serve."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=1_000_000, help="in all partitions")
-    parser.add_argument("--size", type=int, default=100, help="bytes of one message")
-    parser.add_argument("--batch", type=int, default=1000, help="messages a batch")
-    parser.add_argument("--codec", default="none", choices=[codec.name.lower() for codec in Compression])
-    parser.add_argument("--partitions", type=int, default=4)
-    args = parser.parse_args()
-    count = -(-args.messages // (args.batch * args.partitions))
-    broker = Replay(args.size, args.batch, Compression[args.codec.upper()], count, args.partitions)
+    args = replay_arguments(__doc__, [codec.name.lower() for codec in Compression])
+    broker = Replay(args.size, args.batch, Compression[args.codec.upper()], args.count, args.partitions)
     uvloop.run(serve(broker, args.partitions))  # it writes many pieces at once without joining them
 
 

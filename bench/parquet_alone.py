@@ -2,7 +2,7 @@
 
     python -m bench.parquet_alone SYSTEM DATASET
 
-Run by ``to_parquet`` and ``tank`` as a child process; prints one JSON line.
+Run by ``to_parquet``, ``tank`` and ``tubemq`` as a child process; prints one JSON line.
 """
 
 import io

@@ -60,7 +60,7 @@ def summary(saved: Saved) -> str:
 
 def figures(saved: Saved) -> str:
     """All tables of a run."""
-    tables = (_pulsar, _kafka, _tank, _parquet, _spark, _others, _targets)
+    tables = (_pulsar, _kafka, _tank, _tubemq, _parquet, _spark, _others, _targets)
     parts = (_where(saved["machine"]), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
@@ -133,13 +133,21 @@ def _kafka(saved: Saved) -> str:
 
 
 def _tank(saved: Saved) -> str:
-    decoded = _decoded(saved, "tank")
+    return _replayed(saved, "tank", "TANK")
+
+
+def _tubemq(saved: Saved) -> str:
+    return _replayed(saved, "tubemq", "TubeMQ, messages a GET")
+
+
+def _replayed(saved: Saved, system: str, title: str) -> str:
+    decoded = _decoded(saved, system)
     whom = (OURS, "raw socket", "fastwire, 2 writers", "fastwire, 1 writer", "pyarrow alone")
     rows = [
         [f"{size} B, {batch:,}, {codec}", decoded.get((size, batch, codec), ""), *(_cpu(by_who, who) for who in whom)]
-        for (size, batch, codec), by_who in _by_case(saved.get("tank", ())).items()
+        for (size, batch, codec), by_who in _by_case(saved.get(system, ())).items()
     ]
-    head = ("TANK", "scan + decode", "socket → columns", "a bare socket, only read")
+    head = (title, "scan + decode", "socket → columns", "a bare socket, only read")
     return _table([*head, "socket → Parquet, 2 writers", "1 writer", "pyarrow, writing alone"], rows)
 
 

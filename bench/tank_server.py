@@ -6,7 +6,6 @@ Prints one JSON line when it listens, as ``replay_server`` does. Everything but 
 the broker's own; those tell of VARIETY bundles in turn, which nobody had to store.
 """
 
-import argparse
 import asyncio
 import json
 from struct import pack
@@ -22,6 +21,7 @@ from fastwire_daemon.devbroker.tank.broker import HANDLERS
 from fastwire_daemon.devbroker.tank.connection import TankConnection
 
 from .message import Messages
+from .replay_arguments import replay_arguments
 
 TOPIC = "replay"
 VARIETY = 64
@@ -112,15 +112,8 @@ async def serve(broker: Replay, partitions: int) -> None:
 
 def main() -> None:
     """Read the arguments and serve."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, default=1_000_000, help="in all partitions")
-    parser.add_argument("--size", type=int, default=100, help="bytes of one message")
-    parser.add_argument("--batch", type=int, default=1000, help="messages a bundle")
-    parser.add_argument("--codec", default="none", choices=["none", "snappy"])
-    parser.add_argument("--partitions", type=int, default=4)
-    args = parser.parse_args()
-    count = -(-args.messages // (args.batch * args.partitions))
-    broker = Replay(args.size, args.batch, args.codec, count, args.partitions)
+    args = replay_arguments(__doc__, ["none", "snappy"])
+    broker = Replay(args.size, args.batch, args.codec, args.count, args.partitions)
     uvloop.run(serve(broker, args.partitions))  # it writes many pieces at once without joining them
 
 

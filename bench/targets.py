@@ -15,12 +15,13 @@ __all__ = ["judged"]
 Rows = Sequence[Mapping[str, Any]]
 Figures = Mapping[str, Rows]
 
-BATCHES, LZ4, SNAPPY, LARGE, SINGLE = (
+BATCHES, LZ4, SNAPPY, LARGE, SINGLE, GETS = (
     Case(100, 1000, "none"),
     Case(100, 1000, "lz4"),
     Case(100, 1000, "snappy"),
     Case(1024, 1000, "none"),
     Case(100, 1, "none"),
+    Case(100, 3450, "none"),
 )
 BUDGET_MIB = 512  # of a bench's pipeline
 
@@ -88,6 +89,7 @@ TARGETS = (
     Target("TANK, socket to columns", 0.03, cpu("tank", BATCHES), "tank", BATCHES),
     Target("the same in snappy", 0.08, cpu("tank", SNAPPY), "tank", SNAPPY),
     Target("the same with 1 KiB a message", 0.25, cpu("tank", LARGE), "tank", LARGE),
+    Target("TubeMQ, socket to columns", 0.10, cpu("tubemq", GETS), "tubemq", GETS),
     Target(
         "socket to Parquet, beyond pyarrow alone",
         0.10,
