@@ -46,6 +46,7 @@ __all__ = ["TubeMQSource"]
 REGISTER_TRIES = 5
 AGAIN_S = 1.0
 MOST_GETS = 8  # in flight on a connection, which a Broker answers one after the other
+TIMER_S = 0.001  # by which a timer of the loop may be early
 GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 
 _FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
@@ -461,6 +462,12 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             return  # ``_left`` follows
         partition.in_flight = True
 
+    def _ask_later(self, partition: Partition) -> None:
+        """Send the GET whose wait is over; waits may be much shorter than the ticks of the timer."""
+        due = partition.pace.due <= self._loop.time() + TIMER_S
+        if due and partition.granted and not (self.holding or self._closing):
+            self._ask(partition)
+
     def _pump(self, link: Link) -> None:
         """Send the GETs that have waited for their turn on a connection."""
         queue = self._queues.get(link)
@@ -504,7 +511,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         partition.error = "" if fine else str(BrokerError(fetched.code, fetched.text))
         if partition.at_end:
             self._commit_soon(partition)
-        if partition.pace.due <= now and not self.holding:
+        if partition.pace.due > now:
+            self._loop.call_at(partition.pace.due, self._ask_later, partition)
+        elif not self.holding:
             self._ask(partition)
         self._pump(link)
         self._on_progress()
