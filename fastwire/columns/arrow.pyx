@@ -31,32 +31,6 @@ from fastwire.columns.builder cimport (
 )
 from fastwire.wire.pool cimport fw_memory, fw_memory_ref, fw_memory_unref
 
-cdef struct ArrowSchema:
-    const char* format
-    const char* name
-    const char* metadata
-    int64_t flags
-    int64_t n_children
-    ArrowSchema** children
-    ArrowSchema* dictionary
-    void (*release)(ArrowSchema*) noexcept nogil
-    void* private_data
-
-cdef struct ArrowArray:
-    int64_t length
-    int64_t null_count
-    int64_t offset
-    int64_t n_buffers
-    int64_t n_children
-    const void** buffers
-    ArrowArray** children
-    ArrowArray* dictionary
-    void (*release)(ArrowArray*) noexcept nogil
-    void* private_data
-
-cdef enum:
-    NULLABLE = 2
-
 # The buffer of an empty column: offsets [0] and no data.
 cdef int64_t[8] _ZEROS
 _ZEROS[:] = [0, 0, 0, 0, 0, 0, 0, 0]
@@ -98,7 +72,9 @@ cdef void release_array(ArrowArray* a) noexcept nogil:
 
 
 cdef ArrowSchema* new_schema(const char* format, const char* name, int64_t flags, int64_t children) except NULL:
-    """Return a new schema. ``format`` is a constant; the name is copied, because a schema may outlive the row."""
+    """Return a new schema. ``format`` lives as long as the process; the name is copied, because a schema may outlive
+    the row.
+    """
     cdef ArrowSchema* s = <ArrowSchema*>calloc(1, sizeof(ArrowSchema))
     cdef bint short = s is NULL
     if not short:
@@ -224,6 +200,16 @@ cdef void free_array_capsule(object capsule) noexcept:
     drop_array(<ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array"))
 
 
+cdef object schema_capsule(ArrowSchema* s):
+    """Return an ``arrow_schema`` capsule that owns ``s``."""
+    return PyCapsule_New(s, "arrow_schema", free_schema_capsule)
+
+
+cdef object array_capsule(ArrowArray* a):
+    """Return an ``arrow_array`` capsule that owns ``a``."""
+    return PyCapsule_New(a, "arrow_array", free_array_capsule)
+
+
 cdef ArrowSchema* column_schema(Storage storage, const char* name) except NULL:
     if storage == STORE_INT32:
         return new_schema("i", name, 0, 0)
@@ -304,11 +290,11 @@ cdef ArrowArray* rows_array(Columns* c, int64_t topics) except NULL:
 
 cdef object export_schema(const Columns* c):
     """Return an ``arrow_schema`` capsule of the rows."""
-    return PyCapsule_New(rows_schema(c), "arrow_schema", free_schema_capsule)
+    return schema_capsule(rows_schema(c))
 
 
 cdef object export_array(Columns* c, int64_t topics):
     """Return an ``arrow_array`` capsule of the rows of a finished chunk with ``topics`` entries in its topic
     dictionary.
     """
-    return PyCapsule_New(rows_array(c, topics), "arrow_array", free_array_capsule)
+    return array_capsule(rows_array(c, topics))

@@ -27,6 +27,7 @@ FASTWIRE = {
     "wire": {"errors"},
     "columns": {"errors", "position", "wire"},
     "grammar": {"position"},  # how systems write addresses, topics and positions
+    "decode": {"errors", "columns", "wire"},  # values of records into columns
     "systems": {"grammar", "position", "columns"},  # the list of them; it imports them by name
     "batching": {"errors"},  # of producers
     "connection": {"columns"},  # what the state machines of all systems have in common

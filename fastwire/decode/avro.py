@@ -1,0 +1,307 @@
+"""Avro schemas as programs: the Arrow column of each field.
+
+| Avro | Arrow |
+|---|---|
+| null, boolean, int, long, float, double, bytes, string | null, bool, int32, int64, float, double, binary, utf8 |
+| enum, uuid of a string | utf8 |
+| fixed, also as uuid or duration | fixed-size binary |
+| decimal of bytes or fixed, up to 38 digits | decimal128 |
+| date; time-millis, time-micros | date32; time32[ms], time64[us] |
+| timestamp-millis, -micros, -nanos | timestamp of the unit in UTC; local-timestamp-…: without a time zone |
+| record, array, map | struct, list, map |
+| union of a type and null | the type, nullable |
+| any other union | a nullable struct with a nullable column ``member0``, ``member1`` … for each branch but null |
+
+An unknown logical type, or one that does not fit its type, is ignored, as the Avro specification demands.
+"""
+
+import json
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import log10
+from typing import Any
+
+from .program import MOST_COLUMNS, MOST_DEPTH, SchemaError, Shape, Step
+
+__all__ = ["compile_avro"]
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_INT64 = (1 << 63) - 1
+_MOST_DIGITS = 38  # of a decimal128
+_MOST_FIXED = 1 << 20  # a null takes as many bytes as a value
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_INT = {"shape": "int32", "operation": "int", "arrow": "i", "low": -(1 << 31), "high": (1 << 31) - 1}
+_LONG = {"shape": "int64", "operation": "int", "arrow": "l"}
+_TEXT: Mapping[str, Any] = {"shape": "text", "operation": "text", "arrow": "u"}
+_PRIMITIVES: Mapping[str, Mapping[str, Any]] = {
+    "null": {"shape": "null", "operation": "null", "arrow": "n", "nullable": True},
+    "boolean": {"shape": "bool", "operation": "bool", "arrow": "b"},
+    "int": _INT,
+    "long": _LONG,
+    "float": {"shape": "float", "operation": "float", "arrow": "f"},
+    "double": {"shape": "double", "operation": "double", "arrow": "g"},
+    "bytes": {"shape": "bytes", "operation": "bytes", "arrow": "z"},
+    "string": _TEXT,
+}
+# Milliseconds that have no microseconds are refused, because files hold microseconds.
+_MILLIS = {"low": -(_INT64 // 1000), "high": _INT64 // 1000}
+_LOGICAL: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("int", "date"): {**_INT, "arrow": "tdD"},
+    ("int", "time-millis"): {**_INT, "arrow": "ttm", "low": 0, "high": _DAY_MS - 1},
+    ("long", "time-micros"): {**_LONG, "arrow": "ttu", "low": 0, "high": _DAY_MS * 1000 - 1},
+    ("long", "timestamp-millis"): {**_LONG, "arrow": "tsm:UTC", **_MILLIS},
+    ("long", "timestamp-micros"): {**_LONG, "arrow": "tsu:UTC"},
+    ("long", "timestamp-nanos"): {**_LONG, "arrow": "tsn:UTC"},
+    ("long", "local-timestamp-millis"): {**_LONG, "arrow": "tsm:", **_MILLIS},
+    ("long", "local-timestamp-micros"): {**_LONG, "arrow": "tsu:"},
+    ("long", "local-timestamp-nanos"): {**_LONG, "arrow": "tsn:"},
+}
+
+
+@dataclass(slots=True)
+class _Node:
+    """A column before its children have their places in the program."""
+
+    step: Step
+    children: list["_Node"] = field(default_factory=list)
+    least: int = 0  # bytes of the shortest value
+
+
+def compile_avro(text: str) -> tuple[Step, ...]:
+    """Return the program of an Avro schema in JSON; its first step is the record, whose children are the columns.
+
+    Raises SchemaError for a schema that is not valid, whose top is not a record, that is recursive (Arrow has no such
+    type), or that nests deeper or has more columns than a program may have.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise SchemaError("", f"the schema is not JSON: {exc}") from None
+    top = _Compiler().node(schema, "", "", "", 0)
+    if top.step.operation != "record" or top.step.null_branch >= 0 or top.step.lone:
+        raise SchemaError("", "the schema is not a record: only a record has columns")
+    return _flat(top)
+
+
+def _flat(top: _Node) -> tuple[Step, ...]:
+    """Number the columns level by level, so that the children of each follow one another."""
+    steps: list[Step] = []
+    queue = deque([top])
+    taken = 1
+    while queue:
+        node = queue.popleft()
+        steps.append(replace(node.step, first=taken, children=len(node.children)))
+        taken += len(node.children)
+        queue += node.children
+    return tuple(steps)
+
+
+class _Compiler:
+    """The names that a schema has defined, and the columns counted so far."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[dict[str, Any], str]] = {}
+        self._open: list[str] = []
+        self._columns = 0
+
+    def node(self, schema: Any, name: str, path: str, space: str, depth: int) -> _Node:
+        self._columns += 1
+        if self._columns > MOST_COLUMNS:
+            raise SchemaError(path, f"the schema has more than {MOST_COLUMNS} columns over all levels")
+        if depth > MOST_DEPTH:
+            raise SchemaError(path, f"the schema nests deeper than {MOST_DEPTH} levels")
+        if isinstance(schema, list):
+            return self._union(schema, name, path, space, depth)
+        if isinstance(schema, str):
+            return self._by_name(schema, name, path, space, depth)
+        if not isinstance(schema, dict):
+            raise SchemaError(path, f"{json.dumps(schema)} is not a type")
+        kind = schema.get("type")
+        if isinstance(kind, (dict, list)):
+            return self._again(kind, name, path, space, depth)
+        if kind in ("record", "error"):
+            return self._record(schema, name, path, space, depth)
+        if kind == "array":
+            item = self._item(schema, "items", "item", f"{path}[]", space, depth)
+            return _list(name, path, item, "+l")
+        if kind == "map":
+            value = self._item(schema, "values", "value", f"{path}{{}}", space, depth + 1)
+            key = _Node(Step(name="key", path=f"{path}{{}}", **_TEXT), least=1)
+            entry = Step(name="entries", path=path, shape="struct", operation="record", arrow="+s")
+            return _list(name, path, _Node(entry, [key, value], 1 + value.least), "+m")
+        if kind == "enum":
+            return self._enum(schema, name, path, space)
+        if kind == "fixed":
+            return self._fixed(schema, name, path, space)
+        if not isinstance(kind, str):
+            raise SchemaError(path, "a type has no name")
+        return self._by_name(kind, name, path, space, depth, schema)
+
+    def _again(self, schema: Any, name: str, path: str, space: str, depth: int) -> _Node:
+        """Compile a type that stands inside {"type": …}: the same column, one level of JSON deeper."""
+        self._columns -= 1
+        return self.node(schema, name, path, space, depth + 1)
+
+    def _by_name(
+        self, kind: str, name: str, path: str, space: str, depth: int, schema: Mapping[str, Any] | None = None
+    ) -> _Node:
+        if kind in _PRIMITIVES:
+            schema = schema or {}
+            logical = str(schema.get("logicalType"))
+            if kind == "bytes" and logical == "decimal":
+                decimal = _decimal(schema, path, None)
+                if decimal is not None:
+                    return _Node(Step(name=name, path=path, operation="decimal", **decimal), least=1)
+            return _Node(
+                Step(name=name, path=path, **_LOGICAL.get((kind, logical), _PRIMITIVES[kind])),
+                least={"null": 0, "float": 4, "double": 8}.get(kind, 1),
+            )
+        full = kind if "." in kind else f"{space}.{kind}" if space else kind
+        if full not in self._named:
+            full = kind  # a name without a namespace may be of the null namespace
+        if full not in self._named:
+            raise SchemaError(path, f'"{kind}" is not a type')
+        if full in self._open:
+            raise SchemaError(path, f'"{full}" contains itself: a recursive type has no columns')
+        definition, its_space = self._named[full]
+        self._columns -= 1
+        return self.node(definition, name, path, its_space, depth)
+
+    def _define(self, schema: dict[str, Any], path: str, space: str) -> tuple[str, str]:
+        """Return the full name and the namespace of a named type, which is known by it from now on."""
+        given = schema.get("name")
+        if not isinstance(given, str) or not all(_NAME.fullmatch(part) for part in given.split(".")):
+            raise SchemaError(path, f"{json.dumps(given)} is not a name of a type")
+        own = schema.get("namespace")
+        if "." in given:
+            space = given.rpartition(".")[0]
+        elif isinstance(own, str):
+            space = own
+        full = given if "." in given or not space else f"{space}.{given}"
+        if full in _PRIMITIVES or self._named.setdefault(full, (schema, space))[0] is not schema:
+            raise SchemaError(path, f'"{full}" is defined twice')
+        return full, space
+
+    def _record(self, schema: dict[str, Any], name: str, path: str, space: str, depth: int) -> _Node:
+        full, space = self._define(schema, path, space)
+        fields = schema.get("fields")
+        if not isinstance(fields, list) or not fields:
+            raise SchemaError(path, f'the record "{full}" has no fields')
+        children: dict[str, _Node] = {}
+        self._open.append(full)
+        for each in fields:
+            label = each.get("name") if isinstance(each, dict) else None
+            if not isinstance(label, str) or not _NAME.fullmatch(label):
+                raise SchemaError(path, f'a field of "{full}" has no valid name: {json.dumps(label)}')
+            where = f"{path}.{label}" if path else label
+            if label in children:
+                raise SchemaError(where, f'"{full}" has two fields of this name')
+            if "type" not in each:
+                raise SchemaError(where, "the field has no type")
+            children[label] = self.node(each["type"], label, where, space, depth + 1)
+        self._open.pop()
+        step = Step(name=name, path=path, shape="struct", operation="record", arrow="+s")
+        return _Node(step, [*children.values()], sum(child.least for child in children.values()))
+
+    def _item(self, schema: dict[str, Any], key: str, name: str, path: str, space: str, depth: int) -> _Node:
+        if key not in schema:
+            raise SchemaError(path, f"the type has no {key}")
+        item = self.node(schema[key], name, path, space, depth + 1)
+        if key == "items" and not item.least:
+            # A block of a few bytes could announce any number of them.
+            raise SchemaError(path, "items of no bytes are not supported: their number is not bounded by the record")
+        return item
+
+    def _enum(self, schema: dict[str, Any], name: str, path: str, space: str) -> _Node:
+        full, _ = self._define(schema, path, space)
+        symbols = schema.get("symbols")
+        if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols) or not symbols:
+            raise SchemaError(path, f'the enum "{full}" has no symbols')
+        try:
+            texts = tuple(each.encode() for each in symbols)
+        except UnicodeEncodeError:
+            raise SchemaError(path, f'a symbol of the enum "{full}" is not text') from None
+        return _Node(Step(name=name, path=path, shape="text", operation="enum", arrow="u", symbols=texts), least=1)
+
+    def _fixed(self, schema: dict[str, Any], name: str, path: str, space: str) -> _Node:
+        full, _ = self._define(schema, path, space)
+        size = schema.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= _MOST_FIXED:
+            raise SchemaError(path, f'the size of "{full}" is not between 1 and {_MOST_FIXED}')
+        decimal = _decimal(schema, path, size) if schema.get("logicalType") == "decimal" else None
+        if decimal is not None:
+            return _Node(Step(name=name, path=path, operation="fixed decimal", size=size, **decimal), least=size)
+        step = Step(name=name, path=path, shape="fixed", operation="fixed", arrow=f"w:{size}", size=size)
+        return _Node(step, least=size)
+
+    def _union(self, branches: list[Any], name: str, path: str, space: str, depth: int) -> _Node:
+        kinds = [_bare(branch) for branch in branches]
+        if any(isinstance(kind, list) for kind in kinds):
+            raise SchemaError(path, "a union stands inside a union")
+        nulls = [kind == "null" for kind in kinds]
+        if sum(nulls) > 1:
+            raise SchemaError(path, "a union has two nulls")
+        own = [branch for branch, null in zip(branches, nulls, strict=True) if not null]
+        if not own:
+            raise SchemaError(path, "a union has no type but null")
+        if len(own) == 1:
+            value = self._again(own[0], name, path, space, depth)
+            null_branch = nulls.index(True) if len(branches) == 2 else -1
+            value.step = replace(
+                value.step,
+                nullable=value.step.nullable or null_branch >= 0,
+                null_branch=null_branch,
+                lone=null_branch < 0,
+            )
+            value.least = 1 if null_branch >= 0 else 1 + value.least
+            return value
+        members = [
+            self.node(branch, f"member{number}", f"{path}.member{number}", space, depth + 1)
+            for number, branch in enumerate(own)
+        ]
+        for member in members:
+            member.step = replace(member.step, nullable=True)
+        places = iter(range(len(own)))
+        step = Step(
+            name=name,
+            path=path,
+            shape="struct",
+            operation="union",
+            arrow="+s",
+            nullable=any(nulls),
+            branches=tuple(-1 if null else next(places) for null in nulls),
+        )
+        return _Node(step, members, 1)
+
+
+def _bare(schema: Any) -> Any:
+    """Return the type inside any number of {"type": …}."""
+    while isinstance(schema, dict):
+        schema = schema.get("type")
+    return schema
+
+
+def _list(name: str, path: str, item: _Node, arrow: str) -> _Node:
+    return _Node(Step(name=name, path=path, shape="list", operation="array", arrow=arrow), [item], 1)
+
+
+def _digits_of(size: int) -> int:
+    """Return the largest precision of a decimal in ``size`` bytes."""
+    return int((8 * size - 1) * log10(2))
+
+
+def _decimal(schema: Mapping[str, Any], path: str, size: int | None) -> dict[str, Any] | None:
+    """Return the column of a decimal; None if its precision and scale are not valid, and the type stays as it is."""
+    digits, scale = schema.get("precision"), schema.get("scale", 0)
+    if any(not isinstance(each, int) or isinstance(each, bool) for each in (digits, scale)):
+        return None
+    assert isinstance(digits, int)
+    if not 0 <= scale <= digits or digits < 1 or (size is not None and digits > _digits_of(size)):
+        return None
+    if digits > _MOST_DIGITS:
+        raise SchemaError(path, f"a decimal of {digits} digits is not supported: at most {_MOST_DIGITS}")
+    shape: Shape = "decimal"
+    return {"shape": shape, "arrow": f"d:{digits},{scale}", "digits": digits}
