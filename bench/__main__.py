@@ -19,6 +19,7 @@ from .targets import judged
 
 BENCHES = (
     "scan_decode",
+    "decode_values",
     "discard",
     "kafka",
     "tank",

@@ -4,6 +4,8 @@ from typing import Any, Final, Self, final
 from fastwire.decode.program import BadRecord, Step
 from fastwire.wire.pool import Pool
 
+__all__ = ["REASONS", "AvroDecoder", "Decoded"]
+
 REASONS: Final[tuple[str, ...]]
 
 @final
