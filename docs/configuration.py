@@ -13,6 +13,7 @@ from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
 from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.connection import connection_model
+from fastwire_daemon.config.decode import DecodeConfig
 from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
 from fastwire_daemon.config.source import SourceConfig, source_model
@@ -51,6 +52,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("pipelines.NAME.source.auth.oauth2", OAuth2Config),
     ("pipelines.NAME.source.tls", TlsConfig),
     *((f"pipelines.NAME.source.{key}", model) for model, key in OWN_TABLES.items()),
+    ("pipelines.NAME.decode", DecodeConfig),
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),
     ("pipelines.NAME.sink.store", StoreConfig),

@@ -11,7 +11,7 @@ package. The process registers it with :func:`register`.
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -101,6 +101,10 @@ class Positions(ABC):
     number_columns: tuple[str, ...] = ()
     """The columns of a row that hold the numbers of its position."""
 
+    def of_row(self, numbers: Sequence[int]) -> Position:
+        """Return the position behind the row with these values of ``number_columns``."""
+        return Position(*numbers)
+
     def same_segment(self, one: Position, other: Position) -> bool:
         """Return whether positions between ``one`` and ``other`` may hold records.
 
@@ -120,6 +124,10 @@ class OffsetPositions(Positions):
     """Positions whose ``a`` is the number of the next record, which the records have in the column ``offset``."""
 
     number_columns = ("offset",)
+
+    def of_row(self, numbers: Sequence[int]) -> Position:
+        """Return the position whose next record is the one after the offset of the row."""
+        return self.parse(str(numbers[0] + 1))
 
     def misplaced(self, low: Position, high: Position, found: Mapping[str, tuple[int, int]]) -> str | None:
         """Compare offsets of rows with the ends of their spans."""

@@ -43,6 +43,8 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
         levels = [] if sink.split == "none" else [f"each {sink.split}"]
         levels += [] if sink.partition_by == "none" else [f"each {sink.partition_by} (UTC)"]
         columns = "all columns" if sink.columns is None else f"columns {', '.join(sink.columns)}"
+        if pipeline.decode is not None:
+            columns = _decoded_columns(pipeline)
         folders = f"folders of their own for {' and '.join(levels)}" if levels else "one folder"
         typer.echo(f"           {columns}, {folders}")
     roll = sink.roll
@@ -52,6 +54,16 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     )
     for result in results:
         typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
+
+
+def _decoded_columns(pipeline: "PipelineConfig") -> str:
+    """Return the columns of decoded values, with their types, and those of the records beside them."""
+    from ..sinks.registry import value_decoder
+
+    decoder = value_decoder(pipeline)
+    assert decoder is not None
+    values = dict(text.split(" ", 1) for text in decoder.types)
+    return f"columns {', '.join(f'{name} {values[name]}' if name in values else name for name in decoder.columns)}"
 
 
 def _show_topics(topics: "TopicChoice") -> None:

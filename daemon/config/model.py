@@ -7,6 +7,7 @@ from pydantic import Field, PrivateAttr
 from pydantic.json_schema import SkipJsonSchema
 
 from .address import HttpAddress
+from .decode import DecodeConfig
 from .fields import (
     Column,
     Count,
@@ -89,6 +90,7 @@ class PipelineConfig(Table):
     """One path from a broker into a sink."""
 
     source: SourceField
+    decode: DecodeConfig | None = None
     sink: SinkConfig
 
 

@@ -13,6 +13,7 @@ from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
 from .connection import Connection, connection_model, keys_of_others, model_for
+from .decode import check_decode
 from .fields import (
     DATASET_TYPES,
     PLAIN_TYPES,
@@ -118,6 +119,11 @@ class _Reading:
             self._check_name("pipelines", name)
             self._check_source(("pipelines", name, "source"), source, sink, source_model)
             self._check_sink(("pipelines", name, "sink"), sink)
+            decode = self._tree["pipelines"][name].get("decode") if source or sink else None
+            if isinstance(decode, dict):
+                grammar = grammar_of(source.get("url", ""))
+                system = "" if grammar is None else grammar.name
+                check_decode(("pipelines", name, "decode"), decode, sink, system, self._problem)
         self._check_shared_paths()
         jobs = self._tree.get("spark")
         if isinstance(jobs, dict):

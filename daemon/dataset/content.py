@@ -78,9 +78,10 @@ class _Range(NamedTuple):
     high: Any
 
 
-def misplaced_rows(file: BinaryIO, spans: Sequence[Span]) -> str | None:
+def misplaced_rows(file: BinaryIO, spans: Sequence[Span], prefix: str = "") -> str | None:
     """Compare the statistics of a Parquet file with the spans of its log entry.
 
+    The columns of the records have names that begin with ``prefix``.
     Returns a description of the mismatch, "" if all rows can lie within the spans, None without such statistics.
     """
     metadata = pq.read_metadata(file)
@@ -93,8 +94,14 @@ def misplaced_rows(file: BinaryIO, spans: Sequence[Span]) -> str | None:
         found = {}
         for index in range(group.num_columns):
             column = group.column(index)
-            if column.path_in_schema in places and (statistics := column.statistics) and statistics.has_min_max:
-                found[column.path_in_schema] = _Range(statistics.min, statistics.max)
+            name = column.path_in_schema.removeprefix(prefix)
+            if (
+                column.path_in_schema == prefix + name
+                and name in places
+                and (statistics := column.statistics)
+                and statistics.has_min_max
+            ):
+                found[name] = _Range(statistics.min, statistics.max)
         problem = _misplaced(found, spans)
         if problem:
             return problem

@@ -24,6 +24,7 @@ _WORDS = {
     "partition_by": "partition_by",
     "levels": "the partition columns",
     "columns": "the columns",
+    "types": "the types of decoded columns",
 }
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -33,13 +34,14 @@ _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 class DatasetOptions:
     """The settings of a writer for its dataset.
 
-    ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must
-    not change. ``levels`` are columns that become folder levels, below those of ``split`` and ``partition_by``; files
-    do not contain them. The name ``cluster`` at creation is kept for good: logs are named by it. ``hosts``
-    (``host:port``) are the addresses of the cluster: a dataset with other hosts belongs to another cluster, unless its
-    cluster's name is ``cluster``. ``shared`` is true if the source delivers in any order (Shared, Key_Shared); it may
-    change. With ``single_log`` the writer refuses a dataset with another log, as for a Spark job, whose query would
-    write the same records as another one.
+    ``system``, ``columns``, ``types``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation
+    and must not change. ``types`` are the names and types of the columns of decoded values; with them, the columns of
+    the records have a _ before their name. ``levels`` are columns that become folder levels, below those of ``split``
+    and ``partition_by``; files do not contain them. The name ``cluster`` at creation is kept for good: logs are named
+    by it. ``hosts`` (``host:port``) are the addresses of the cluster: a dataset with other hosts belongs to another
+    cluster, unless its cluster's name is ``cluster``. ``shared`` is true if the source delivers in any order (Shared,
+    Key_Shared); it may change. With ``single_log`` the writer refuses a dataset with another log, as for a Spark job,
+    whose query would write the same records as another one.
     """
 
     system: str
@@ -49,6 +51,7 @@ class DatasetOptions:
     partition_by: str = "none"
     levels: tuple[str, ...] = ()
     extension: str = "parquet"
+    types: tuple[str, ...] = ()
     shared: bool = False
     single_log: bool = False
     hosts: tuple[str, ...] = ()
@@ -83,6 +86,7 @@ class Description:
     extension: str
     created: str
     levels: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()  # empty in datasets of versions that did not record them
 
     @classmethod
@@ -96,6 +100,7 @@ class Description:
             split=options.split,
             partition_by=options.partition_by,
             levels=options.levels,
+            types=options.types,
             extension=options.extension,
             created=created,
             hosts=options.hosts,
@@ -104,7 +109,7 @@ class Description:
     def encode(self) -> bytes:
         """Return the content of dataset.json."""
         value = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("levels", "hosts"):
+        for name in ("levels", "types", "hosts"):
             if not value[name]:
                 del value[name]
         return orjson.dumps({"format": FORMAT, **value}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -156,14 +161,17 @@ def read_description(data: bytes, root: str) -> Description:
             raise DatasetMismatchError(
                 f"the dataset at {root} has format {value['format']!r}; this version of fastwire knows {FORMAT}"
             )
-        names = [name for name in Description.__slots__ if name not in ("columns", "levels", "hosts")]
+        names = [name for name in Description.__slots__ if name not in ("columns", "levels", "types", "hosts")]
         texts = {name: value[name] for name in names}
         columns, levels, hosts = value["columns"], value.get("levels", []), value.get("hosts", [])
-        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts)):
+        types = value.get("types", [])
+        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *types, *hosts)):
             raise TypeError("all values but the format are text")
         if texts["split"] not in SPLITS or texts["partition_by"] not in PARTITION_BY:
             raise ValueError("unknown levels")
-        return Description(columns=tuple(columns), levels=tuple(levels), hosts=tuple(hosts), **texts)
+        return Description(
+            columns=tuple(columns), levels=tuple(levels), types=tuple(types), hosts=tuple(hosts), **texts
+        )
     except (ValueError, KeyError, TypeError) as exc:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
 

@@ -200,6 +200,7 @@ class _Verification:
         self._report = VerifyReport(storage.root, strict, deep)
         self._unchained = 0
         self._unsummed = 0
+        self._prefix = ""  # of the columns of records in files
         # Spans are read again when they are needed: those of all log entries may not fit into memory.
         self._spans_of = lru_cache(2 * _THREADS)(self._read_spans)
         self._logs: dict[Log, LogReport] = {}
@@ -227,6 +228,7 @@ class _Verification:
             self._problem("damaged", DESCRIPTION, str(exc).removeprefix(f"{self._storage.path(DESCRIPTION)} "))
             return report
         report.system = description.system
+        self._prefix = "_" if description.types else ""
         # In this order, each listed file has a log entry by the time the log is read.
         seen = dict.fromkeys(visible(self._storage))
         letters = dict.fromkeys(f"{DIVERTED}/{name}" for name in self._storage.list(DIVERTED))
@@ -466,7 +468,7 @@ class _Verification:
             return file.rows, None
         with self._storage.reader(name) as content:
             rows = count(content)
-            return rows, misplaced_rows(content, self._spans_of(file.number)) if place else None
+            return rows, misplaced_rows(content, self._spans_of(file.number), self._prefix) if place else None
 
     # --- the report
 

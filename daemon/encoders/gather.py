@@ -66,17 +66,24 @@ class Gatherer:
     """Takes the rows of chunks and returns pieces for files. For one thread.
 
     ``folder`` returns the folder of a log and a time. Without ``by_log`` its log is None, without ``by_time`` its time
-    is None, else the beginning of the day or hour. At most ``limit_bytes`` are buffered. The rows of one log keep their
-    order.
+    is None, else the beginning of the day or hour of the column ``time``. At most ``limit_bytes`` are buffered. The
+    rows of one log keep their order.
     """
 
     def __init__(
-        self, folder: Folder, limit_bytes: int, *, by_log: bool = False, by_time: Literal["day", "hour"] | None = None
+        self,
+        folder: Folder,
+        limit_bytes: int,
+        *,
+        by_log: bool = False,
+        by_time: Literal["day", "hour"] | None = None,
+        time: str = "timestamp",
     ) -> None:
         self._name = lru_cache(maxsize=_NAMES_REMEMBERED)(folder)
         self._limit_bytes = limit_bytes
         self._by_log = by_log
         self._by_time = by_time
+        self._time = time
         self._batches: list[tuple[pa.RecordBatch, list[_Run]]] = []
         self._folder: str | None = ""  # of all buffered rows; None: they have several
         self.pending_rows = 0
@@ -135,7 +142,7 @@ class Gatherer:
             logs = list(runs)
         times: Iterable[_TimeRun] = [(None, batch.num_rows)]
         if self._by_time is not None:
-            times = _time_runs(batch.column("timestamp"), self._by_time)
+            times = _time_runs(batch.column(self._time), self._by_time)
         return list(_join((self._name(log, time), first, rows) for log, time, first, rows in _intersect(logs, times)))
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Literal, cast
 from zlib import crc32
@@ -27,8 +28,12 @@ from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from ..encoders.gather import Gatherer, Piece
 from ..encoders.worker import EncoderThread
 from ..runtime.errors import FolderRefusedError, LogRefusedError, SinkFailedError
+from ..runtime.logs import get_logger
+from .decoding import ValueDecoder
 
 __all__ = ["DatasetSink", "file_extension"]
+
+_log = get_logger("sink")
 
 # The estimated ratio of size on disk to size in memory, until the first roll has shown the real one.
 _FIRST_RATIO = 0.25
@@ -57,7 +62,7 @@ class DatasetSink:
     exception the roll is void and ``open`` must follow. Only properties and :meth:`interrupt` are for other threads.
 
     ``gather_bytes`` bounds the memory of rows that are not written yet, over all files. ``medium`` and ``reached`` are
-    those of ``DatasetWriter``.
+    those of ``DatasetWriter``. With a ``decoder`` the files have its columns.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class DatasetSink:
         gather_bytes: int = 128 << 20,
         row_group_rows: int = 131_072,
         row_group_bytes: int = 32 << 20,
+        decoder: ValueDecoder | None = None,
         medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
     ) -> None:
@@ -79,6 +85,7 @@ class DatasetSink:
         self._stop = threading.Event()
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop)
+        self._decoder = decoder
         self._by_folder = self._by_log or options.partition_by != "none"
         # With folders, a quarter is for rows that are gathered before they are split among the encoders.
         self._encoder_bytes = (gather_bytes * 3 // 4 if self._by_folder else gather_bytes) // writers
@@ -87,12 +94,16 @@ class DatasetSink:
             min(gather_bytes // 4, row_group_bytes),
             by_log=self._by_log,
             by_time=None if options.partition_by == "none" else cast(Literal["day", "hour"], options.partition_by),
+            time="timestamp" if decoder is None else "_timestamp",
         )
         self._writers = writers
         self._encoder = encoder
         self._encoder_options = EncoderOptions(
             compression=parse_compression(compression, encoder.compressions),
-            columns=row_of(options.system).columns,
+            columns=tuple(
+                column if decoder is None else replace(column, name=f"_{column.name}")
+                for column in row_of(options.system).columns
+            ),
             row_group_rows=row_group_rows,
             row_group_bytes=min(row_group_bytes, self._encoder_bytes),
             buffer_bytes=_SMALL_BUFFER if self._by_folder else _LARGE_BUFFER,
@@ -117,6 +128,9 @@ class DatasetSink:
         self._spans = SpanAccumulator()
         self._floors: dict[Log, Position] = {}
         self._raw_bytes = 0
+        self._diverted = 0  # rows whose values could not be decoded
+        if self._decoder is not None:
+            self._decoder.trim()
 
     # --- state, for any thread
 
@@ -133,6 +147,8 @@ class DatasetSink:
     @property
     def needed_columns(self) -> frozenset[str]:
         """The columns that chunks must have: those of the files, and those that determine the folder."""
+        if self._decoder is not None:
+            return self._decoder.needed
         by_time = self._options.partition_by != "none"
         return frozenset(self._options.columns) | (frozenset({"timestamp"}) if by_time else frozenset())
 
@@ -149,6 +165,8 @@ class DatasetSink:
         copied = self._gatherer.pending_bytes + sum(thread.working_bytes for thread in self._threads)
         if self._by_folder:
             copied += sum(thread.pending_bytes for thread in self._threads)
+        if self._decoder is not None:
+            copied += self._decoder.nbytes
         return copied + sum(thread.open_files for thread in self._threads) * self._file_bytes
 
     @property
@@ -231,7 +249,11 @@ class DatasetSink:
             if self._failure is not None:
                 raise self._failure
             files = [staged for result in results for staged in result.result()]
-            coverage = self._writer.commit(files, self._spans.take(), floors=self._floors)
+            if self._diverted:
+                _log.warning(
+                    "values do not match the schema: they become dead letters with this commit", values=self._diverted
+                )
+            coverage = self._writer.commit(files, self._spans.take(), filtered=self._diverted, floors=self._floors)
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
             self._ratio = min(1.0, written / self._raw_bytes)  # a file of one row says nothing
@@ -265,12 +287,20 @@ class DatasetSink:
 
     def _write_rows(self, chunk: Chunk) -> None:
         held_bytes = chunk.nbytes
-        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()] if self._by_log else []
+        logged = self._by_log or self._decoder is not None
+        runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()] if logged else []
         batch = pa.record_batch(chunk)
         # From here on Arrow alone holds the memory: it is released as soon as the encoder is done with it.
         chunk.release()
         self._raw_bytes += batch.get_total_buffer_size()
-        self._deal(self._gatherer.add(batch, held_bytes, runs))
+        if self._decoder is None:
+            self._deal(self._gatherer.add(batch, held_bytes, runs))
+            return
+        for rows in self._decoder.decode(batch, runs):
+            if rows.letters:
+                self._writer.divert(rows.letters)
+                self._diverted += len(rows.letters)
+            self._deal(self._gatherer.add(rows.batch, held_bytes + rows.nbytes, rows.runs))
 
     def _deal(self, pieces: Sequence[Piece]) -> None:
         """Give rows to the threads: a single piece round-robin, several by folder, so that each folder has one file."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
+from ..config.decode import chosen_columns, read_program
 from ..config.store import StoreUrl
 from ..runtime.pages import keep_heap_pages
 from .base import Sink
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
+    from .decoding import ValueDecoder
 
-__all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder"]
+__all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_decoder"]
 
 # All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
@@ -78,7 +80,7 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     from ..dataset.description import DatasetOptions
     from .dataset import file_extension
 
-    source, sink = config.source, config.sink
+    source, sink, decoder = config.source, config.sink, value_decoder(config)
     known = row_of(source.system).names
     wanted = known if sink.columns is None else sink.columns
     try:
@@ -88,13 +90,33 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     return DatasetOptions(
         system=source.system,
         cluster=source.cluster_name,
-        columns=tuple(name for name in known if name in wanted),
+        columns=tuple(name for name in known if name in wanted) if decoder is None else decoder.columns,
+        types=() if decoder is None else decoder.types,
         split=sink.split,
         partition_by=sink.partition_by,
         extension=extension,
         shared=source.shared,
         hosts=tuple(source.url.hosts.split(",")),
     )
+
+
+def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDecoder | None":
+    """Return the decoder of a pipeline's values, None if it keeps them as they are. Raises ConfigError.
+
+    It takes at most ``memory`` bytes for one record.
+    """
+    decode = config.decode
+    if decode is None:
+        return None
+    from .decoding import ValueDecoder
+
+    try:
+        program = read_program(decode.definition)
+        columns = chosen_columns(decode.columns, program, config.source.system)
+    except ValueError as exc:
+        raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
+    extra = () if config.sink.partition_by == "none" else ("_timestamp",)
+    return ValueDecoder(program, columns, config.source.system, on_bad=decode.on_bad, extra=extra, memory=memory)
 
 
 def bucket_of(sink: SinkConfig) -> "Bucket | None":
@@ -122,6 +144,7 @@ def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
         dataset_options(config),
         load_encoder(sink.type),
         compression=sink.compression,
+        decoder=value_decoder(config, memory=memory // _GATHER_SHARE),
         medium=bucket_of(sink),
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,

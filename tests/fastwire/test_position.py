@@ -28,6 +28,7 @@ from fastwire.position import (
     unnest,
 )
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire.systems import positions_named
 
 LEDGERS, ENTRIES = 4, 6
 LARGE = st.integers(0, (1 << 63) - 1)
@@ -169,6 +170,15 @@ def test_whatever_parses_is_written_the_same_way(system: str, text: str) -> None
 def test_what_is_no_position(system: str, text: str) -> None:
     with pytest.raises(ValueError, match="is not a position of"):
         parse_position(system, text)
+
+
+@pytest.mark.parametrize(
+    ("system", "numbers", "text"), [("pulsar", (7, 12), "7:12"), ("kafka", (12,), "13"), ("tank", (12,), "13")]
+)
+def test_the_position_of_a_row_is_behind_it(system: str, numbers: tuple[int, ...], text: str) -> None:
+    places = positions_named(system)
+    assert len(places.number_columns) == len(numbers)
+    assert places.format(places.of_row(numbers)) == text
 
 
 def test_an_unknown_system_is_named() -> None:

@@ -72,6 +72,7 @@ ONLY_IN = {
         "dataset.diverted",
         "dataset.verify",
         "sinks.dataset",
+        "sinks.decoding",
         "spark",
         "testing",
         "cli",

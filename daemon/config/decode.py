@@ -1,0 +1,99 @@
+"""``[pipelines.NAME.decode]``: the decoding of values into columns, and the rules between its keys."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from fastwire.systems import positions_named, row_of
+
+from .connection import Tell
+from .fields import FolderPath, Text
+from .table import Table
+from .text import KeyPath, nearest
+
+if TYPE_CHECKING:
+    from fastwire.decode.program import Step
+
+__all__ = ["DecodeConfig", "check_decode", "chosen_columns", "read_program"]
+
+SINKS = ("parquet", "arrow")
+
+
+class DecodeConfig(Table):
+    """The decoding of values: their fields become columns of the files."""
+
+    format: Literal["avro"]
+    """Format of the values. avro: the binary encoding of one record, without a header."""
+    definition: FolderPath = Field(alias="schema")
+    """File with the schema of the values: an Avro schema in JSON, whose top is a record."""
+    columns: tuple[Text, ...] = ("*",)
+    """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name."""
+    on_bad: Literal["divert", "stop"] = "divert"
+    """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
+
+
+def read_program(path: Path) -> "tuple[Step, ...]":
+    """Compile the schema in a file. Raises ValueError with a message for the author of the configuration."""
+    from fastwire.decode.avro import compile_avro  # few configurations need it
+    from fastwire.decode.program import SchemaError
+
+    try:
+        return compile_avro(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ValueError(f"cannot read {path}: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text") from None
+    except SchemaError as exc:
+        raise ValueError(f"{path}: {exc}") from None
+
+
+def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str) -> tuple[str, ...]:
+    """Return the columns of the files in their order. Raises ValueError for an unknown or repeated name."""
+    top = program[0]
+    fields = [step.name for step in program[top.first : top.first + top.children]]
+    own = [f"_{name}" for name in row_of(system).names if name != "value"]
+    columns: list[str] = []
+    for name in wanted:
+        if name != "*" and name not in fields and name not in own:
+            raise ValueError(
+                f'"{name}" is neither a field of the schema nor a column of the records{nearest(name, [*fields, *own])}'
+            )
+        if name in fields and name in own:
+            raise ValueError(f'"{name}" is a field of the schema and a column of the records: leave it out')
+        columns += [each for each in fields if each not in wanted] if name == "*" else [name]
+    if repeated := sorted({name for name in columns if columns.count(name) > 1}):
+        raise ValueError(f'"{repeated[0]}" is repeated')
+    return tuple(columns)
+
+
+def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], system: str, tell: Tell) -> None:
+    """Check the keys beside those of the sink, and the schema; report each problem to ``tell``."""
+    kind = sink.get("type")
+    if isinstance(kind, str) and kind not in SINKS:
+        tell(path, f"is for the sinks {' and '.join(SINKS)}, not for {kind}")
+    if "columns" in sink:
+        tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
+    if system and not positions_named(system).number_columns:
+        tell(path, f"is not supported for {system}: its records have no positions for dead letters")
+    schema, columns = decode.get("schema"), decode.get("columns", ["*"])
+    if schema is None:
+        tell((*path, "schema"), "is required: the file with the schema of the values")
+    if not isinstance(schema, str) or not schema.strip():
+        return
+    try:
+        program = read_program(Path(schema))
+    except ValueError as exc:
+        tell((*path, "schema"), str(exc))
+        return
+    fine = next((step for step in program if step.arrow.startswith("tsn")), None)
+    if fine is not None and kind == "parquet":
+        tell((*path, "schema"), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
+    if columns == []:
+        tell((*path, "columns"), "names no column")
+    elif system and isinstance(columns, list) and all(isinstance(name, str) for name in columns):
+        try:
+            chosen_columns(columns, program, system)
+        except ValueError as exc:
+            tell((*path, "columns"), str(exc))

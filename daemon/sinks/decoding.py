@@ -1,0 +1,142 @@
+"""Rows of chunks whose values are decoded into columns, and the dead letters of the values that do not match."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+import pyarrow as pa
+
+from fastwire.columns.chunk import DeadLetter
+from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.program import BadRecord, Step
+from fastwire.position import Log, positions_of
+from fastwire.wire.pool import Pool
+
+from ..runtime.errors import LogRefusedError
+
+__all__ = ["DecodedRows", "ValueDecoder"]
+
+Runs = Sequence[tuple[Log, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """Consecutive rows of a chunk with the columns of the files, and the letters of those that are left out."""
+
+    batch: pa.RecordBatch
+    runs: Runs
+    """The log of each row of ``batch``: (log, first row, rows)."""
+    letters: Sequence[DeadLetter]
+    nbytes: int
+    """Memory of the decoded columns, in bytes."""
+
+
+class ValueDecoder:
+    """Decodes the values of record batches of ``system`` into ``columns``, with at most ``memory`` bytes at a time.
+
+    Columns of the records have a _ before their name. ``extra`` ones are in the batches, and not in the files.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[Step],
+        columns: Sequence[str],
+        system: str,
+        *,
+        on_bad: Literal["divert", "stop"] = "divert",
+        extra: Sequence[str] = (),
+        memory: int = 64 << 20,
+    ) -> None:
+        self._pool = Pool(memory)
+        self._decoder = AvroDecoder(program, self._pool)
+        self._on_bad = on_bad
+        self._places = positions_of(system)
+        self._schema = pa.schema(self._decoder)
+        self.columns = tuple(columns)
+        """Columns of the files."""
+        self._columns = (*columns, *(name for name in extra if name not in columns))
+        self.types = tuple(
+            f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
+            for field in self._schema
+            if field.name in columns
+        )
+        """Names and types of the decoded columns."""
+        own = (name.removeprefix("_") for name in self._columns if name not in self._schema.names)
+        self.needed = frozenset({"value", *own, *self._places.number_columns})
+        """Columns that the batches must have."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of decoded columns that are not written yet, and what is kept for the next, in bytes. From any
+        thread.
+        """
+        return self._pool.used + self._pool.kept
+
+    def trim(self) -> None:
+        """Give memory back that no columns occupy."""
+        self._pool.trim()
+
+    def decode(self, batch: pa.RecordBatch, runs: Runs) -> Iterator[DecodedRows]:
+        """Yield the rows of ``batch``, whose logs are ``runs``, in their order.
+
+        Raises LogRefusedError for a value that does not match, if that is to stop its log.
+        """
+        values = batch.column("value")
+        first = 0
+        while first < batch.num_rows:
+            decoded = self._decoder.decode(values, first)
+            letters = [self._letter(bad, batch, runs) for bad in decoded.bad]
+            wrong = [bad.row for bad in decoded.bad]
+            own = _without(batch, first, decoded.upto, wrong)
+            yield DecodedRows(
+                self._joined(pa.record_batch(decoded), own),
+                _cut(runs, first, decoded.upto, wrong),
+                letters,
+                decoded.nbytes,
+            )
+            first = decoded.upto
+
+    def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
+        arrays, fields = [], []
+        for name in self._columns:
+            source, label = (values, name) if name in self._schema.names else (own, name.removeprefix("_"))
+            arrays.append(source.column(label))
+            fields.append(source.schema.field(label).with_name(name))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _letter(self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs) -> DeadLetter:
+        log, *_ = runs[bisect_right(runs, bad.row, key=lambda run: run[1]) - 1]
+        numbers = [batch.column(name)[bad.row].as_py() for name in self._places.number_columns]
+        position = self._places.of_row(numbers)
+        reason = f"{bad.reason} at byte {bad.offset}" + (
+            f" of the value, in {bad.path}" if bad.path else " of the value"
+        )
+        if self._on_bad == "stop":
+            place = self._places.format(position)
+            raise LogRefusedError(f"a value of {log} at {place} does not match the schema: {reason}", log.__eq__)
+        payload = batch.column("value")[bad.row].as_py()
+        return DeadLetter(log, position, reason, payload or b"", 1)
+
+
+def _without(batch: pa.RecordBatch, first: int, upto: int, wrong: Sequence[int]) -> pa.RecordBatch:
+    """Return the rows from ``first`` to before ``upto`` without the ``wrong`` ones."""
+    if not wrong:
+        return batch.slice(first, upto - first)
+    left = set(wrong)
+    return batch.take(pa.array([row for row in range(first, upto) if row not in left], pa.int64()))
+
+
+def _cut(runs: Runs, first: int, upto: int, wrong: Sequence[int]) -> Runs:
+    """Return the runs of the rows from ``first`` to before ``upto`` without the ``wrong`` ones, numbered from 0.
+
+    ``wrong`` is in ascending order.
+    """
+    kept = []
+    for log, start, rows in runs:
+        low, high = max(start, first), min(start + rows, upto)
+        if low < high and (count := high - low - bisect_left(wrong, high) + bisect_left(wrong, low)):
+            kept.append((log, count))
+    starts = accumulate((count for _, count in kept), initial=0)
+    return [(log, start, count) for (log, count), start in zip(kept, starts, strict=False)]

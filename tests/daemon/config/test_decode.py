@@ -1,0 +1,97 @@
+"""``[pipelines.NAME.decode]``: what is read, and mistakes with their key and line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fastwire_daemon.config import parse_config
+from tests.support.config_file import MINIMAL, problems
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}],
+}
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Path:
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(SCHEMA))
+    return file
+
+
+def decode(schema: Path, keys: str = "", base: str = MINIMAL) -> str:
+    return f'{base}\n[pipelines.orders.decode]\nformat = "avro"\nschema = "{schema}"\n{keys}\n'
+
+
+def test_a_schema_is_enough(schema: Path) -> None:
+    found = parse_config(decode(schema), {}).pipelines["orders"].decode
+    assert found is not None
+    assert (found.definition, found.columns, found.on_bad) == (schema, ("*",), "divert")
+    assert parse_config(MINIMAL, {}).pipelines["orders"].decode is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ('columns = ["*", "_ofset"]', 'decode.columns: "_ofset" is neither a field of the schema nor a column'),
+        ('columns = ["id", "id"]', 'decode.columns: "id" is repeated'),
+        ("columns = []", "decode.columns: names no column"),
+        ('on_bad = "drop"', 'decode.on_bad: must be "divert" or "stop"'),
+        ('colums = ["*"]', 'decode.colums: unknown key, did you mean "columns"?'),
+    ],
+)
+def test_mistakes_have_their_key_and_line(schema: Path, keys: str, expected: str) -> None:
+    text = decode(schema, keys)
+    (only,) = problems(text)
+    line = text.splitlines().index(keys) + 1
+    assert only.startswith(f"f.toml:{line}: pipelines.orders.{expected}")
+
+
+def test_a_schema_that_cannot_be_used(schema: Path) -> None:
+    missing = schema.with_name("no.avsc")
+    assert problems(decode(missing)) == [
+        f"f.toml:13: pipelines.orders.decode.schema: cannot read {missing}: No such file or directory"
+    ]
+    schema.write_text('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "strin"}]}')
+    assert problems(decode(schema)) == [
+        f'f.toml:13: pipelines.orders.decode.schema: {schema}: a: "strin" is not a type'
+    ]
+    schema.write_bytes(b"\xff")
+    assert problems(decode(schema)) == [f"f.toml:13: pipelines.orders.decode.schema: {schema} is not UTF-8 text"]
+    nanos = {"type": "long", "logicalType": "timestamp-nanos"}
+    schema.write_text(json.dumps({**SCHEMA, "fields": [{"name": "at", "type": nanos}]}))
+    assert problems(decode(schema)) == [
+        "f.toml:13: pipelines.orders.decode.schema: at has nanoseconds, but parquet files keep microseconds"
+    ]
+    assert problems(decode(schema).replace(f'schema = "{schema}"\n', "")) == [
+        "f.toml:11: pipelines.orders.decode.schema: is required: the file with the schema of the values"
+    ]
+
+
+def test_a_field_with_the_name_of_a_chosen_column_of_the_records(schema: Path) -> None:
+    schema.write_text(json.dumps({**SCHEMA, "fields": [{"name": "_offset", "type": "int"}]}))
+    (only,) = problems(decode(schema, 'columns = ["_offset"]'))
+    assert only.endswith('"_offset" is a field of the schema and a column of the records: leave it out')
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "stdout"])
+def test_decoding_is_for_parquet_and_arrow(schema: Path, kind: str) -> None:
+    text = decode(schema).replace('type = "parquet"', f'type = "{kind}"').replace('path = "/data/orders"\n', "")
+    text = text.replace(f'"{kind}"', f'"{kind}"\npath = "/data/orders"') if kind == "jsonl" else text
+    (only,) = problems(text)
+    assert only.endswith(f"pipelines.orders.decode: is for the sinks parquet and arrow, not for {kind}")
+
+
+def test_columns_are_chosen_in_one_place(schema: Path) -> None:
+    text = decode(schema).replace('path = "/data/orders"', 'path = "/data/orders"\ncolumns = ["key"]')
+    (only,) = problems(text)
+    assert "pipelines.orders.sink.columns: decode.columns chooses the columns" in only
+
+
+def test_a_system_whose_records_have_no_positions(schema: Path) -> None:
+    text = decode(schema).replace("pulsar://127.0.0.1:6650", "tubemq://127.0.0.1:8715")
+    text = text.replace('"persistent://public/default/orders"', '"orders"').replace("subscription =", "group =")
+    assert "pipelines.orders.decode: is not supported for tubemq" in "\n".join(problems(text))

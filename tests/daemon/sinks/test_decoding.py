@@ -1,0 +1,173 @@
+"""A dataset of decoded values: columns, dead letters in the same commit, folders, and what `verify` says."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fastwire.decode.avro import compile_avro
+from fastwire_daemon.config.decode import chosen_columns
+from fastwire_daemon.dataset.description import DatasetOptions
+from fastwire_daemon.dataset.diverted import read_letters
+from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.encoders.arrow import ArrowEncoder
+from fastwire_daemon.encoders.parquet import ParquetEncoder
+from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError
+from fastwire_daemon.sinks.dataset import DatasetSink
+from fastwire_daemon.sinks.decoding import ValueDecoder
+from fastwire_daemon.testing import Feed
+from tests.daemon.sinks.test_sinks import files
+
+# The values of a feed are texts such as 0:7:12, and those of five bytes match this schema.
+FIVE = {
+    "type": "record",
+    "name": "Five",
+    "fields": [
+        {"name": "partition_digit", "type": {"type": "fixed", "name": "Digit", "size": 1}},
+        {"name": "offset", "type": {"type": "fixed", "name": "Colon", "size": 2}},
+        {"name": "rest", "type": {"type": "record", "name": "Rest", "fields": [
+            {"name": "colon", "type": {"type": "fixed", "name": "One", "size": 1}},
+            {"name": "row", "type": "Digit"},
+        ]}},
+    ],
+}  # fmt: skip
+Opened = Callable[..., DatasetSink]
+
+
+def decoder(wanted: tuple[str, ...] = ("*", "_offset"), schema: Any = FIVE, **more: Any) -> ValueDecoder:
+    program = compile_avro(json.dumps(schema))
+    return ValueDecoder(program, chosen_columns(wanted, program, "pulsar"), "pulsar", **more)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """Makes opened sinks with a decoder, all for one folder, and closes them."""
+    made: list[DatasetSink] = []
+
+    def make(made_by: ValueDecoder | None = None, encoder: Any = ParquetEncoder, **fixed: Any) -> DatasetSink:
+        decoder_ = decoder() if made_by is None else made_by
+        options = DatasetOptions(
+            **{"system": "pulsar", "cluster": "feed", "columns": decoder_.columns, "types": decoder_.types, **fixed}
+        )
+        made.append(DatasetSink(tmp_path / "data", options, encoder, decoder=decoder_))
+        made[-1].open()
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [row for file in files(path) for row in pq.read_table(file, partitioning=None).to_pylist()]
+
+
+def letters(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for file in sorted(path.glob("_fastwire/diverted/*")):
+        found += read_letters(io.BytesIO(file.read_bytes())).to_pylist()
+    return found
+
+
+def test_fields_land_as_columns_and_bad_values_as_letters_of_the_same_commit(opened: Opened, tmp_path: Path) -> None:
+    sink = opened()
+    assert sink.needed_columns == {"value", "offset", "ledger"}
+    feed = Feed(partitions=2, rows=12)  # the last two rows of each entry have six bytes
+    sink.write(feed.chunk(4))
+    coverage = sink.commit()
+    landed = rows(tmp_path / "data")
+    values = [b"".join((row["partition_digit"], row["offset"], *row["rest"].values())) for row in landed]
+    expected = feed.values_of(coverage)
+    assert sorted(values) == sorted(value for value in expected if len(value) == 5)
+    assert all(b":%d" % row["_offset"] == row["offset"] for row in landed)
+    dead = letters(tmp_path / "data")
+    assert sorted(letter["payload"] for letter in dead) == sorted(value for value in expected if len(value) == 6)
+    assert {letter["reason"] for letter in dead} == {"TrailingBytes at byte 5 of the value"}
+    for letter in dead:
+        partition, entry, _ = letter["payload"].decode().split(":")
+        assert (letter["partition"], letter["position"].split(":")[1]) == (partition, entry)
+
+
+def test_verify_knows_the_diverted_rows(opened: Opened, tmp_path: Path) -> None:
+    sink, feed = opened(), Feed(partitions=2, rows=12)
+    for _ in range(3):
+        sink.write(feed.chunk(4))
+        sink.commit()
+    report = verify(tmp_path / "data", deep=True)
+    assert report.problems == []
+    assert (report.rows, report.filtered, report.diverted_entries) == (120, 24, 24)
+    assert report.placed_files == 2  # by _offset: a field named offset is not a position
+
+
+def test_a_roll_of_bad_values_alone_is_a_commit(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(decoder(schema={**FIVE, "fields": [{"name": "f", "type": "boolean"}]}))
+    sink.write(Feed(partitions=1, rows=3).chunk(1))
+    coverage = sink.commit()
+    assert rows(tmp_path / "data") == []
+    assert {letter["reason"] for letter in letters(tmp_path / "data")} == {
+        "InvalidBoolean at byte 0 of the value, in f"
+    }
+    assert coverage.logs()
+    assert verify(tmp_path / "data").problems == []
+
+
+def test_bad_values_of_a_dropped_roll_are_not_counted_again(opened: Opened, tmp_path: Path) -> None:
+    sink = opened()
+    sink.write(Feed(partitions=1, rows=12).chunk(2))
+    sink.open()
+    sink.write(Feed(partitions=1, rows=12).chunk(1))
+    sink.commit()
+    report = verify(tmp_path / "data")
+    assert (report.problems, report.rows, report.diverted_entries) == ([], 10, 2)
+
+
+@pytest.mark.parametrize("partition_by", ["none", "hour"])
+def test_folders_hold_the_rows_that_belong_there(opened: Opened, tmp_path: Path, partition_by: str) -> None:
+    extra = () if partition_by == "none" else ("_timestamp",)
+    sink = opened(decoder(extra=extra), split="partition", partition_by=partition_by)
+    feed = Feed(partitions=3, rows=12, entry_ms=3_000_000)
+    sink.write(feed.chunk(12))
+    sink.commit()
+    for file in files(tmp_path / "data"):
+        partition = next(part for part in file.parts if part.startswith("p=")).removeprefix("p=")
+        table = pq.read_table(file, partitioning=None)
+        assert set(table["partition_digit"].to_pylist()) == {partition.encode()}
+        assert table.schema.names == ["partition_digit", "offset", "rest", "_offset"]
+    assert len(rows(tmp_path / "data")) == 12 * 10
+
+
+def test_a_bad_value_can_stop_its_log(opened: Opened, tmp_path: Path) -> None:
+    sink, feed = opened(decoder(on_bad="stop")), Feed(partitions=2, rows=12)
+    with pytest.raises(LogRefusedError, match=r"at \d+:0 does not match the schema: TrailingBytes") as caught:
+        sink.write(feed.chunk(2))
+    assert [log for log in feed.logs if caught.value.concerns(log)] == feed.logs[:1]
+    sink.open()
+    assert letters(tmp_path / "data") == []
+
+
+def test_other_types_are_another_dataset(opened: Opened) -> None:
+    sink = opened()
+    sink.write(Feed(rows=1).chunk(1))
+    sink.commit()
+    other = {**FIVE, "fields": [*FIVE["fields"][:2], {"name": "rest", "type": "bytes"}]}
+    with pytest.raises(DatasetMismatchError, match=r"the types of decoded columns of the dataset: .*rest struct"):
+        opened(decoder(schema=other))
+
+
+def test_arrow_files_have_the_same_columns(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(encoder=ArrowEncoder, extension="arrow")
+    sink.write(Feed(partitions=1, rows=12).chunk(2))
+    sink.commit()
+    report = verify(tmp_path / "data", deep=True)
+    assert (report.problems, report.rows, report.filtered) == ([], 20, 4)
+
+
+def test_decoded_columns_count_as_memory_until_they_are_written(opened: Opened) -> None:
+    sink = opened()
+    sink.write(Feed(partitions=1, rows=10).chunk(1))
+    sink.commit()
+    assert sink.unpooled_bytes == 0
