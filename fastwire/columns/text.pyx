@@ -23,25 +23,13 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, strcmp
 
+from fastwire.columns.arrow cimport ArrowArray, ArrowSchema
 from fastwire.columns.builder cimport is_utf8
 
 __all__ = ["LineFormatter"]
 
 cdef extern from *:
     """
-    #ifndef ARROW_C_DATA_INTERFACE
-    #define ARROW_C_DATA_INTERFACE
-    struct ArrowSchema {
-      const char* format; const char* name; const char* metadata; int64_t flags; int64_t n_children;
-      struct ArrowSchema** children; struct ArrowSchema* dictionary;
-      void (*release)(struct ArrowSchema*); void* private_data;
-    };
-    struct ArrowArray {
-      int64_t length; int64_t null_count; int64_t offset; int64_t n_buffers; int64_t n_children;
-      const void** buffers; struct ArrowArray** children; struct ArrowArray* dictionary;
-      void (*release)(struct ArrowArray*); void* private_data;
-    };
-    #endif
     #define fw_ctz64(x) __builtin_ctzll(x)
     #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     #define fw_low_first(x) __builtin_bswap64(x)
@@ -51,22 +39,6 @@ cdef extern from *:
     """
     int ctz "fw_ctz64"(uint64_t) noexcept nogil
     uint64_t low_first "fw_low_first"(uint64_t) noexcept nogil
-
-    cdef struct ArrowSchema:
-        const char* format
-        const char* name
-        int64_t n_children
-        ArrowSchema** children
-        ArrowSchema* dictionary
-
-    cdef struct ArrowArray:
-        int64_t length
-        int64_t offset
-        int64_t n_buffers
-        int64_t n_children
-        const void** buffers
-        ArrowArray** children
-        ArrowArray* dictionary
 
 cdef enum:
     STEP = 3 << 12               # bytes of a value between two checks for room; base64 takes three at a time

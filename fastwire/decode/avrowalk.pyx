@@ -229,6 +229,18 @@ cdef inline Reason read_size(Walk* w, int64_t* size) noexcept nogil:
     return SOUND
 
 
+cdef inline Reason read_index(Walk* w, int64_t count, Reason unknown, int64_t* index) noexcept nogil:
+    """Read a number from 0 to below ``count``; ``unknown`` is the reason if it is another one."""
+    cdef const uint8_t* start = w.pos
+    cdef Reason fault = read_long(w, index)
+    if fault:
+        return fault
+    if index[0] < 0 or index[0] >= count:
+        w.pos = start
+        return unknown
+    return SOUND
+
+
 cdef inline Reason short(const Walk* w) noexcept nogil:
     return TOO_LARGE if w.out.over else NO_MEMORY
 
@@ -238,13 +250,9 @@ cdef inline Reason walk(Walk* w, int which) noexcept nogil:
     cdef Reason fault
     cdef int64_t branch = 0
     cdef Step* step = &w.steps[which]
-    cdef const uint8_t* start = w.pos
     if step.optional:
-        fault = read_long(w, &branch)
-        if not fault and (branch < 0 or branch > (not step.lone)):
-            w.pos = start
-            fault = BRANCH
-        elif not fault and not step.lone and branch == step.null_branch:
+        fault = read_index(w, 1 if step.lone else 2, BRANCH, &branch)
+        if not fault and not step.lone and branch == step.null_branch:
             if nested_null(&w.out, which):
                 fault = short(w)
             else:
@@ -307,12 +315,9 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
     elif step.operation == OP_RECORD:
         return read_record(w, which)
     elif step.operation == OP_ENUM:
-        fault = read_long(w, &number)
+        fault = read_index(w, step.count, SYMBOL, &number)
         if fault:
             return fault
-        if number < 0 or number >= step.count:
-            w.pos = start
-            return SYMBOL
         if nested_cell(
             &w.out, c, step.symbols[number].text, step.symbols[number].size,
             step.symbols[number].text + step.symbols[number].size,
@@ -401,15 +406,11 @@ cdef Reason read_array(Walk* w, int which) noexcept nogil:
 cdef Reason read_union(Walk* w, int which) noexcept nogil:
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[which]
-    cdef const uint8_t* start = w.pos
     cdef int64_t branch = 0
     cdef int i
-    cdef Reason fault = read_long(w, &branch)
+    cdef Reason fault = read_index(w, step.count, BRANCH, &branch)
     if fault:
         return fault
-    if branch < 0 or branch >= step.count:
-        w.pos = start
-        return BRANCH
     if step.branches[branch] < 0:
         return short(w) if nested_null(&w.out, which) else SOUND
     for i in range(c.children):
