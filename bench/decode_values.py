@@ -2,7 +2,7 @@
 
     python -m bench.decode_values [--json]
 
-CPU time of the process; the best of many rounds over one chunk of records of 8 fields, 63 bytes on average. The library
+CPU time of the process; the best of many rounds over one chunk of records of 8 fields, 62 bytes on average. The library
 makes a dict a record and no columns, so its figure leaves a step out.
 """
 
