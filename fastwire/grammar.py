@@ -4,13 +4,14 @@ Each system defines one :class:`Grammar` in its own package; ``fastwire.systems`
 """
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from .position import Positions
 
-__all__ = ["BrokerUrl", "Grammar", "KeyOption", "NamePattern", "TopicPattern", "parse_name_pattern"]
+__all__ = ["BrokerUrl", "Grammar", "KeyOption", "NamePattern", "TopicPattern", "compile_pattern", "parse_name_pattern"]
 
 
 class BrokerUrl(Protocol):
@@ -49,9 +50,22 @@ def parse_name_pattern(text: str) -> NamePattern:
     if not text:
         raise ValueError('is empty; ".*" means all topics')
     try:
-        return NamePattern(text, re.compile(text))
-    except re.error as exc:
-        raise ValueError(f'"{text}": not a regular expression: {exc}') from None
+        return NamePattern(text, compile_pattern(text))
+    except ValueError as exc:
+        raise ValueError(f'"{text}": {exc}') from None
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Return ``text`` compiled. Raises ValueError with the reason if it is invalid, or would mean something else later.
+
+    A ``[`` within a set is one of these: other systems nest sets, and Python only warns that it may.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        try:
+            return re.compile(text)
+        except (re.error, FutureWarning) as exc:
+            raise ValueError(f"not a regular expression: {exc}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fastwire.grammar import compile_pattern
 from fastwire.pulsar.topic import Topic, parse_topic
 
 __all__ = ["TopicPattern", "is_system_topic", "parse_pattern"]
@@ -74,9 +75,9 @@ def parse_pattern(text: str) -> TopicPattern:
     if not local:
         raise ValueError(f'{shown}: the regular expression is empty; "{rest}.*" means all topics')
     try:
-        matcher = re.compile(local)
-    except re.error as exc:
-        raise ValueError(f"{shown}: not a regular expression: {exc}") from None
+        matcher = compile_pattern(local)
+    except ValueError as exc:
+        raise ValueError(f"{shown}: {exc}") from None
     return TopicPattern(f"{tenant}/{namespace}", local, matcher)
 
 

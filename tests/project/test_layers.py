@@ -113,7 +113,8 @@ SOCKET_OPENERS = {"service.http", "net.transport", "devbroker"}
 PURE = {
     "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "enum", "functools", "hashlib", "heapq", "hmac", "importlib", "itertools", "json", "math", "operator",
-    "re", "string", "struct", "types", "typing", "typing_extensions", "urllib.parse", "uuid", "weakref", "zlib",
+    "re", "string", "struct", "types", "typing", "typing_extensions", "urllib.parse", "uuid", "warnings", "weakref",
+    "zlib",
 }  # fmt: skip
 PURE_C = {"cython", "cpython", "libc.stdint", "libc.string", "libc.stdlib", "libc.limits", "libc.math", "libc.stddef"}
 PURE_PACKAGES = {"cramjam", "crc32c", "cryptography", "google.protobuf", "lz4", "snappy", "zstandard"}

@@ -15,7 +15,6 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker
-from fastwire_daemon.spark.job.direct import reader_options
 from fastwire_daemon.spark.job.run import run_jobs
 from fastwire_daemon.spark.job.trial import try_job
 from fastwire_daemon.spark.source.options import parse_options
@@ -30,6 +29,8 @@ BASE_MS = 1_767_322_800_000  # 2026-01-02 03:00 UTC
 
 
 def test_what_a_source_says_is_what_its_options_say() -> None:
+    from fastwire_daemon.spark.job.direct import reader_options  # it needs PySpark
+
     def options(**keys: Any) -> Mapping[str, str]:
         source = KafkaSparkBrokers.model_validate({"url": "kafka://h", "topics": ["t"]} | keys)
         return reader_options(source, streaming=True)

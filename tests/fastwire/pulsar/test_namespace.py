@@ -1,9 +1,10 @@
 """Patterns of topics, the hash of a list, the commands about both, and what helps against which error."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastwire.grammar import parse_name_pattern
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.command import decode_command, encode_command
 from fastwire.pulsar.namespace import list_topics, topics_hash, unwatch, watch
@@ -93,7 +94,16 @@ def test_the_broker_is_asked_for_no_less_than_what_is_meant(local: str, asked: s
     assert parse_pattern(f"t/n/{local}").wire == f"t/n/{asked}"
 
 
+@pytest.mark.parametrize("local", ["[[", "[[a]b", "[a--b]", "[a&&b]"])
+def test_a_set_that_may_be_nested_is_refused(local: str) -> None:
+    with pytest.raises(ValueError, match=r"not a regular expression: Possible \w+ \w+"):
+        parse_pattern(f"t/n/{local}.*")
+    with pytest.raises(ValueError, match=r"not a regular expression: "):
+        parse_name_pattern(local)
+
+
 @given(st.text(max_size=30))
+@example("[[")
 def test_any_pattern_is_understood_or_refused(text: str) -> None:
     try:
         pattern = parse_pattern(text)
