@@ -30,13 +30,13 @@ from fastwire.pulsar.metadata cimport (
     MOST_MESSAGES,
     MessageHead,
     Metadata,
-    bits_below,
     read_ack_set,
     read_command_message,
     read_message_plain,
     read_metadata,
     read_metadata_plain,
 )
+from fastwire.pulsar.permit cimport debited, debited_untrusted
 from fastwire.pulsar.slot cimport (
     LANDED,
     Slot,
@@ -282,7 +282,7 @@ cdef class Scanner(ChunkScanner):
                     bad, detail = Damage.METADATA, str(reader_error(&inner, "MessageMetadata"))
                 elif m.batched and m.messages < 0:
                     bad, detail = Damage.METADATA, f"num_messages_in_batch is {m.messages}"
-        permits = self.permits(slot, head, &m, &place) if bad is None else self.permits_untrusted(slot, head, &place)
+        permits = debited(slot, head, &m, &place) if bad is None else debited_untrusted(slot, head, &place)
         if head.has_epoch and head.epoch < slot.epoch:
             self.dropped_frames += 1
             self.debit(slot, head, permits)
@@ -343,26 +343,6 @@ cdef class Scanner(ChunkScanner):
         place.ack_set = self.ack_set
         place.ack_words = count
         return 0
-
-    cdef int64_t permits(self, Slot* slot, MessageHead* head, Metadata* m, EntryPlace* place) noexcept:
-        """Return the permits that the broker debited for this frame (spec: pulsar 13.1)."""
-        cdef int64_t count = m.messages if m.batched else 1
-        if place.ack_set is not NULL:
-            count = bits_below(place.ack_set, place.ack_words, count)
-        if head.has_permits and head.permits and head.permits != count:
-            # The broker states what it has debited. If it counts otherwise than it states, only its own count tells.
-            slot.uncounted = True
-            return head.permits
-        return count
-
-    cdef int64_t permits_untrusted(self, Slot* slot, MessageHead* head, EntryPlace* place) noexcept:
-        """Return the permits of a frame with damaged metadata: by the command, otherwise 1 (spec: pulsar 13.4)."""
-        if place.ack_set is not NULL:
-            return bits_below(place.ack_set, place.ack_words, MOST_MESSAGES)
-        if head.has_permits and head.permits:
-            return head.permits
-        slot.uncounted = True
-        return 1
 
     cdef int debit(self, Slot* slot, MessageHead* head, int64_t permits) except -1:
         slot.debited += <uint64_t>permits
