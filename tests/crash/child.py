@@ -47,6 +47,7 @@ class Accident:
         elif do == "fail":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         elif do == "sleep":
+            print(json.dumps({"event": "accident", "level": "info"}), file=sys.stderr, flush=True)
             time.sleep(float(self._script["seconds"]))
         elif do == "fill":
             fill(self._script["folder"])

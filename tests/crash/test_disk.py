@@ -3,7 +3,6 @@
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.scene import Scene
 from tests.crash.space import SmallDisk
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.crash
 
@@ -60,10 +60,7 @@ def test_full_disk_when_a_log_entry_is_written_is_waited_out(
         scene.feed.add(4)
         script = {"at": step, "do": "fill", "folder": str(disk.path)}
         with scene.run(prefix=disk.prefix, script=script) as daemon:
-            deadline = time.monotonic() + 30
-            while not (disk.free == 0 and (disk.seen / "filler").exists()) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert disk.free == 0
+            eventually(lambda: disk.free == 0 and (disk.seen / "filler").exists(), "a full disk")
             free_after(disk, 1.5)
             daemon.wait_done()
         scene.judge()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -63,8 +62,7 @@ def test_a_signal_commits_acknowledges_and_ends(scene: Scene, tmp_path: Path, nu
 def test_a_second_signal_aborts_and_loses_nothing(scene: Scene) -> None:
     script = {"at": "files-finished", "nth": 2, "do": "sleep", "seconds": 60}
     with scene.run(until_end=False, script=script) as daemon:
-        eventually(lambda: any((scene.path / "_fastwire" / "staging").glob("*/*.part")), "a file is staged")
-        time.sleep(0.5)
+        daemon.wait_for('"accident"')
         daemon.signal(signal.SIGTERM)
         daemon.wait_for('"draining"')
         daemon.signal(signal.SIGTERM)

@@ -4,7 +4,6 @@ import base64
 import itertools
 import os
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ import pulsar
 from fastwire.pulsar import pulsar_pb2 as pb
 from tests.brokers.admin import partition_names
 from tests.real.raw import RawProducer, batch_payload, compress
+from tests.support.waiting import eventually
 
 __all__ = ["SentRecord", "produce_matrix", "quiet_client"]
 
@@ -224,12 +224,8 @@ def send_all(
             event_timestamp=message.event_time,
         )
     producer.flush()
-    limit = time.monotonic() + 30
     # The last callbacks run on a thread of the client and may come after flush has returned.
-    while any(result is None for result, _ in answers):
-        if time.monotonic() > limit:
-            raise RuntimeError("the broker did not confirm every message")
-        time.sleep(0.01)
+    eventually(lambda: all(result is not None for result, _ in answers), "the broker confirms every message")
     name = producer.producer_name()
     producer.close()
     # Each partition has a producer of its own, which numbers its messages from 0 unless the caller did.

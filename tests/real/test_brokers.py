@@ -20,6 +20,7 @@ from tests.crash.feed import PulsarFeed
 from tests.real.matrix import quiet_client
 from tests.support.pulsar.raw_client import Peer
 from tests.support.tcp_proxy import Proxy
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -143,10 +144,8 @@ def test_broker_by_command_leaves_no_java_behind_when_killed(plain_pulsar: Pulsa
     del plain_pulsar  # only to skip where there is no Java
     with starter() as process:
         own = psutil.Process(process.pid)
-        deadline = time.monotonic() + 60
-        while not (children := own.children(recursive=True)):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(lambda: own.children(recursive=True), "a process of the broker")
+        children = own.children(recursive=True)
         process.kill()
     for child in children:
         child.wait(10)

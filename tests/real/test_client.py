@@ -13,6 +13,7 @@ from fastwire_daemon.pulsar import Client, DeadLetterPolicy, MessageId, Redelive
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
 from tests.support.pulsar.client_scene import take, values
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -55,8 +56,7 @@ def produce(broker: PulsarBroker, topic: str, numbers: range, *, batch: int = 10
 
 
 async def backlog_is(broker: PulsarBroker, topic: str, subscription: str, wanted: int) -> None:
-    while await asyncio.to_thread(broker.admin.backlog, topic, subscription) != wanted:
-        await asyncio.sleep(0.1)
+    await asyncio.to_thread(eventually, lambda: broker.admin.backlog(topic, subscription) == wanted, "the backlog")
 
 
 def test_nacks_and_dead_letters(plain_pulsar: PulsarBroker, topic: str) -> None:

@@ -14,6 +14,7 @@ from tests.brokers.kafka import LOGIN_S, PASSWORD, PLAIN_USER, USER, GuardedKafk
 from tests.real.daemon import Daemon, Job
 from tests.real.test_kafka import Sent, assert_same, produce, records, rows
 from tests.support.oauth_issuer import CLIENT_SECRET, issuing
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -109,8 +110,7 @@ async def test_tokens_of_an_issuer_are_renewed_on_the_same_connection(
         with Daemon("run", str(task.write(tmp_path)), log=tmp_path / "log") as daemon:
             await asyncio.to_thread(daemon.wait_for_rows, 60)
             asked = len(issuer.forms)
-            while len(issuer.forms) < asked + 3:
-                await asyncio.sleep(0.05)
+            await until(lambda: len(issuer.forms) >= asked + 3, "three more tokens")
             await asyncio.to_thread(produce, guarded_kafka, topic, sent)
             await asyncio.to_thread(daemon.wait_for_rows, 120)
             await asyncio.to_thread(daemon.end)

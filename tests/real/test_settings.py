@@ -22,6 +22,7 @@ from tests.real.matrix import quiet_client
 from tests.real.test_client import backlog_is, produce, run
 from tests.support.pulsar.client_scene import take, values
 from tests.support.rsa_keys import key_pair
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -86,9 +87,8 @@ async def test_the_broker_shows_what_a_pipeline_says(plain_pulsar: PulsarBroker,
     }
     job = Job(plain_pulsar.service_url, topic, tmp_path / "data", source=source)
     with Daemon("run", str(job.write(tmp_path)), log=tmp_path / "run.log") as daemon:
-        async with asyncio.timeout(60.0):
-            while not await asyncio.to_thread(plain_pulsar.admin.consumers, topic, job.subscription):
-                await asyncio.sleep(0.1)
+        admin = plain_pulsar.admin
+        await asyncio.to_thread(eventually, lambda: admin.consumers(topic, job.subscription), "a consumer")
         assert_shown(plain_pulsar, topic, job.subscription)
         daemon.end()
 

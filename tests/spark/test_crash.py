@@ -25,6 +25,7 @@ from tests.spark.jobs import Job
 from tests.spark.landed import BASE, Landed
 from tests.spark.session import SETTINGS
 from tests.support.spark_source import serving
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -239,9 +240,8 @@ def settle(runs: Runs, batches: int, *, dedupe: bool) -> None:
     process = runs.start({})
     try:
         good, _ = expected(batches, dedupe=dedupe)
-        while len(outcome(runs.job)[0]) < len(good):
-            assert process.poll() is None, runs.said()
-            time.sleep(0.2)
+        eventually(lambda: process.poll() is not None or len(outcome(runs.job)[0]) >= len(good), patience_s=PATIENCE_S)
+        assert process.poll() is None, runs.said()
         process.terminate()
         assert process.wait(PATIENCE_S) == 0, runs.said()
     finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
@@ -20,20 +20,9 @@ from fastwire_daemon.devbroker.base import DevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.systems.pulsar.source import PulsarSettings, PulsarSource
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
+from tests.support.waiting import until
 
 __all__ = ["AnyPipe", "Pipe", "entries", "entry", "playing", "serving", "until"]
-
-PATIENCE_S = 30.0
-
-
-async def until(condition: Callable[[], bool], what: str = "", say: Callable[[], object] = str) -> None:
-    """Wait until ``condition`` holds; a test that waits in vain says for what, and how things stand."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"never happened: {what}; {say()}") from None
 
 
 def entry(number: int, rows: int = 10, size: int = 0, compression: Compression = Compression.NONE) -> Entry:

@@ -3,7 +3,6 @@
 import errno
 import gc
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from fastwire_daemon.encoders.gather import Gatherer, Piece, own
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.encoders.worker import EncoderThread
 from fastwire_daemon.testing import Feed
+from tests.support.waiting import eventually
 
 # Gathering
 
@@ -302,11 +302,7 @@ def test_a_failure_leaves_all_files_of_the_thread_alone() -> None:
 
     thread = encoder_thread(stage, failures=failures)
     thread.put([("refused", pa.record_batch(feed.chunk(1))), ("a", pa.record_batch(feed.chunk(1)))])
-    for _ in range(1_000):
-        if failures and not feed.held_bytes:
-            break
-        time.sleep(0.01)
-    assert feed.held_bytes == 0, "also before anybody asks for the next thing"
+    eventually(lambda: failures and not feed.held_bytes, "the release, before the caller asks for the next thing")
     assert [str(failure) for failure in failures] == ["[Errno 24] too many files"]
     failures.clear()
     thread.drop()

@@ -31,6 +31,7 @@ from fastwire_daemon.systems.pulsar.producer import TopicProducer
 from tests.brokers.certs import make_certificates
 from tests.daemon.devbroker.pulsar.test_official_client import EARLIEST, client_of, receive
 from tests.support.hostile.pulsar import NeverAnswers
+from tests.support.waiting import until
 from tests.support.written_records import assert_read, records
 
 C = pb.BaseCommand
@@ -432,8 +433,8 @@ async def test_waiting_for_exclusive_access() -> None:
 
         async with open_topic(client, "t") as producer:
             waiting = asyncio.create_task(second())
-            while not broker.call(lambda: len(list(broker.topics["persistent://public/default/t"].producers)) == 2):
-                await asyncio.sleep(0.01)
+            topic = broker.topics["persistent://public/default/t"]
+            await until(lambda: broker.call(lambda: len(list(topic.producers)) == 2), "the second producer")
             await asyncio.sleep(0.5)  # longer than any request may take
             await producer.send(Record(value=b"first"))
             assert not waiting.done()

@@ -19,6 +19,7 @@ from fastwire_daemon.systems.produced import ProduceError
 from fastwire_daemon.systems.tank.client_cluster import ClientCluster
 from fastwire_daemon.systems.tank.producer import TopicProducer
 from fastwire_daemon.systems.tank.settings import ClientSettings
+from tests.support.waiting import until
 
 SMALL = ProducerSettings(batching=BatchLimits(records=10))
 
@@ -128,8 +129,7 @@ async def test_a_leader_that_moves_is_followed(broker: TankDevBroker) -> None:
 async def test_a_partition_without_a_leader_waits_for_one(broker: TankDevBroker) -> None:
     broker.move_leader("t", 1, node=-1)
     writing = asyncio.create_task(write(broker, 40))
-    while len(stored(broker)[0]) < 20:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(stored(broker)[0]) >= 20, "the messages of the other partition")
     assert stored(broker)[1] == []
     broker.move_leader("t", 1, node=0)
     await writing
@@ -151,8 +151,7 @@ async def test_another_producer_while_the_connection_is_lost(broker: TankDevBrok
         await (await producer.put(Message(value=b"0"), partition=0))
         broker.refuse_bundles(ProduceCode.TIMED_OUT, 1)
         future = await producer.put(Message(value=b"3"), partition=0)
-        while broker.bundle_refusals._waiting:
-            await asyncio.sleep(0.001)
+        await until(lambda: not broker.bundle_refusals._waiting, "the refusal")
         broker.append("t", [encode_bundle([Message(value=b"1"), Message(value=b"2")])], 0)
         await future
     assert numbers(broker)[0] == [0, 1, 2, 3]

@@ -214,8 +214,11 @@ async def test_receipts_outlive_a_connection() -> None:
         async with client.subscribe("t", "s", type="shared", start="earliest", batch_index_acks=True) as consumer:
             (chunk,) = await take(consumer, 30)
             broker.muted = True
+            (member,) = consumer.members
+            assert member.link is not None
+            acks = member.link.connection
             waits = [asyncio.ensure_future(chunk.ack(rows, receipt=True)) for rows in (range(10), 15)]
-            await asyncio.sleep(0.1)
+            await until(lambda: acks.acks_sent >= 1, "the acks")
             broker.muted = False
             broker.drop_connections()
             await asyncio.gather(*waits)

@@ -507,7 +507,9 @@ async def test_lost_connections_give_their_buffers_back_at_once() -> None:
                 await until(lambda: pipe.count("revoked") > revoked, "a revocation")  # noqa: B023
                 await pipe.granted()
             await broker.stop()
-            await asyncio.sleep(0.5)  # several attempts that fail
+            for _ in range(3):
+                pipe.source.cluster.failure = ""
+                await until(lambda: pipe.source.cluster.failure, "an attempt that fails")
             await broker.start(port=broker.port)
             await pipe.granted()
             await until(lambda: pipe.pool.used == before, "the buffers")  # one may just be in use

@@ -84,7 +84,7 @@ async def test_while_nothing_is_read_the_connection_lives() -> None:
             for _ in range(12):
                 # Ten seconds in the life of this test.
                 link.connection._suspended_ping_at = 0.0
-                await asyncio.sleep(0.1)
+                await until(lambda: link.connection._suspended_ping_at, "a ping")
             pipe.source.on_budget(Level.FREE)
             broker.append("t", entries(0, 5))
             await pipe.got(50)
