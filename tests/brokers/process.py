@@ -1,5 +1,6 @@
 """A broker as a Java process: started with jars from the cache, stopped as gently or as hard as a test wants."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -102,8 +103,11 @@ class JavaBroker(ABC):
 
 
 def ends_with_parent() -> list[str]:
-    """A prefix that makes the kernel kill the command when the thread that started it is gone."""
+    """A prefix that makes the kernel kill the command when the thread that started it is gone.
+
+    Where this process has ended before the kernel is told so, the command is not run at all.
+    """
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise BrokerUnavailableError("no setpriv to tie the broker to this process: apt-get install util-linux")
-    return [setpriv, "--pdeathsig", "KILL"]
+    return [setpriv, "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]

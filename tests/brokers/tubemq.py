@@ -267,7 +267,7 @@ class TubeMQBroker(JavaBroker):
             said = json.dumps(self.master.web("op_query", "admin_query_topic_info", topicName=TOPICS[-1]))
         except (OSError, ValueError):
             return False
-        return '"isSrvAcceptPublish": true' in said
+        return '"isSrvAcceptPublish": true' in said and '"isSrvAcceptSubscribe": true' in said
 
     def tool(self, name: str, *arguments: str) -> str:
         """Run a stock command-line tool to its end, and return what it says. Fails if it fails."""

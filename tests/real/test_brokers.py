@@ -125,6 +125,14 @@ def starter() -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
+def ended(process: psutil.Process) -> bool:
+    """Whether a process has ended, its status taken by its parent or not."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_broker_by_command_ends_with_its_input() -> None:
     with starter() as process:
         assert process.stdin is not None and process.stdout is not None
@@ -137,7 +145,7 @@ def test_broker_by_command_ends_with_its_input() -> None:
             assert json.load(answer) == ["standalone"]
         process.stdin.close()
         assert process.wait(30) == 0
-    java.wait(10)
+    eventually(lambda: ended(java), "the end of the broker")
 
 
 def test_broker_by_command_leaves_no_java_behind_when_killed(plain_pulsar: PulsarBroker) -> None:
@@ -147,8 +155,7 @@ def test_broker_by_command_leaves_no_java_behind_when_killed(plain_pulsar: Pulsa
         eventually(lambda: own.children(recursive=True), "a process of the broker")
         children = own.children(recursive=True)
         process.kill()
-    for child in children:
-        child.wait(10)
+    eventually(lambda: all(map(ended, children)), "the end of the broker", lambda: str(children))
 
 
 def test_entries_are_numbered_by_the_broker(plain_pulsar: PulsarBroker, fresh_name: Callable[[str], str]) -> None:

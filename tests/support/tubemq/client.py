@@ -25,13 +25,26 @@ from fastwire.tubemq.slot import SlotTable
 from fastwire.tubemq.text import Broker, Partition
 from fastwire.wire.pool import Pool
 
-__all__ = ["HOST", "LIMIT_S", "Cluster", "Link", "Member", "Reader", "answer_of", "client_name", "refusal", "send"]
+__all__ = [
+    "HOST",
+    "LIMIT_S",
+    "PAUSE_S",
+    "Cluster",
+    "Link",
+    "Member",
+    "Reader",
+    "answer_of",
+    "client_name",
+    "refusal",
+    "send",
+]
 
 register(POSITIONS)
 
 HOST = "127.0.0.1"
 LOCALHOST = 0x7F000001
-LIMIT_S = 60.0  # for what a server does in seconds
+LIMIT_S = 180.0  # for what a server does in seconds on a quiet machine
+PAUSE_S = 0.05  # between heartbeats: without it a waiting test keeps a whole core, and the Master, busy
 
 _numbers = itertools.count(1)
 
@@ -320,7 +333,7 @@ class Member(_Closing):
             found = self.step()
             if found is not None:
                 return found
-            time.sleep(0.05)
+            time.sleep(PAUSE_S)
         raise TimeoutError("the Master has assigned nothing")
 
     def perform(self, assignment: Assignment) -> None:
@@ -342,7 +355,7 @@ class Member(_Closing):
             if found is not None:
                 self.perform(found)
             else:
-                time.sleep(0.05)
+                time.sleep(PAUSE_S)
         self.step()  # the result
 
     def leave(self) -> None:

@@ -20,6 +20,7 @@ from fastwire.tubemq.text import read_broker, read_producer_topic
 from tests.support.tubemq.client import (
     HOST,
     LIMIT_S,
+    PAUSE_S,
     Cluster,
     Link,
     Member,
@@ -55,11 +56,12 @@ def perform(members: Sequence[Member], done: Callable[[], bool]) -> None:
     """Let members perform their events in turn until ``done``."""
     deadline = time.monotonic() + LIMIT_S
     while not done():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, [sorted(member.membership.held) for member in members]
         for member in members:
             assignment = member.step()
             if assignment is not None:
                 member.perform(assignment)
+        time.sleep(PAUSE_S)
 
 
 # --- frames
@@ -390,7 +392,7 @@ def a_member_is_assigned_all_partitions_and_gives_up_half(cluster: Cluster) -> N
         one.step()
         one.settle(2)
         two.step()
-        perform((one, two), lambda: bool(two.membership.held))
+        perform((one, two), lambda: len(one.membership.held) == len(two.membership.held) == 1)
         keys = [set(member.membership.held) for member in (one, two)]
         assert sorted(key for each in keys for key in each) == [f"1:{topic}:0", f"1:{topic}:1"]
         two.step()
