@@ -17,13 +17,13 @@ An unknown logical type, or one that does not fit its type, is ignored, as the A
 
 import json
 import re
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import log10
 from typing import Any
 
-from .program import MOST_COLUMNS, MOST_DEPTH, SchemaError, Shape, Step
+from .avrodefault import encoded_default
+from .program import MOST_COLUMNS, MOST_DEPTH, Node, SchemaError, Shape, Step, flatten
 
 __all__ = ["compile_avro"]
 
@@ -61,42 +61,29 @@ _LOGICAL: Mapping[tuple[str, str], Mapping[str, Any]] = {
 }
 
 
-@dataclass(slots=True)
-class _Node:
-    """A column before its children have their places in the program."""
-
-    step: Step
-    children: list["_Node"] = field(default_factory=list)
-    least: int = 0  # bytes of the shortest value
-
-
-def compile_avro(text: str) -> tuple[Step, ...]:
+def compile_avro(text: str, references: Sequence[str] = ()) -> tuple[Step, ...]:
     """Return the program of an Avro schema in JSON; its first step is the record, whose children are the columns.
+
+    ``references`` are schemas that define names for it, each after those that it needs itself.
 
     Raises SchemaError for a schema that is not valid, whose top is not a record, that is recursive (Arrow has no such
     type), or that nests deeper or has more columns than a program may have.
     """
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise SchemaError("", f"the schema is not JSON: {exc}") from None
-    top = _Compiler().node(schema, "", "", "", 0)
+    compiler = _Compiler()
+    for reference in references:
+        compiler.node(_parsed(reference), "", "", "", 0)
+        compiler.columns = 0
+    top = compiler.node(_parsed(text), "", "", "", 0)
     if top.step.operation != "record" or top.step.null_branch >= 0 or top.step.lone:
         raise SchemaError("", "the schema is not a record: only a record has columns")
-    return _flat(top)
+    return flatten(top)
 
 
-def _flat(top: _Node) -> tuple[Step, ...]:
-    """Number the columns level by level, so that the children of each follow one another."""
-    steps: list[Step] = []
-    queue = deque([top])
-    taken = 1
-    while queue:
-        node = queue.popleft()
-        steps.append(replace(node.step, first=taken, children=len(node.children)))
-        taken += len(node.children)
-        queue += node.children
-    return tuple(steps)
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise SchemaError("", f"the schema is not JSON: {exc}") from None
 
 
 class _Compiler:
@@ -105,11 +92,11 @@ class _Compiler:
     def __init__(self) -> None:
         self._named: dict[str, tuple[dict[str, Any], str]] = {}
         self._open: list[str] = []
-        self._columns = 0
+        self.columns = 0
 
-    def node(self, schema: Any, name: str, path: str, space: str, depth: int) -> _Node:
-        self._columns += 1
-        if self._columns > MOST_COLUMNS:
+    def node(self, schema: Any, name: str, path: str, space: str, depth: int) -> Node:
+        self.columns += 1
+        if self.columns > MOST_COLUMNS:
             raise SchemaError(path, f"the schema has more than {MOST_COLUMNS} columns over all levels")
         if depth > MOST_DEPTH:
             raise SchemaError(path, f"the schema nests deeper than {MOST_DEPTH} levels")
@@ -129,9 +116,9 @@ class _Compiler:
             return _list(name, path, item, "+l")
         if kind == "map":
             value = self._item(schema, "values", "value", f"{path}{{}}", space, depth + 1)
-            key = _Node(Step(name="key", path=f"{path}{{}}", **_TEXT), least=1)
+            key = Node(Step(name="key", path=f"{path}{{}}", **_TEXT), least=1)
             entry = Step(name="entries", path=path, shape="struct", operation="record", arrow="+s")
-            return _list(name, path, _Node(entry, [key, value], 1 + value.least), "+m")
+            return _list(name, path, Node(entry, [key, value], 1 + value.least), "+m")
         if kind == "enum":
             return self._enum(schema, name, path, space)
         if kind == "fixed":
@@ -140,22 +127,22 @@ class _Compiler:
             raise SchemaError(path, "a type has no name")
         return self._by_name(kind, name, path, space, depth, schema)
 
-    def _again(self, schema: Any, name: str, path: str, space: str, depth: int) -> _Node:
+    def _again(self, schema: Any, name: str, path: str, space: str, depth: int) -> Node:
         """Compile a type that stands inside {"type": …}: the same column, one level of JSON deeper."""
-        self._columns -= 1
+        self.columns -= 1
         return self.node(schema, name, path, space, depth + 1)
 
     def _by_name(
         self, kind: str, name: str, path: str, space: str, depth: int, schema: Mapping[str, Any] | None = None
-    ) -> _Node:
+    ) -> Node:
         if kind in _PRIMITIVES:
             schema = schema or {}
             logical = str(schema.get("logicalType"))
             if kind == "bytes" and logical == "decimal":
                 decimal = _decimal(schema, path, None)
                 if decimal is not None:
-                    return _Node(Step(name=name, path=path, operation="decimal", **decimal), least=1)
-            return _Node(
+                    return Node(Step(name=name, path=path, operation="decimal", **decimal), least=1)
+            return Node(
                 Step(name=name, path=path, **_LOGICAL.get((kind, logical), _PRIMITIVES[kind])),
                 least={"null": 0, "float": 4, "double": 8}.get(kind, 1),
             )
@@ -167,7 +154,7 @@ class _Compiler:
         if full in self._open:
             raise SchemaError(path, f'"{full}" contains itself: a recursive type has no columns')
         definition, its_space = self._named[full]
-        self._columns -= 1
+        self.columns -= 1
         return self.node(definition, name, path, its_space, depth)
 
     def _define(self, schema: dict[str, Any], path: str, space: str) -> tuple[str, str]:
@@ -185,12 +172,12 @@ class _Compiler:
             raise SchemaError(path, f'"{full}" is defined twice')
         return full, space
 
-    def _record(self, schema: dict[str, Any], name: str, path: str, space: str, depth: int) -> _Node:
+    def _record(self, schema: dict[str, Any], name: str, path: str, space: str, depth: int) -> Node:
         full, space = self._define(schema, path, space)
         fields = schema.get("fields")
         if not isinstance(fields, list) or not fields:
             raise SchemaError(path, f'the record "{full}" has no fields')
-        children: dict[str, _Node] = {}
+        children: dict[str, Node] = {}
         self._open.append(full)
         for each in fields:
             label = each.get("name") if isinstance(each, dict) else None
@@ -201,12 +188,18 @@ class _Compiler:
                 raise SchemaError(where, f'"{full}" has two fields of this name')
             if "type" not in each:
                 raise SchemaError(where, "the field has no type")
-            children[label] = self.node(each["type"], label, where, space, depth + 1)
+            child = children[label] = self.node(each["type"], label, where, space, depth + 1)
+            aliases = each.get("aliases")
+            child.step = replace(
+                child.step,
+                default=encoded_default(child, each["default"]) if "default" in each else None,
+                aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
+            )
         self._open.pop()
         step = Step(name=name, path=path, shape="struct", operation="record", arrow="+s")
-        return _Node(step, [*children.values()], sum(child.least for child in children.values()))
+        return Node(step, [*children.values()], sum(child.least for child in children.values()))
 
-    def _item(self, schema: dict[str, Any], key: str, name: str, path: str, space: str, depth: int) -> _Node:
+    def _item(self, schema: dict[str, Any], key: str, name: str, path: str, space: str, depth: int) -> Node:
         if key not in schema:
             raise SchemaError(path, f"the type has no {key}")
         item = self.node(schema[key], name, path, space, depth + 1)
@@ -215,7 +208,7 @@ class _Compiler:
             raise SchemaError(path, "items of no bytes are not supported: their number is not bounded by the record")
         return item
 
-    def _enum(self, schema: dict[str, Any], name: str, path: str, space: str) -> _Node:
+    def _enum(self, schema: dict[str, Any], name: str, path: str, space: str) -> Node:
         full, _ = self._define(schema, path, space)
         symbols = schema.get("symbols")
         if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols) or not symbols:
@@ -224,20 +217,30 @@ class _Compiler:
             texts = tuple(each.encode() for each in symbols)
         except UnicodeEncodeError:
             raise SchemaError(path, f'a symbol of the enum "{full}" is not text') from None
-        return _Node(Step(name=name, path=path, shape="text", operation="enum", arrow="u", symbols=texts), least=1)
+        default = schema.get("default")
+        step = Step(
+            name=name,
+            path=path,
+            shape="text",
+            operation="enum",
+            arrow="u",
+            symbols=texts,
+            default_symbol=default.encode() if isinstance(default, str) and default in symbols else None,
+        )
+        return Node(step, least=1)
 
-    def _fixed(self, schema: dict[str, Any], name: str, path: str, space: str) -> _Node:
+    def _fixed(self, schema: dict[str, Any], name: str, path: str, space: str) -> Node:
         full, _ = self._define(schema, path, space)
         size = schema.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= _MOST_FIXED:
             raise SchemaError(path, f'the size of "{full}" is not between 1 and {_MOST_FIXED}')
         decimal = _decimal(schema, path, size) if schema.get("logicalType") == "decimal" else None
         if decimal is not None:
-            return _Node(Step(name=name, path=path, operation="fixed decimal", size=size, **decimal), least=size)
+            return Node(Step(name=name, path=path, operation="fixed decimal", size=size, **decimal), least=size)
         step = Step(name=name, path=path, shape="fixed", operation="fixed", arrow=f"w:{size}", size=size)
-        return _Node(step, least=size)
+        return Node(step, least=size)
 
-    def _union(self, branches: list[Any], name: str, path: str, space: str, depth: int) -> _Node:
+    def _union(self, branches: list[Any], name: str, path: str, space: str, depth: int) -> Node:
         kinds = [_bare(branch) for branch in branches]
         if any(isinstance(kind, list) for kind in kinds):
             raise SchemaError(path, "a union stands inside a union")
@@ -274,7 +277,7 @@ class _Compiler:
             nullable=any(nulls),
             branches=tuple(-1 if null else next(places) for null in nulls),
         )
-        return _Node(step, members, 1)
+        return Node(step, members, 1)
 
 
 def _bare(schema: Any) -> Any:
@@ -284,8 +287,8 @@ def _bare(schema: Any) -> Any:
     return schema
 
 
-def _list(name: str, path: str, item: _Node, arrow: str) -> _Node:
-    return _Node(Step(name=name, path=path, shape="list", operation="array", arrow=arrow), [item], 1)
+def _list(name: str, path: str, item: Node, arrow: str) -> Node:
+    return Node(Step(name=name, path=path, shape="list", operation="array", arrow=arrow), [item], 1)
 
 
 def _digits_of(size: int) -> int:

@@ -1,11 +1,12 @@
 """Programs that decoders run: the nested columns of a schema, and how each is read."""
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from ..errors import FastwireError
 
-__all__ = ["MOST_COLUMNS", "MOST_DEPTH", "BadRecord", "Operation", "SchemaError", "Shape", "Step"]
+__all__ = ["MOST_COLUMNS", "MOST_DEPTH", "BadRecord", "Node", "Operation", "SchemaError", "Shape", "Step", "flatten"]
 
 MOST_DEPTH = 32
 """Levels of nested columns that a program may have. A walker recurses at most as deep."""
@@ -20,9 +21,11 @@ Shape = Literal[
 
 Operation = Literal[
     "null", "bool", "int", "float", "double", "text", "bytes", "fixed", "enum", "decimal", "fixed decimal",
-    "record", "array", "union",
+    "record", "array", "union", "absent", "default",
 ]  # fmt: skip
-"""Way in which a value is read. A map is an array of records of a key and a value."""
+"""Way in which a value is read. A map is an array of records of a key and a value.
+
+A field that the records lack is "absent", and its column gets a null, or it has a "default", which its child reads."""
 
 
 class SchemaError(FastwireError):
@@ -48,7 +51,11 @@ class BadRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One column of a program, and how its value is read."""
+    """One column of a program, and how its value is read.
+
+    In a program of :func:`~fastwire.decode.resolution.resolve` a step is a value of the records' schema, and ``column``
+    is the index of the step of the columns' program that it fills.
+    """
 
     name: str
     path: str
@@ -68,10 +75,41 @@ class Step:
     """Bytes of a ``fixed`` value."""
     digits: int = 0
     """Precision of a decimal."""
-    symbols: tuple[bytes, ...] = ()
-    """Texts of an ``enum``."""
+    symbols: tuple[bytes | None, ...] = ()
+    """Texts of an ``enum``; None for one that the column does not take."""
+    default_symbol: bytes | None = None
+    """The text of symbols that an ``enum`` does not have; None if they are bad."""
     branches: tuple[int, ...] = ()
     """Of a ``union``: the index of the child of each branch, and -1 for the null."""
     first: int = 0
     """Index of the first child in the program; the others follow it."""
     children: int = 0
+    column: int | None = None
+    """Index of the column that it fills, -1 for none; None: its own index, for records of the columns' own schema."""
+    default: bytes | None = None
+    """The encoded value of a field that records lack; None if the schema has no default."""
+    aliases: tuple[str, ...] = ()
+    """Other names of a field in the schemas of older records."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A step before its children have their places in the program."""
+
+    step: Step
+    children: list["Node"] = field(default_factory=list)
+    least: int = 0
+    """Bytes of the shortest value."""
+
+
+def flatten(top: Node) -> tuple[Step, ...]:
+    """Number the steps level by level, so that the children of each follow one another."""
+    steps: list[Step] = []
+    queue = deque([top])
+    taken = 1
+    while queue:
+        node = queue.popleft()
+        steps.append(replace(node.step, first=taken, children=len(node.children)))
+        taken += len(node.children)
+        queue += node.children
+    return tuple(steps)

@@ -1,0 +1,420 @@
+"""The walker of Avro's binary encoding: from a column of bytes to columns of values, without an object a record.
+
+A script has a step for each value of the writer's schema, with the column that it fills, if the reader has one. Steps
+after the last field fill the columns that the writer lacks. (spec: Avro 1.12, "Binary Encoding", "Schema Resolution")
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from fastwire.columns.builder cimport is_utf8
+from fastwire.decode.decoded cimport Records, is_null
+from fastwire.decode.nested cimport (
+    SHAPE_DOUBLE,
+    SHAPE_INT32,
+    SHAPE_INT64,
+    Nested,
+    nested_cell,
+    nested_cut,
+    nested_null,
+    nested_row,
+    put_bit,
+)
+from fastwire.wire.varint cimport fw_u32be, fw_varint
+
+cdef enum:
+    HEADER = 5                   # a zero, and the id of the schema in 4 bytes (spec: Confluent wire format)
+
+cdef extern from *:
+    """
+    /* The number of a big-endian two's complement at p, as 16 bytes in the machine's order; -1 if it has more digits
+       than `most`, which is at most 38. */
+    static int fw_decimal(const unsigned char *p, int64_t size, int most, void *to)
+    {
+        unsigned char sign = size && p[0] & 0x80 ? 0xFF : 0;
+        for (; size > 16; p++, size--)
+            if (*p != sign)
+                return -1;
+        unsigned __int128 sum = sign ? ~(unsigned __int128)0 : 0, size_of = 1;
+        if (size == 16 && ((p[0] & 0x80) != (sign & 0x80)))
+            return -1;
+        for (int64_t i = 0; i < size; i++)
+            sum = sum << 8 | p[i];
+        while (most--)
+            size_of *= 10;
+        if ((sign ? -sum : sum) >= size_of)
+            return -1;
+        __builtin_memcpy(to, &sum, 16);
+        return 0;
+    }
+    """
+    int fw_decimal(const uint8_t* p, int64_t size, int most, void* to) nogil
+
+
+cdef inline Reason read_long(Walk* w, int64_t* value) noexcept nogil:
+    cdef uint64_t raw = 0
+    cdef const uint8_t* behind = fw_varint(w.pos, w.end, &raw)
+    if behind is NULL:
+        return long_fault(w)
+    w.pos = behind
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return SOUND
+
+
+cdef Reason long_fault(const Walk* w) noexcept nogil:
+    """Tell a varint that is cut off from one of more than 64 bits."""
+    cdef const uint8_t* p = w.pos
+    while p < w.end and p - w.pos < 10:
+        if p[0] < 0x80:
+            return VARINT
+        p += 1
+    return TRUNCATED if p == w.end and p - w.pos < 10 else VARINT
+
+
+cdef inline Reason read_size(Walk* w, int64_t* size) noexcept nogil:
+    """Read a length, and compare it with the bytes that are there."""
+    cdef const uint8_t* start = w.pos
+    cdef Reason fault = read_long(w, size)
+    if fault:
+        return fault
+    if size[0] < 0 or size[0] > w.end - w.pos:
+        w.pos = start
+        return LENGTH if size[0] < 0 else TRUNCATED
+    return SOUND
+
+
+cdef inline Reason read_index(Walk* w, int64_t count, Reason unknown, int64_t* index) noexcept nogil:
+    """Read a number from 0 to below ``count``; ``unknown`` is the reason if it is another one."""
+    cdef const uint8_t* start = w.pos
+    cdef Reason fault = read_long(w, index)
+    if fault:
+        return fault
+    if index[0] < 0 or index[0] >= count:
+        w.pos = start
+        return unknown
+    return SOUND
+
+
+cdef inline Reason short(const Walk* w) noexcept nogil:
+    return TOO_LARGE if w.out.over else NO_MEMORY
+
+
+cdef inline Reason walk(Walk* w, int which) noexcept nogil:
+    """Read the value of a step into its column. ``at`` keeps the deepest step that failed, ``pos`` its place."""
+    cdef Reason fault
+    cdef int64_t branch = 0
+    cdef Step* step = &w.steps[which]
+    if step.optional:
+        fault = read_index(w, 1 if step.lone else 2, BRANCH, &branch)
+        if not fault and not step.lone and branch == step.null_branch:
+            fault = put_null(w, step.column)
+            if not fault:
+                return SOUND
+        if fault:
+            if w.at < 0:
+                w.at = which
+            return fault
+    fault = read_value(w, which) if step.column >= 0 else skip_value(w, which)
+    if fault and w.at < 0:
+        w.at = which
+    return fault
+
+
+cdef Reason put_null(Walk* w, int column) noexcept nogil:
+    """Append a null to a column, if there is one, and it takes nulls."""
+    if column < 0:
+        return SOUND
+    if not w.out.columns[column].nullable:
+        return UNEXPECTED_NULL
+    return short(w) if nested_null(&w.out, column) else SOUND
+
+
+cdef Reason read_value(Walk* w, int which) noexcept nogil:
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c = &w.out.columns[step.column]
+    cdef const uint8_t* start = w.pos
+    cdef int64_t number = 0
+    cdef Reason fault
+    if step.operation == OP_INT:
+        fault = read_long(w, &number)
+        if fault:
+            return fault
+        if number < step.low or number > step.high:
+            w.pos = start
+            return RANGE
+        if nested_row(&w.out, c):
+            return short(w)
+        if c.shape == SHAPE_INT64:
+            (<int64_t*>c.rows)[c.length] = number
+        elif c.shape == SHAPE_INT32:
+            (<int32_t*>c.rows)[c.length] = <int32_t>number
+        elif c.shape == SHAPE_DOUBLE:
+            (<double*>c.rows)[c.length] = <double>number
+        else:
+            (<float*>c.rows)[c.length] = <float>number
+    elif step.operation == OP_TEXT or step.operation == OP_BYTES:
+        fault = read_size(w, &number)
+        if fault:
+            return fault
+        if step.operation == OP_TEXT and not is_utf8(w.pos, number):
+            return UTF8
+        if nested_cell(&w.out, c, w.pos, number, w.edge):
+            return short(w)
+        w.pos += number
+        return SOUND
+    elif step.operation in (OP_FLOAT, OP_DOUBLE, OP_FIXED):      # the machine is little-endian, as Avro's numbers are
+        if w.end - w.pos < step.size:
+            return TRUNCATED
+        if nested_row(&w.out, c):
+            return short(w)
+        if step.operation == OP_FLOAT and c.shape == SHAPE_DOUBLE:
+            put_float(c, w.pos)
+        else:
+            memcpy(c.rows + c.length * c.width, w.pos, <size_t>c.width)
+        w.pos += step.size
+    elif step.operation == OP_BOOL:
+        if w.pos == w.end:
+            return TRUNCATED
+        if w.pos[0] > 1:
+            return BOOLEAN
+        if nested_row(&w.out, c):
+            return short(w)
+        put_bit(c.rows, c.length, w.pos[0])
+        w.pos += 1
+    elif step.operation == OP_RECORD:
+        return read_record(w, which)
+    elif step.operation == OP_ENUM:
+        fault = read_index(w, step.count, SYMBOL, &number)
+        if fault:
+            return fault
+        if step.symbols[number].text is NULL:
+            w.pos = start
+            return SYMBOL
+        if nested_cell(
+            &w.out, c, step.symbols[number].text, step.symbols[number].size,
+            step.symbols[number].text + step.symbols[number].size,
+        ):
+            return short(w)
+        return SOUND
+    elif step.operation == OP_ARRAY:
+        return read_array(w, which)
+    elif step.operation == OP_UNION:
+        return read_union(w, which)
+    elif step.operation == OP_NULL or step.operation == OP_ABSENT:
+        return put_null(w, step.column)
+    elif step.operation == OP_DEFAULT:
+        return read_default(w, which)
+    else:
+        number = step.size
+        if step.operation == OP_DECIMAL:
+            fault = read_size(w, &number)
+            if fault:
+                return fault
+        elif w.end - w.pos < number:
+            return TRUNCATED
+        if nested_row(&w.out, c):
+            return short(w)
+        if fw_decimal(w.pos, number, step.digits, c.rows + c.length * 16):
+            return DECIMAL
+        w.pos += number
+    c.length += 1
+    return SOUND
+
+
+cdef inline void put_float(Nested* c, const uint8_t* data) noexcept nogil:
+    cdef float number
+    memcpy(&number, data, 4)
+    (<double*>c.rows)[c.length] = number
+
+
+cdef Reason skip_value(Walk* w, int which) noexcept nogil:
+    """Read a value that has no column. Its content is not checked beyond its size."""
+    cdef Step* step = &w.steps[which]
+    cdef int64_t number = 0
+    cdef int i
+    cdef Reason fault
+    if step.operation == OP_INT or step.operation == OP_ENUM:
+        return read_long(w, &number)
+    if step.operation == OP_RECORD:
+        for i in range(step.first, step.first + step.children):
+            fault = walk(w, i)
+            if fault:
+                return fault
+        return SOUND
+    if step.operation == OP_ARRAY:
+        return read_items(w, which)
+    if step.operation == OP_UNION:
+        fault = read_index(w, step.count, BRANCH, &number)
+        if fault or step.branches[number] < 0:
+            return fault
+        return walk(w, step.first + step.branches[number])
+    if step.operation == OP_NULL:
+        return SOUND
+    number = step.size
+    if step.operation in (OP_TEXT, OP_BYTES, OP_DECIMAL):
+        fault = read_size(w, &number)
+        if fault:
+            return fault
+    if w.end - w.pos < number:
+        return TRUNCATED
+    w.pos += number
+    return SOUND
+
+
+cdef Reason read_default(Walk* w, int which) noexcept nogil:
+    """Fill a column that the writer lacks: its step reads the encoded default instead of the record."""
+    cdef Step* step = &w.steps[which]
+    cdef const uint8_t* pos = w.pos
+    cdef const uint8_t* end = w.end
+    cdef const uint8_t* edge = w.edge
+    cdef Reason fault
+    w.pos = step.value.text
+    w.end = w.edge = step.value.text + step.value.size
+    fault = walk(w, step.first)
+    w.pos, w.end, w.edge = pos, end, edge
+    return fault
+
+
+cdef Reason read_record(Walk* w, int which) noexcept nogil:
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c = &w.out.columns[step.column]
+    cdef int i
+    cdef Reason fault
+    for i in range(step.first, step.first + step.children):
+        fault = walk(w, i)
+        if fault:
+            return fault
+    if nested_row(&w.out, c):
+        return short(w)
+    c.length += 1
+    return SOUND
+
+
+cdef Reason read_array(Walk* w, int which) noexcept nogil:
+    cdef Nested* c = &w.out.columns[w.steps[which].column]
+    cdef Reason fault
+    if nested_row(&w.out, c):
+        return short(w)
+    fault = read_items(w, which)
+    if fault:
+        return fault
+    c.length += 1
+    (<int32_t*>c.rows)[c.length] = <int32_t>w.out.columns[c.first].length
+    return SOUND
+
+
+cdef Reason read_items(Walk* w, int which) noexcept nogil:
+    """Read the blocks of an array or map. Each item has at least one byte, so the record's size bounds their number."""
+    cdef int64_t count = 0
+    cdef int64_t size = 0
+    cdef int64_t left
+    cdef const uint8_t* start
+    cdef const uint8_t* behind
+    cdef Reason fault
+    while True:
+        start = w.pos
+        behind = NULL
+        fault = read_long(w, &count)
+        if fault:
+            return fault
+        if count == 0:
+            return SOUND
+        if count < 0:
+            fault = read_size(w, &size)
+            if fault:
+                return fault
+            behind = w.pos + size
+        if count > w.end - w.pos or count < w.pos - w.end:
+            w.pos = start
+            return TRUNCATED
+        left = count if count > 0 else -count
+        while left:
+            left -= 1
+            fault = walk(w, w.steps[which].first)
+            if fault:
+                return fault
+        if behind is not NULL and behind != w.pos:
+            w.pos = start
+            return BLOCK
+
+
+cdef Reason read_union(Walk* w, int which) noexcept nogil:
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c = &w.out.columns[step.column]
+    cdef const uint8_t* start = w.pos
+    cdef int64_t branch = 0
+    cdef int i, chosen
+    cdef Reason fault = read_index(w, step.count, BRANCH, &branch)
+    if fault:
+        return fault
+    if step.branches[branch] < 0:
+        return put_null(w, step.column)
+    chosen = step.first + step.branches[branch]
+    if w.steps[chosen].column < 0:
+        w.pos = start
+        return BRANCH
+    for i in range(c.first, c.first + c.children):
+        if i == w.steps[chosen].column:
+            fault = walk(w, chosen)
+        elif nested_null(&w.out, i):
+            fault = short(w)
+        if fault:
+            return fault
+    if nested_row(&w.out, c):
+        return short(w)
+    c.length += 1
+    return SOUND
+
+
+cdef Reason open_frame(Walk* w) noexcept nogil:
+    """Read the id of a record's schema, and choose its script."""
+    cdef int i
+    cdef int32_t id
+    if w.end - w.pos < HEADER or w.pos[0]:
+        return NO_HEADER
+    id = <int32_t>fw_u32be(w.pos + 1)
+    if w.script < 0 or w.scripts[w.script].id != id:
+        w.script = -1
+        for i in range(w.scripts_count):
+            if w.scripts[i].id == id:
+                w.script = i
+        if w.script < 0:
+            w.id = id
+            return UNKNOWN
+        w.steps = w.scripts[w.script].steps
+    if w.steps is NULL:
+        w.pos += 1
+        return REFUSED
+    w.pos += HEADER
+    return SOUND
+
+
+cdef Reason run(Walk* w, Records* records, int64_t most) noexcept nogil:
+    """Decode records until one is bad, which is removed from the columns, or the columns have grown by ``most``."""
+    cdef const int32_t* offsets = records.offsets + records.shift
+    cdef int64_t row, kept
+    cdef Reason fault
+    w.edge = records.data + offsets[records.count]
+    while True:
+        row = records.next
+        kept = w.out.columns[0].length
+        w.start = w.pos = records.data + offsets[row]
+        w.end = records.data + offsets[row + 1]
+        w.at = -1
+        w.out.grown = 0
+        w.out.over = False
+        if is_null(records, row):
+            return NO_VALUE
+        if w.framed:
+            fault = open_frame(w)
+            if fault:
+                return fault
+        fault = read_record(w, 0)
+        if not fault and w.pos != w.end:
+            fault = TRAILING
+        if fault:
+            nested_cut(&w.out, 0, kept)
+            return fault
+        records.next += 1
+        if records.next == records.count or w.out.regrown >= most:
+            return SOUND

@@ -1,0 +1,19 @@
+from typing import final
+
+from fastwire.decode.program import BadRecord
+
+__all__ = ["Decoded"]
+
+@final
+class Decoded:
+    @property
+    def bad(self) -> list[BadRecord]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def upto(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def unknown(self) -> int | None: ...
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
