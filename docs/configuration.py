@@ -13,7 +13,7 @@ from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
 from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.connection import connection_model
-from fastwire_daemon.config.decode import DecodeConfig
+from fastwire_daemon.config.decode import DecodeConfig, RegistryConfig
 from fastwire_daemon.config.fields import Start
 from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
 from fastwire_daemon.config.source import SourceConfig, source_model
@@ -53,6 +53,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("pipelines.NAME.source.tls", TlsConfig),
     *((f"pipelines.NAME.source.{key}", model) for model, key in OWN_TABLES.items()),
     ("pipelines.NAME.decode", DecodeConfig),
+    ("pipelines.NAME.decode.registry", RegistryConfig),
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),
     ("pipelines.NAME.sink.store", StoreConfig),
@@ -69,7 +70,7 @@ TITLES |= AUTH_MODELS
 TITLES |= {SparkDataset: "a dataset", SparkBrokers: "brokers"}
 # Each system has a table of its own with the keys of one of these, and more.
 SHARED: tuple[type[Table], ...] = (SourceConfig, SparkBrokers, AuthConfig)
-TABLE_KEYS = ("auth", "tls", *OWN_TABLES.values(), "roll")  # listed last, as they stand in a file
+TABLE_KEYS = ("auth", "tls", *OWN_TABLES.values(), "registry", "roll")  # listed last, as they stand in a file
 OF_SYSTEMS = ("url", "topics_pattern")  # keys whose form depends on the system
 # Required by a check that looks at several keys, so no model says it.
 ONE_OF = {

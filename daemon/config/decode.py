@@ -3,31 +3,48 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from fastwire.systems import positions_named, row_of
 
+from .access import AuthConfig, TlsConfig
 from .connection import Tell
-from .fields import FolderPath, Text
+from .fields import FolderPath, RegistryUrl, Text, is_exposed
+from .secured import check_auth, check_tls
 from .table import Table
 from .text import KeyPath, nearest
 
 if TYPE_CHECKING:
     from fastwire.decode.program import Step
 
-__all__ = ["DecodeConfig", "check_decode", "chosen_columns", "read_program"]
+__all__ = ["DecodeConfig", "RegistryConfig", "check_decode", "chosen_columns", "read_program"]
 
 SINKS = ("parquet", "arrow")
+
+
+class RegistryConfig(Table):
+    """A schema registry with the Confluent API: values begin with a zero byte and the id of their schema in 4 bytes."""
+
+    url: RegistryUrl
+    """URL of the registry, such as "https://registry.example.com"."""
+    auth: AuthConfig = AuthConfig.model_construct()
+    """Login at the registry: a user, a token, or what makes one."""
+    tls: TlsConfig = TlsConfig.model_construct()
+    """Verification of the registry's certificate, and the client's own certificate."""
 
 
 class DecodeConfig(Table):
     """The decoding of values: their fields become columns of the files."""
 
     format: Literal["avro"]
-    """Format of the values. avro: the binary encoding of one record, without a header."""
+    """Format of the values. avro: the binary encoding of one record, without a header, or with that of a registry."""
     definition: FolderPath = Field(alias="schema")
-    """File with the schema of the values: an Avro schema in JSON, whose top is a record."""
+    """File with the schema of the columns: an Avro schema in JSON, whose top is a record. Without a registry it is also
+    the schema of all values."""
+    registry: RegistryConfig | None = None
+    """Schema registry that has the schemas of the values."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name."""
     on_bad: Literal["divert", "stop"] = "divert"
@@ -77,6 +94,8 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
     if system and not positions_named(system).number_columns:
         tell(path, f"is not supported for {system}: its records have no positions for dead letters")
+    if isinstance(decode.get("registry"), Mapping):
+        _check_registry((*path, "registry"), decode["registry"], tell)
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
     if schema is None:
         tell((*path, "schema"), "is required: the file with the schema of the values")
@@ -97,3 +116,19 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             chosen_columns(columns, program, system)
         except ValueError as exc:
             tell((*path, "columns"), str(exc))
+
+
+def _check_registry(path: KeyPath, registry: Mapping[str, Any], tell: Tell) -> None:
+    url, auth, tls = registry.get("url"), registry.get("auth"), registry.get("tls")
+    try:
+        scheme, exposed = (urlsplit(url).scheme, is_exposed(url)) if isinstance(url, str) else ("", False)
+    except ValueError:
+        return  # reported where it is read
+    if isinstance(auth, Mapping):
+        check_auth((*path, "auth"), auth, tell)
+        if exposed:
+            tell((*path, "url"), "must be https://: the credentials would cross the network unencrypted")
+    if isinstance(tls, Mapping):
+        check_tls((*path, "tls"), tls, tell)
+        if scheme == "http":
+            tell((*path, "tls"), "needs an encrypted connection: https:// in url")

@@ -29,6 +29,7 @@ __all__ = [
     "Natural",
     "Password",
     "Pattern",
+    "RegistryUrl",
     "Secret",
     "Size",
     "SomeSize",
@@ -43,6 +44,7 @@ __all__ = [
     "check_compression",
     "check_issuer_url",
     "default_compression",
+    "is_exposed",
     "plugin_types",
     "read_path",
     "sink_kind",
@@ -122,16 +124,28 @@ def _user(value: object) -> str:
     return text
 
 
-def check_issuer_url(text: str) -> str:
-    """Return ``text`` if a secret may be sent there. Raises ValueError if it is not a URL, or not encrypted."""
+def is_exposed(text: str) -> bool:
+    """Return True if a secret that is sent to this URL crosses the network unencrypted."""
+    url = urlsplit(text)
+    return url.scheme == "http" and url.hostname not in ("localhost", "127.0.0.1", "::1")
+
+
+def _check_web_url(text: str, example: str) -> str:
+    """Return ``text``. Raises ValueError if it is not a URL of HTTP without a user, a query and a fragment."""
     try:
         url = urlsplit(text)
         host, _ = url.hostname, url.port
     except ValueError:
         host, url = None, urlsplit("")
     if not host or url.scheme not in ("https", "http") or url.username is not None or url.query or url.fragment:
-        raise ValueError('must be a URL such as "https://login.example.com"')
-    if url.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError(f'must be a URL such as "{example}"')
+    return text
+
+
+def check_issuer_url(text: str) -> str:
+    """Return ``text`` if a secret may be sent there. Raises ValueError if it is not a URL, or not encrypted."""
+    _check_web_url(text, "https://login.example.com")
+    if is_exposed(text):
         raise ValueError("must be https://: the secret would cross the network unencrypted")
     return text
 
@@ -210,6 +224,11 @@ Password = Annotated[
 UserName = Annotated[str, PlainValidator(_user), WithJsonSchema({"type": "string", "minLength": 1})]
 IssuerUrl = Annotated[
     str, PlainValidator(lambda value: check_issuer_url(_text(value))), _schema("string", "https://login.example.com")
+]
+RegistryUrl = Annotated[
+    str,
+    PlainValidator(lambda value: _check_web_url(_text(value), "https://registry.example.com")),
+    _schema("string", "https://registry.example.com"),
 ]
 FolderPath = Annotated[Path, PlainValidator(read_path), WithJsonSchema({"type": "string"})]
 Topic = Annotated[

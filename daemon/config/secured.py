@@ -9,7 +9,7 @@ from .access import AuthConfig, TlsConfig
 from .connection import Connection, Tell
 from .text import KeyPath, either
 
-__all__ = ["Secured"]
+__all__ = ["Secured", "check_auth", "check_tls"]
 
 _WAYS_IN = ["token", "token_file", "user", "oauth2", "provider"]
 
@@ -27,9 +27,9 @@ class Secured(Connection):
         auth, tls = table.get("auth"), table.get("tls")
         if isinstance(tls, Mapping):
             _check_url((*path, "tls"), str(table.get("url", "")), tell)
-            _check_tls((*path, "tls"), tls, tell)
+            check_tls((*path, "tls"), tls, tell)
         if isinstance(auth, Mapping):
-            _check_auth((*path, "auth"), auth, tell)
+            check_auth((*path, "auth"), auth, tell)
 
 
 def _check_url(path: KeyPath, url: str, tell: Tell) -> None:
@@ -39,7 +39,8 @@ def _check_url(path: KeyPath, url: str, tell: Tell) -> None:
         tell(path, f"needs an encrypted connection: {encrypted}:// in url")
 
 
-def _check_tls(path: KeyPath, tls: Mapping[str, Any], tell: Tell) -> None:
+def check_tls(path: KeyPath, tls: Mapping[str, Any], tell: Tell) -> None:
+    """Report keys of a table of TLS that have no effect, or lack another one."""
     if "key" in tls and "cert" not in tls:
         tell((*path, "key"), "is the key of a certificate: cert is missing")
     for key in ("key_password", "key_password_file"):
@@ -51,7 +52,8 @@ def _check_tls(path: KeyPath, tls: Mapping[str, Any], tell: Tell) -> None:
         tell((*path, "server_name"), "has no effect with verify = false")
 
 
-def _check_auth(path: KeyPath, auth: Mapping[str, Any], tell: Tell) -> None:
+def check_auth(path: KeyPath, auth: Mapping[str, Any], tell: Tell) -> None:
+    """Report credentials that conflict or are incomplete."""
     if not auth:
         tell(path, f"is empty: remove it, or add {either(_WAYS_IN)}")
     ways = [way for way in _WAYS_IN if way in auth]

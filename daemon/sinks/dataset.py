@@ -185,11 +185,11 @@ class DatasetSink:
 
     @property
     def waiting(self) -> str | None:
-        """The reason why a write waits (the disk is full), as text for the status; None if none waits."""
+        """The reason why a write waits (the disk is full, a registry is away), for the status; None if none waits."""
         return next(iter(list(self._full.values())), None)
 
     def interrupt(self) -> None:
-        """End every wait for space: the calls that wait raise SinkFailedError. Lasts until ``open``."""
+        """End every wait: the calls that wait raise SinkFailedError. Lasts until ``open``."""
         self._stop.set()
 
     # --- the sink
@@ -296,11 +296,20 @@ class DatasetSink:
         if self._decoder is None:
             self._deal(self._gatherer.add(batch, held_bytes, runs))
             return
-        for rows in self._decoder.decode(batch, runs):
+        for rows in self._decoder.decode(batch, runs, self._pause):
             if rows.letters:
                 self._writer.divert(rows.letters)
                 self._diverted += len(rows.letters)
             self._deal(self._gatherer.add(rows.batch, held_bytes + rows.nbytes, rows.runs))
+
+    def _pause(self, why: str, seconds: float) -> None:
+        """Wait for a part that the decoder needs. Raises SinkFailedError if :meth:`interrupt` ends the wait."""
+        self._on_full(why)
+        try:
+            if self._stop.wait(seconds):
+                raise SinkFailedError(f"the sink was stopped while it waited: {why}")
+        finally:
+            self._on_full(None)
 
     def _deal(self, pieces: Sequence[Piece]) -> None:
         """Give rows to the threads: a single piece round-robin, several by folder, so that each folder has one file."""

@@ -1,7 +1,7 @@
 """Rows of chunks whose values are decoded into columns, and the dead letters of the values that do not match."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
@@ -9,16 +9,27 @@ from typing import Literal
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
+from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
-from fastwire.decode.program import BadRecord, Step
+from fastwire.decode.program import BadRecord, SchemaError, Step
+from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
 from fastwire.wire.pool import Pool
 
+from ..net.backoff import Backoff
+from ..net.schemaregistry import RegistryAwayError, SchemaRegistry, UnknownSchemaError
 from ..runtime.errors import LogRefusedError
+from ..runtime.logs import get_logger
 
 __all__ = ["DecodedRows", "ValueDecoder"]
 
 Runs = Sequence[tuple[Log, int, int]]
+Pause = Callable[[str, float], None]
+"""Waits some seconds for the reason given. Raises SinkFailedError if the wait is interrupted."""
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 30.0
+
+_log = get_logger("decode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,9 @@ class DecodedRows:
 class ValueDecoder:
     """Decodes the values of record batches of ``system`` into ``columns``, with at most ``memory`` bytes at a time.
 
-    Columns of the records have a _ before their name. ``extra`` ones are in the batches, and not in the files.
+    Columns of the records have a _ before their name. ``extra`` ones are in the batches, and not in the files. With a
+    ``registry`` each value begins with the id of its schema, and is read into the columns of ``program``; while the
+    registry is away, ``pause`` is called between two attempts.
     """
 
     def __init__(
@@ -48,9 +61,14 @@ class ValueDecoder:
         on_bad: Literal["divert", "stop"] = "divert",
         extra: Sequence[str] = (),
         memory: int = 64 << 20,
+        registry: SchemaRegistry | None = None,
     ) -> None:
         self._pool = Pool(memory)
-        self._decoder = AvroDecoder(program, self._pool)
+        self._program = program
+        self._registry = registry
+        self._scripts: dict[int, Sequence[Step]] = {}
+        self._refused = False
+        self._decoder = self._made()
         self._on_bad = on_bad
         self._places = positions_of(system)
         self._schema = pa.schema(self._decoder)
@@ -75,10 +93,12 @@ class ValueDecoder:
         return self._pool.used + self._pool.kept
 
     def trim(self) -> None:
-        """Give memory back that no columns occupy."""
+        """Give memory back that no columns occupy, and ask again for schemas that the registry did not have."""
         self._pool.trim()
+        if self._refused:
+            self._decoder, self._refused = self._made(), False
 
-    def decode(self, batch: pa.RecordBatch, runs: Runs) -> Iterator[DecodedRows]:
+    def decode(self, batch: pa.RecordBatch, runs: Runs, pause: Pause) -> Iterator[DecodedRows]:
         """Yield the rows of ``batch``, whose logs are ``runs``, in their order.
 
         Raises LogRefusedError for a value that does not match, if that is to stop its log.
@@ -97,6 +117,39 @@ class ValueDecoder:
                 decoded.nbytes,
             )
             first = decoded.upto
+            if decoded.unknown is not None:
+                self._learn(decoded.unknown, pause)
+
+    def _made(self) -> AvroDecoder:
+        return AvroDecoder(self._program, self._pool, framed=self._registry is not None)
+
+    def _learn(self, id: int, pause: Pause) -> None:
+        """Make the schema ``id`` known to the decoder."""
+        try:
+            script = self._scripts.get(id) or self._script(id, pause)
+        except (UnknownSchemaError, SchemaError) as exc:
+            why = "UnknownSchema" if isinstance(exc, UnknownSchemaError) else "IncompatibleSchema"
+            _log.warning("values of a schema cannot be decoded", schema_id=id, why=str(exc))
+            self._decoder.refuse(id, f"{why} {id} ({exc})")
+            self._refused = True
+        else:
+            self._scripts[id] = script
+            self._decoder.add(id, script)
+
+    def _script(self, id: int, pause: Pause) -> Sequence[Step]:
+        """Return the program that reads values of a schema of the registry, which may be away for any time."""
+        assert self._registry is not None
+        backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
+        while True:
+            try:
+                schema = self._registry.schema(id)
+                break
+            except RegistryAwayError as exc:
+                again_s = backoff.failed(_log, "the schema registry is away", exc, schema_id=id)
+                pause(f"the schema registry is away: {exc}", again_s)
+        if schema.kind != "AVRO":
+            raise SchemaError("", f"it is a schema of {schema.kind}, not of AVRO")
+        return resolve(compile_avro(schema.text, schema.references), self._program)
 
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []

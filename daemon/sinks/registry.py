@@ -108,6 +108,7 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
     decode = config.decode
     if decode is None:
         return None
+    from ..net.schemaregistry import registry_of
     from .decoding import ValueDecoder
 
     try:
@@ -115,8 +116,15 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
         columns = chosen_columns(decode.columns, program, config.source.system)
     except ValueError as exc:
         raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
-    extra = () if config.sink.partition_by == "none" else ("_timestamp",)
-    return ValueDecoder(program, columns, config.source.system, on_bad=decode.on_bad, extra=extra, memory=memory)
+    return ValueDecoder(
+        program,
+        columns,
+        config.source.system,
+        on_bad=decode.on_bad,
+        extra=() if config.sink.partition_by == "none" else ("_timestamp",),
+        memory=memory,
+        registry=None if decode.registry is None else registry_of(decode.registry),
+    )
 
 
 def bucket_of(sink: SinkConfig) -> "Bucket | None":

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,8 +15,9 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.daemon.cli.program import PROGRAM
 from tests.support.avro import encode
+from tests.support.schema_registry import framed, serving
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -83,3 +85,28 @@ def test_values_of_a_broker_land_as_columns(system: str, tmp_path: Path) -> None
         assert all(row["_offset"] == row["id"] for row in landed)
     report = json.loads(command("verify", data, "--json").stdout)
     assert (report["ok"], report["rows"], report["filtered_rows"], report["diverted_entries"]) == (True, 29, 1, 1)
+
+
+def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:
+    schema, config, data = tmp_path / "order.avsc", tmp_path / "c.toml", tmp_path / "data"
+    schema.write_text(json.dumps(SCHEMA))
+    narrow = {**SCHEMA, "fields": [{"name": "id", "type": "int"}, SCHEMA["fields"][2]]}
+    older = [framed(1, encode(narrow, {"id": order["id"], "tags": order["tags"]})) for order in ORDERS[:15]]
+    newer = [framed(2, encode(SCHEMA, order)) for order in ORDERS[15:]]
+    with running(KafkaDevBroker()) as broker, serving() as registry:
+        registry.register(1, narrow)
+        registry.register(2, SCHEMA)
+        broker.create_topic("orders", 1)
+        text = CONFIG.format(url=broker.url, schema=schema, path=data)
+        config.write_text(text.replace('format = "avro"', f'format = "avro"\nregistry = {{ url = "{registry.url}" }}'))
+        block = encode_values([*older, *newer])
+        broker.append("orders", [encode_block_batch(block, 30, base_timestamp=1_700_000_000_000)])
+        ran = command("run", config, "--until-end")
+    assert ran.returncode == 0, ran.stderr
+    assert registry.paths == ["/schemas/ids/1", "/schemas/ids/2"]
+    landed = [row for file in data.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    landed.sort(key=lambda row: row["id"])
+    assert [{key: row[key] for key in ORDERS[0]} for row in landed] == [
+        *({**order, "country": None} for order in ORDERS[:15]), *ORDERS[15:],
+    ]  # fmt: skip
+    assert json.loads(command("verify", data, "--json").stdout)["ok"]

@@ -95,3 +95,37 @@ def test_a_system_whose_records_have_no_positions(schema: Path) -> None:
     text = decode(schema).replace("pulsar://127.0.0.1:6650", "tubemq://127.0.0.1:8715")
     text = text.replace('"persistent://public/default/orders"', '"orders"').replace("subscription =", "group =")
     assert "pipelines.orders.decode: is not supported for tubemq" in "\n".join(problems(text))
+
+
+def test_a_registry(schema: Path) -> None:
+    keys = 'registry = { url = "https://r.example/api", auth = { user = "Ann", password = "p" } }'
+    found = parse_config(decode(schema, keys), {}).pipelines["orders"].decode
+    assert found is not None
+    assert found.registry is not None
+    assert (found.registry.url, found.registry.auth.user) == ("https://r.example/api", "Ann")
+
+
+@pytest.mark.parametrize(
+    ("registry", "expected"),
+    [
+        ('{ url = "r.example" }', 'registry.url: must be a URL such as "https://registry.example.com"'),
+        ('{ url = "https://a:b@r.example" }', 'registry.url: must be a URL such as "https://registry.example.com"'),
+        (
+            '{ url = "HTTP://r.example", auth = { token = "t" } }',
+            "registry.url: must be https://: the credentials would cross the network unencrypted",
+        ),
+        ('{ url = "https://r.example", auth = { user = "a" } }', "registry.auth.user: needs password or password_file"),
+        (
+            '{ url = "http://r.example", tls = { ca = "/ca.pem" } }',
+            "registry.tls: needs an encrypted connection: https:// in url",
+        ),
+        ('{ url = "https://r.example", tls = { key = "/k.pem" } }', "registry.tls.key: is the key of a certificate"),
+    ],
+)
+def test_mistakes_of_a_registry(schema: Path, registry: str, expected: str) -> None:
+    (only,) = problems(decode(schema, f"registry = {registry}"))
+    assert only.partition(": ")[2].startswith(f"pipelines.orders.decode.{expected}")
+
+
+def test_credentials_may_stay_on_this_machine(schema: Path) -> None:
+    parse_config(decode(schema, 'registry = { url = "http://127.0.0.1:8081", auth = { token = "t" } }'), {})

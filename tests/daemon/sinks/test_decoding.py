@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,23 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire.columns.chunk import Chunk
 from fastwire.decode.avro import compile_avro
-from fastwire_daemon.config.decode import chosen_columns
+from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
-from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError
+from fastwire_daemon.net.schemaregistry import SchemaRegistry
+from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.decoding import ValueDecoder
 from fastwire_daemon.testing import Feed
 from tests.daemon.sinks.test_sinks import files
+from tests.support.avro import encode
+from tests.support.schema_registry import SchemaRegistryServer, framed, serving
+from tests.support.waiting import eventually
 
 # The values of a feed are texts such as 0:7:12, and those of five bytes match this schema.
 FIVE = {
@@ -171,3 +177,105 @@ def test_decoded_columns_count_as_memory_until_they_are_written(opened: Opened) 
     sink.write(Feed(partitions=1, rows=10).chunk(1))
     sink.commit()
     assert sink.unpooled_bytes == 0
+
+
+REGISTERED = {"type": "record", "name": "Order", "fields": [
+    {"name": "id", "type": "int"}, {"name": "country", "type": "string"},
+]}  # fmt: skip
+COLUMNS = {"type": "record", "name": "Order", "fields": [
+    {"name": "country", "type": ["null", "string"]}, {"name": "id", "type": "long"},
+    {"name": "tag", "type": "string", "default": "none"},
+]}  # fmt: skip
+
+
+class GivenFeed(Feed):
+    """A feed of one partition, whose values are given."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=1)
+
+    def chunk_of(self, values: list[bytes]) -> Chunk:
+        """Return one entry with these values."""
+        self._rows, self._given = len(values), values
+        return self.chunk(1)
+
+    def _values(self, partition: int, entry: int) -> list[bytes]:
+        return self._given
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistryServer]:
+    with serving() as server:
+        server.register(7, REGISTERED)
+        yield server
+
+
+def of_registry(server: SchemaRegistryServer) -> ValueDecoder:
+    config = RegistryConfig.model_validate({"url": server.url})
+    return decoder(("*",), COLUMNS, registry=SchemaRegistry(config))
+
+
+def orders(count: int, id: int = 7) -> list[bytes]:
+    return [framed(id, encode(REGISTERED, {"id": i, "country": "DE"})) for i in range(count)]
+
+
+def test_values_of_a_registry_are_read_into_the_columns(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
+) -> None:
+    registry.register(8, {**REGISTERED, "fields": REGISTERED["fields"][:1]})
+    registry.register(9, {**REGISTERED, "fields": [{"name": "id", "type": "string"}]})
+    registry.register(10, REGISTERED, schemaType="JSON")
+    sink, feed = opened(of_registry(registry)), GivenFeed()
+    values = orders(20)
+    values[3] = framed(8, b"\x06")
+    values[4:7] = [framed(id, b"\2a") for id in (9, 10, 11)]
+    values[7] = b"no id"
+    sink.write(feed.chunk_of(values))
+    sink.commit()
+    assert rows(tmp_path / "data") == [
+        {"country": None if i == 3 else "DE", "id": i, "tag": "none"} for i in range(20) if not 4 <= i < 8
+    ]
+    reasons = [letter["reason"].split(" (")[0] for letter in letters(tmp_path / "data")]
+    assert reasons == [
+        "IncompatibleSchema 9", "IncompatibleSchema 10", "UnknownSchema 11", "NoSchemaId at byte 0 of the value",
+    ]  # fmt: skip
+    registry.register(11, REGISTERED)
+    sink.write(feed.chunk_of(orders(2, 11)))
+    sink.commit()
+    assert len(rows(tmp_path / "data")) == 18
+    assert sorted(registry.paths) == sorted([*(f"/schemas/ids/{id}" for id in range(7, 12)), "/schemas/ids/11"])
+
+
+def test_a_registry_that_is_away_holds_back_the_values_and_says_so(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
+) -> None:
+    registry.away = True
+    sink = opened(of_registry(registry))
+    writing = threading.Thread(target=sink.write, args=[GivenFeed().chunk_of(orders(5))])
+    writing.start()
+    eventually(lambda: len(registry.paths) > 2, "a second attempt")
+    eventually(lambda: "the schema registry is away: " in (sink.waiting or ""), "a reason for the wait")
+    registry.away = False
+    writing.join()
+    assert sink.waiting is None
+    sink.commit()
+    assert len(rows(tmp_path / "data")) == 5
+    assert letters(tmp_path / "data") == []
+
+
+def test_the_wait_for_a_registry_ends_with_the_sink(opened: Opened, registry: SchemaRegistryServer) -> None:
+    registry.away = True
+    sink, failed = opened(of_registry(registry)), []
+
+    def write() -> None:
+        try:
+            sink.write(GivenFeed().chunk_of(orders(5)))
+        except SinkFailedError as exc:
+            failed.append(str(exc))
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    eventually(lambda: sink.waiting, "a wait")
+    sink.interrupt()
+    writing.join()
+    assert "the sink was stopped while it waited: the schema registry is away" in failed[0]

@@ -1,0 +1,178 @@
+"""Client of a schema registry with the Confluent API: the schema of an id, asked for once and kept for good.
+
+A schema never changes under its id, so the cache has no end; it is shared by all pipelines of the process that name the
+same registry with the same credentials. Requests block: they are made on the thread of a sink.
+"""
+
+import asyncio
+import http.client
+import json
+import ssl
+import threading
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from fastwire.errors import FastwireError
+
+from ..config.decode import RegistryConfig
+from .auth import AuthError, BasicCredentials, UnavailableError, credentials
+from .tls import ClientTls
+
+__all__ = ["RegistryAwayError", "RegistrySchema", "SchemaRegistry", "UnknownSchemaError", "registry_of"]
+
+TIMEOUT_S = 10.0
+LARGEST_ANSWER = 16 << 20
+MOST_REFERENCES = 256
+_JSON = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+class RegistryAwayError(FastwireError):
+    """The registry gives no schema now; a retry may help. The text has no secret."""
+
+
+class UnknownSchemaError(FastwireError):
+    """The registry has no schema of this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySchema:
+    """A schema as it was registered."""
+
+    kind: str
+    """AVRO, PROTOBUF or JSON."""
+    text: str
+    references: tuple[str, ...] = ()
+    """Schemas that it refers to, each after those that it refers to itself."""
+
+
+class SchemaRegistry:
+    """The schemas of one registry by id. For any thread; of several callers one asks at a time."""
+
+    def __init__(self, config: RegistryConfig) -> None:
+        self.config = config
+        url = urlsplit(config.url)
+        self._host, self._port, self._root = url.hostname or "", url.port, url.path.rstrip("/")
+        self._tls = ClientTls(config.tls) if url.scheme == "https" else None
+        self._credentials = credentials(config.auth)
+        self._known: dict[int, RegistrySchema] = {}
+        self._asking = threading.Lock()
+        self.requests = 0
+        """Requests so far."""
+
+    def schema(self, id: int) -> RegistrySchema:
+        """Return the schema ``id``. Raises UnknownSchemaError, or RegistryAwayError, after which a retry may help."""
+        with self._asking:
+            if id not in self._known:
+                answer = self._ask(f"/schemas/ids/{id}")
+                self._known[id] = self._read(answer, self._references(answer))
+            return self._known[id]
+
+    def _references(self, answer: dict[str, Any]) -> tuple[str, ...]:
+        """Return the schemas that a schema refers to, by subject and version, in an order that defines names first."""
+        found: set[tuple[object, object]] = set()
+        texts: list[str] = []
+
+        def follow(holder: dict[str, Any]) -> None:
+            for each in _list(holder.get("references")):
+                key = (each.get("subject"), each.get("version"))
+                if not isinstance(key[0], str) or not isinstance(key[1], int):
+                    raise RegistryAwayError(f"{self.config.url} answers with a reference without subject and version")
+                if key in found:
+                    continue
+                if len(found) == MOST_REFERENCES:
+                    raise RegistryAwayError(f"a schema has more than {MOST_REFERENCES} references")
+                found.add(key)
+                held = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}")
+                follow(held)
+                texts.append(self._read(held, ()).text)
+
+        follow(answer)
+        return tuple(texts)
+
+    def _read(self, answer: dict[str, Any], references: tuple[str, ...]) -> RegistrySchema:
+        text, kind = answer.get("schema"), answer.get("schemaType", "AVRO")
+        if not isinstance(text, str) or not isinstance(kind, str):
+            raise RegistryAwayError(f"{self.config.url} answers without a schema")
+        return RegistrySchema(kind, text, references)
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        self.requests += 1
+        where = f"{self.config.url.rstrip('/')}{path}"
+        try:
+            status, body = self._get(self._root + path)
+            answer = json.loads(body)
+        except (AuthError, UnavailableError) as exc:
+            raise RegistryAwayError(f"no credentials for {self.config.url}: {exc}") from None
+        except (OSError, http.client.HTTPException) as exc:
+            raise RegistryAwayError(f"{where}: {_reason(exc)}") from None
+        except (ValueError, RecursionError):
+            status, answer = status, None
+        if status == http.client.NOT_FOUND and isinstance(answer, dict) and "error_code" in answer:
+            raise UnknownSchemaError(f"{where}: {answer.get('message', 'not found')!s:.200}")
+        if status != http.client.OK or not isinstance(answer, dict):
+            what = "without JSON" if status == http.client.OK else f"{status} {http.client.responses.get(status, '')}"
+            raise RegistryAwayError(f"{where} answers {what.strip()}")
+        return answer
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        headers = {"Accept": _JSON, **self._login()}
+        connection: http.client.HTTPConnection
+        if self._tls is None:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        else:
+            name = self.config.tls.server_name
+            connection = _TlsConnection(self._host, self._port, self._tls.context(), name)
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read(LARGEST_ANSWER + 1)
+        finally:
+            connection.close()
+        if len(body) > LARGEST_ANSWER:
+            raise OSError(f"the answer is larger than {LARGEST_ANSWER} bytes")
+        return answer.status, body
+
+    def _login(self) -> dict[str, str]:
+        held = self._credentials
+        if isinstance(held, BasicCredentials):
+            return {"Authorization": "Basic " + b64encode(f"{held.user}:{held.password()}".encode()).decode()}
+        token = asyncio.run(held.data())
+        return {} if token is None else {"Authorization": f"Bearer {token.decode()}"}
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """An HTTPS connection that expects the certificate of another name than the host of the URL, if there is one."""
+
+    def __init__(self, host: str, port: int | None, context: ssl.SSLContext, name: str | None) -> None:
+        super().__init__(host, port, timeout=TIMEOUT_S, context=context)
+        self._tls_context, self._expected = context, name or host
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls_context.wrap_socket(self.sock, server_hostname=self._expected)
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {exc.verify_message}"
+    return (exc.strerror if isinstance(exc, OSError) else "") or str(exc) or type(exc).__name__
+
+
+_registries: list[SchemaRegistry] = []
+_making = threading.Lock()
+
+
+def registry_of(config: RegistryConfig) -> SchemaRegistry:
+    """Return the registry of ``config``, one for all equal configurations. Raises ConfigError for its TLS files."""
+    with _making:
+        for registry in _registries:
+            if registry.config == config:
+                return registry
+        _registries.append(SchemaRegistry(config))
+        return _registries[-1]
