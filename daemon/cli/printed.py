@@ -62,7 +62,7 @@ def _decoded_columns(pipeline: "PipelineConfig") -> str:
 
     decoder = value_decoder(pipeline)
     assert decoder is not None
-    values = dict(text.split(" ", 1) for text in decoder.types)
+    values = decoder.texts
     return f"columns {', '.join(f'{name} {values[name]}' if name in values else name for name in decoder.columns)}"
 
 

@@ -45,6 +45,9 @@ class DecodeConfig(Table):
     the schema of all values."""
     registry: RegistryConfig | None = None
     """Schema registry that has the schemas of the values."""
+    evolve: Literal["add", "strict", "divert"] = "add"
+    """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
+    partition, and refuse to start with another schema file; divert: its values become dead letters."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name."""
     on_bad: Literal["divert", "stop"] = "divert"

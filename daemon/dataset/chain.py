@@ -1,10 +1,10 @@
 """Checks of sequences: spans of a log that is read in order, log entries of a dataset, and their files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from crc32c import crc32c
 
-from fastwire.position import Coverage, OverlapError, Span, UndeclaredGapError, positions_of
+from fastwire.position import Coverage, Log, OverlapError, Position, Span, UndeclaredGapError, positions_of
 
 from ..runtime.errors import DatasetDamagedError
 from .log import LogEntry, entry_name
@@ -36,10 +36,13 @@ def check_chain(coverage: Coverage, span: Span) -> None:
         )
 
 
-def check_fit(trial: Coverage, spans: Sequence[Span], *, ordered: bool, single_log: bool) -> None:
-    """Add ``spans`` to ``trial``. Raises OverlapError if it has some of them, or another log (``single_log``).
+def check_fit(
+    trial: Coverage, spans: Sequence[Span], floors: Mapping[Log, Position], *, ordered: bool, single_log: bool
+) -> None:
+    """Add ``spans`` and ``floors`` to ``trial``. Raises OverlapError if it has some of them.
 
-    Raises UndeclaredGapError like :func:`check_chain` if the source is read in order.
+    With ``single_log`` it is also raised for another log. Raises UndeclaredGapError like :func:`check_chain` if the
+    source is read in order.
     """
     if single_log and (others := set(trial.logs()) - {span.log for span in spans}):
         raise OverlapError(f"the dataset has records of {others.pop()}, and it can have one log only")
@@ -47,6 +50,8 @@ def check_fit(trial: Coverage, spans: Sequence[Span], *, ordered: bool, single_l
         if ordered:
             check_chain(trial, span)
         trial.add(span)
+    for log, floor in floors.items():
+        trial.settle(log, floor)
 
 
 def entries_behind(storage: Storage, number: int, most: int) -> list[bytes]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
 from fastwire.position import Coverage
 
 from .disk import DISK_FULL
@@ -28,13 +29,17 @@ def checkpoint_name(number: int) -> str:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The sum of log entries 1 to ``number``. ``rows``, ``files`` and ``nbytes`` count the published files."""
+    """The sum of log entries 1 to ``number``. ``rows``, ``files`` and ``nbytes`` count the published files.
+
+    ``types`` are the columns of decoded values, if an entry has changed them.
+    """
 
     number: int = 0
     coverage: Coverage = field(default_factory=Coverage)
     rows: int = 0
     files: int = 0
     nbytes: int = 0
+    types: tuple[Column, ...] = ()
 
     def fold(self, entry: LogEntry) -> None:
         """Add the next log entry. Raises ValueError if it does not fit; then only Coverage may have changed."""
@@ -43,6 +48,7 @@ class Checkpoint:
         self.rows += entry.rows
         self.files += len(entry.files)
         self.nbytes += entry.nbytes
+        self.types = entry.types or self.types
 
     def copy(self) -> "Checkpoint":
         """Return an independent copy."""
@@ -50,16 +56,15 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """Return the content of the checkpoint's file."""
-        return pack(
-            {
-                "format": FORMAT,
-                "number": self.number,
-                "rows": self.rows,
-                "files": self.files,
-                "bytes": self.nbytes,
-                "coverage": self.coverage.to_json(),
-            }
-        )
+        value = {
+            "format": FORMAT,
+            "number": self.number,
+            "rows": self.rows,
+            "files": self.files,
+            "bytes": self.nbytes,
+            "coverage": self.coverage.to_json(),
+        }
+        return pack(value | {"types": columns_to_json(self.types)} if self.types else value)
 
     @classmethod
     def decode(cls, data: bytes, number: int) -> "Checkpoint":
@@ -71,7 +76,9 @@ class Checkpoint:
             counts = [value[name] for name in ("rows", "files", "bytes")]
             if not all(isinstance(count, int) and count >= 0 for count in counts):
                 raise ValueError("counts must be whole numbers")
-            return cls(number, Coverage.from_json(value["coverage"]), *counts)
+            types = columns_from_json(value.get("types", []))
+            rows, files, nbytes = counts
+            return cls(number, Coverage.from_json(value["coverage"]), rows, files, nbytes, types)
         except (KeyError, TypeError) as exc:
             raise ValueError(f"not a checkpoint: {exc}") from exc
 

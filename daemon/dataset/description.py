@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+from fastwire.decode.evolution import Column, added_types, columns_from_json, columns_to_json
+from fastwire.decode.program import SchemaError
 from fastwire.systems import grammar_named
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
@@ -24,7 +26,6 @@ _WORDS = {
     "partition_by": "partition_by",
     "levels": "the partition columns",
     "columns": "the columns",
-    "types": "the types of decoded columns",
 }
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -34,14 +35,14 @@ _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 class DatasetOptions:
     """The settings of a writer for its dataset.
 
-    ``system``, ``columns``, ``types``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation
-    and must not change. ``types`` are the names and types of the columns of decoded values; with them, the columns of
-    the records have a _ before their name. ``levels`` are columns that become folder levels, below those of ``split``
-    and ``partition_by``; files do not contain them. The name ``cluster`` at creation is kept for good: logs are named
-    by it. ``hosts`` (``host:port``) are the addresses of the cluster: a dataset with other hosts belongs to another
-    cluster, unless its cluster's name is ``cluster``. ``shared`` is true if the source delivers in any order (Shared,
-    Key_Shared); it may change. With ``single_log`` the writer refuses a dataset with another log, as for a Spark job,
-    whose query would write the same records as another one.
+    ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must
+    not change. ``types`` are the columns of decoded values; with them the columns of the records have a _ before
+    their name, and columns may be added or become wider by log entries. ``levels`` are columns that become folder
+    levels, below those of ``split`` and ``partition_by``; files do not contain them. The name ``cluster`` at creation
+    is kept for good: logs are named by it. ``hosts`` (``host:port``) are the addresses of the cluster: a dataset with
+    other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if the source
+    delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a dataset with
+    another log, as for a Spark job, whose query would write the same records as another one.
     """
 
     system: str
@@ -51,7 +52,7 @@ class DatasetOptions:
     partition_by: str = "none"
     levels: tuple[str, ...] = ()
     extension: str = "parquet"
-    types: tuple[str, ...] = ()
+    types: tuple[Column, ...] = ()
     shared: bool = False
     single_log: bool = False
     hosts: tuple[str, ...] = ()
@@ -86,7 +87,7 @@ class Description:
     extension: str
     created: str
     levels: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
+    types: tuple[Column, ...] = ()
     hosts: tuple[str, ...] = ()  # empty in datasets of versions that did not record them
 
     @classmethod
@@ -108,7 +109,7 @@ class Description:
 
     def encode(self) -> bytes:
         """Return the content of dataset.json."""
-        value = {name: getattr(self, name) for name in self.__slots__}
+        value = {name: getattr(self, name) for name in self.__slots__} | {"types": columns_to_json(self.types)}
         for name in ("levels", "types", "hosts"):
             if not value[name]:
                 del value[name]
@@ -119,8 +120,13 @@ class Description:
         differences = []
         for name, word in _WORDS.items():
             held, wanted = getattr(self, name), getattr(options, name)
-            if held != wanted:
+            if held != wanted and not (name == "columns" and self.types and options.types):
                 differences.append(f"{word} of the dataset: {_show(held)}; configured: {_show(wanted)}")
+        if self.types and options.types:
+            try:
+                added_types(self.types, options.types)
+            except SchemaError as exc:
+                differences.append(f"decoded columns do not fit those of the dataset: {exc}")
         if differences:
             raise DatasetMismatchError(
                 f"the dataset at {root} was created with other settings, which cannot change. "
@@ -164,14 +170,12 @@ def read_description(data: bytes, root: str) -> Description:
         names = [name for name in Description.__slots__ if name not in ("columns", "levels", "types", "hosts")]
         texts = {name: value[name] for name in names}
         columns, levels, hosts = value["columns"], value.get("levels", []), value.get("hosts", [])
-        types = value.get("types", [])
-        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *types, *hosts)):
+        types = columns_from_json(value.get("types", []))
+        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts)):
             raise TypeError("all values but the format are text")
         if texts["split"] not in SPLITS or texts["partition_by"] not in PARTITION_BY:
             raise ValueError("unknown levels")
-        return Description(
-            columns=tuple(columns), levels=tuple(levels), types=tuple(types), hosts=tuple(hosts), **texts
-        )
+        return Description(columns=tuple(columns), levels=tuple(levels), types=types, hosts=tuple(hosts), **texts)
     except (ValueError, KeyError, TypeError) as exc:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
 

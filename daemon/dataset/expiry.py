@@ -108,6 +108,7 @@ def _options(description: Description) -> DatasetOptions:
         split=description.split,
         partition_by=description.partition_by,
         levels=description.levels,
+        types=description.types,
         extension=description.extension,
     )
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from fastwire.decode.evolution import Column, columns_from_json, columns_to_json
 from fastwire.position import Coverage, Gap, Log, Position, Span, format_position, nest, parse_position, unnest
 
 from ..runtime.errors import DatasetDamagedError
@@ -129,6 +130,7 @@ class Letter(Protocol):
 class LogEntry:
     """One commit: the files of a roll with their spans, or progress without files, or the names of fenced writers.
 
+    ``types`` are all columns of decoded values from this commit on, if it adds some or makes some wider.
     The files of all entries up to number ``expired`` may be deleted (0: none). ``before`` is the CRC-32C of the file of
     the log entry before (0 for entry 1); None if an older version of fastwire has written this one.
     """
@@ -145,6 +147,7 @@ class LogEntry:
     fence: tuple[str, ...] = ()
     expired: int = 0
     shared: bool = False
+    types: tuple[Column, ...] = ()
     before: int | None = None
 
     @property
@@ -203,6 +206,8 @@ class LogEntry:
             value["expired"] = self.expired
         if self.shared:
             value["shared"] = True
+        if self.types:
+            value["types"] = columns_to_json(self.types)
         if self.before is not None:
             value["before"] = _sum_to_json(self.before)
         checksums = [file.checksum for file in _by_index(self.files, self.letters)]
@@ -244,6 +249,7 @@ class LogEntry:
                 fence=tuple(_text(writer) for writer in value.get("fence", ())),
                 expired=_count(value.get("expired", 0)),
                 shared=bool(value.get("shared", False)),
+                types=columns_from_json(value.get("types", [])),
                 before=None if before is None else _sum_from_json(before),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as exc:

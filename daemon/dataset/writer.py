@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from fastwire.decode.evolution import Column, added_types
+from fastwire.decode.program import SchemaError
 from fastwire.position import Coverage, Log, OverlapError, Position, Span
 
 from ..runtime.errors import (
@@ -106,6 +108,11 @@ class DatasetWriter:
     def cluster(self) -> str:
         """The cluster name of all logs, fixed when the dataset was created."""
         return self._options.cluster if self._description is None else self._description.cluster
+
+    @property
+    def types(self) -> tuple[Column, ...]:
+        """The columns of decoded values of all commits so far; () if there is no dataset."""
+        return self._state.types or (() if self._description is None else self._description.types)
 
     @property
     def coverage(self) -> Coverage:
@@ -235,11 +242,13 @@ class DatasetWriter:
         *,
         filtered: int = 0,
         floors: Mapping[Log, Position] | None = None,
+        types: Sequence[Column] = (),
     ) -> Coverage:
         """Commit the roll: ``files`` with the rows of ``spans``; return the whole Coverage, which may be acked.
 
         Dead letters are committed with it. ``filtered`` rows were dropped on purpose; together with the rows of the
-        files they are the rows of the spans. ``floors`` are positions up to which a broker has confirmed all acks.
+        files they are the rows of the spans. ``types`` are the columns of decoded values in the files; the entry
+        adds them to those of the dataset. ``floors`` are positions up to which a broker has confirmed all acks.
         Staged files that are not among ``files`` are deleted. Without anything to commit it is a :meth:`refresh`.
 
         Raises ValueError for an inconsistent roll: a source that is read in order has skipped positions
@@ -254,7 +263,7 @@ class DatasetWriter:
             given, kept = sum(span.rows for span in spans), sum(file.rows for file in files)
             if given != kept + filtered:
                 raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
-            self._land(staging, files, spans, filtered, floors or {})
+            self._land(staging, files, spans, filtered, floors or {}, types)
             return self.coverage
 
     def refresh(self) -> Coverage:
@@ -379,8 +388,9 @@ class DatasetWriter:
         spans: Sequence[Span],
         filtered: int,
         floors: Mapping[Log, Position],
+        types: Sequence[Column],
     ) -> None:
-        self._fit(staging, spans, floors)
+        added = self._fit(staging, spans, floors, types)
         # Step 1: all files of the log entry are durable before it exists.
         if self._letters is not None:
             self._letters.finish()
@@ -399,6 +409,7 @@ class DatasetWriter:
             filtered=filtered,
             floors=tuple(floors.items()),
             shared=self._options.shared,
+            types=added,
         )
         temporary, data = staging.temporary("entry"), self._chained(entry).encode()
         LogEntry.decode(data, temporary)  # an entry that cannot be read must never get into the log
@@ -422,7 +433,7 @@ class DatasetWriter:
             if self._follow(entry):
                 break  # the entry was linked, although the link was reported as refused
             self._storage.discard(temporary)
-            self._fit(staging, spans, floors)
+            entry = replace(entry, types=self._fit(staging, spans, floors, types))
             temporary, data = self._chain_anew(staging, entry)
         else:
             self._reached("log-synced")
@@ -460,16 +471,22 @@ class DatasetWriter:
     def _sync_staging(self, staging: Staging) -> None:
         self._storage.sync(folders=[staging.folder])
 
-    def _fit(self, staging: Staging, spans: Sequence[Span], floors: Mapping[Log, Position]) -> None:
-        """Void the roll if some of its records are committed already (R3). Raises Superseded."""
-        trial = self._state.coverage.copy()
+    def _fit(
+        self, staging: Staging, spans: Sequence[Span], floors: Mapping[Log, Position], types: Sequence[Column]
+    ) -> tuple[Column, ...]:
+        """Return the columns for the log entry. Raises Superseded, with the roll void, if it does not fit (R3)."""
         try:
-            check_fit(trial, spans, ordered=not self._options.shared, single_log=self._options.single_log)
-        except OverlapError as exc:
+            check_fit(
+                self._state.coverage.copy(),
+                spans,
+                floors,
+                ordered=not self._options.shared,
+                single_log=self._options.single_log,
+            )
+            return added_types(self.types, types)
+        except (OverlapError, SchemaError) as exc:
             self._end_roll(staging)
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc
-        for log, floor in floors.items():
-            trial.settle(log, floor)
 
     def _end_roll(self, staging: Staging) -> None:
         self._letters = None

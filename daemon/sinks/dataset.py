@@ -14,6 +14,8 @@ from zlib import crc32
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, SpanAccumulator
+from fastwire.decode.evolution import Column
+from fastwire.decode.program import SchemaError
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, OverlapError, Position, UndeclaredGapError
 from fastwire.systems import row_of
@@ -27,7 +29,7 @@ from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
 from ..encoders.gather import Gatherer, Piece
 from ..encoders.worker import EncoderThread
-from ..runtime.errors import FolderRefusedError, LogRefusedError, SinkFailedError
+from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from .decoding import ValueDecoder
 
@@ -129,6 +131,8 @@ class DatasetSink:
         self._floors: dict[Log, Position] = {}
         self._raw_bytes = 0
         self._diverted = 0  # rows whose values could not be decoded
+        self._schema: pa.Schema | None = None  # of the open files of decoded values
+        self._ended: list[StagedFile] = []  # files of the roll with other columns
         if self._decoder is not None:
             self._decoder.trim()
 
@@ -145,6 +149,11 @@ class DatasetSink:
         return self._writer.cluster
 
     @property
+    def types(self) -> tuple[Column, ...]:
+        """The columns of decoded values of the dataset, of all schemas together."""
+        return self._writer.types
+
+    @property
     def needed_columns(self) -> frozenset[str]:
         """The columns that chunks must have: those of the files, and those that determine the folder."""
         if self._decoder is not None:
@@ -157,6 +166,7 @@ class DatasetSink:
         """Size of the open roll on disk in bytes, with dead letters and an estimate of unwritten rows."""
         pending = self._gatherer.pending_bytes + sum(thread.pending_bytes for thread in self._threads)
         written = self._writer.diverted_bytes + sum(thread.written_bytes for thread in self._threads)
+        written += sum(staged.nbytes for staged in self._ended)
         return written + int(pending * self._ratio)
 
     @property
@@ -199,6 +209,7 @@ class DatasetSink:
         self._drop_roll()
         self._stop.clear()
         coverage = self._writer.open()
+        self._adopt()
         if not self._threads:
             self._threads = [self._new_thread(i) for i in range(self._writers)]
         self._void = False
@@ -243,17 +254,16 @@ class DatasetSink:
     def commit(self) -> Coverage:
         """Commit the roll and return the whole Coverage; without written chunks this is a refresh."""
         with self._rolling():
-            self._deal(self._gatherer.flush())
-            results = [thread.finish() for thread in self._threads]
-            wait(results)
-            if self._failure is not None:
-                raise self._failure
-            files = [staged for result in results for staged in result.result()]
+            files = [*self._ended, *self._finished()]
             if self._diverted:
                 _log.warning(
                     "values do not match the schema: they become dead letters with this commit", values=self._diverted
                 )
-            coverage = self._writer.commit(files, self._spans.take(), filtered=self._diverted, floors=self._floors)
+            types = () if self._decoder is None else self._decoder.types
+            coverage = self._writer.commit(
+                files, self._spans.take(), filtered=self._diverted, floors=self._floors, types=types
+            )
+            self._adopt()
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
             self._ratio = min(1.0, written / self._raw_bytes)  # a file of one row says nothing
@@ -285,6 +295,34 @@ class DatasetSink:
             self._file_bytes,
         )
 
+    def _finished(self) -> list[StagedFile]:
+        """End the open files, with the rows that were gathered for them."""
+        self._deal(self._gatherer.flush())
+        results = [thread.finish() for thread in self._threads]
+        wait(results)
+        if self._failure is not None:
+            raise self._failure
+        return [staged for result in results for staged in result.result()]
+
+    def _adopt(self) -> None:
+        """Give the decoder the columns of the dataset. Raises DatasetMismatchError if they conflict with its own."""
+        if self._decoder is None:
+            return
+        try:
+            self._decoder.adopt(self._writer.types)
+        except SchemaError as exc:
+            raise DatasetMismatchError(
+                f'{exc}. Use a new path, or evolve = "add" where columns are only added'
+            ) from exc
+
+    def _change_columns(self, schema: pa.Schema) -> None:
+        """End the open files if they have other columns than the next rows."""
+        if self._schema is not None and schema != self._schema:
+            files = self._finished()
+            self._writer.settle(files)  # there may be many
+            self._ended += files
+        self._schema = schema
+
     def _write_rows(self, chunk: Chunk) -> None:
         held_bytes = chunk.nbytes
         logged = self._by_log or self._decoder is not None
@@ -300,6 +338,9 @@ class DatasetSink:
             if rows.letters:
                 self._writer.divert(rows.letters)
                 self._diverted += len(rows.letters)
+            if not rows.batch.num_rows:
+                continue
+            self._change_columns(rows.batch.schema)
             self._deal(self._gatherer.add(rows.batch, held_bytes + rows.nbytes, rows.runs))
 
     def _pause(self, why: str, seconds: float) -> None:
@@ -328,9 +369,9 @@ class DatasetSink:
 
     def _cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Drop the columns that only the choice of the folder needed."""
-        columns = self._options.columns
-        names = batch.schema.names
-        return batch if len(names) == len(columns) else batch.select([name for name in names if name in columns])
+        columns = self._options.columns if self._decoder is None else self._decoder.columns
+        kept = [name for name in batch.schema.names if name in columns]
+        return batch if len(kept) == batch.num_columns else batch.select(kept)
 
     def _folder(self, log: Log | None, micros: int | None) -> str:
         return level_directory(

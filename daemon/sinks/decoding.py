@@ -11,6 +11,7 @@ import pyarrow as pa
 from fastwire.columns.chunk import DeadLetter
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.program import BadRecord, SchemaError, Step
 from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
@@ -28,6 +29,8 @@ Pause = Callable[[str, float], None]
 """Waits some seconds for the reason given. Raises SinkFailedError if the wait is interrupted."""
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 30.0
+
+_NEW_COLUMNS = "NewColumns"
 
 _log = get_logger("decode")
 
@@ -49,7 +52,8 @@ class ValueDecoder:
 
     Columns of the records have a _ before their name. ``extra`` ones are in the batches, and not in the files. With a
     ``registry`` each value begins with the id of its schema, and is read into the columns of ``program``; while the
-    registry is away, ``pause`` is called between two attempts.
+    registry is away, ``pause`` is called between two attempts. Columns of other schemas are added if the columns are
+    ``open_ended``, or (``evolve``) refused.
     """
 
     def __init__(
@@ -59,31 +63,42 @@ class ValueDecoder:
         system: str,
         *,
         on_bad: Literal["divert", "stop"] = "divert",
+        evolve: Literal["add", "strict", "divert"] = "add",
+        open_ended: bool = False,
         extra: Sequence[str] = (),
         memory: int = 64 << 20,
         registry: SchemaRegistry | None = None,
     ) -> None:
         self._pool = Pool(memory)
-        self._program = program
+        self._given = program
         self._registry = registry
-        self._scripts: dict[int, Sequence[Step]] = {}
+        self._written: dict[int, Sequence[Step]] = {}
         self._refused = False
-        self._decoder = self._made()
-        self._on_bad = on_bad
+        self._evolve = evolve
+        self._open_ended = open_ended
+        self._extra = extra
         self._places = positions_of(system)
-        self._schema = pa.schema(self._decoder)
         self.columns = tuple(columns)
         """Columns of the files."""
-        self._columns = (*columns, *(name for name in extra if name not in columns))
-        self.types = tuple(
-            f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
-            for field in self._schema
-            if field.name in columns
-        )
-        """Names and types of the decoded columns."""
+        self._read_into(program)
         own = (name.removeprefix("_") for name in self._columns if name not in self._schema.names)
         self.needed = frozenset({"value", *own, *self._places.number_columns})
         """Columns that the batches must have."""
+        self._on_bad = on_bad
+
+    @property
+    def types(self) -> tuple[Column, ...]:
+        """The decoded columns of the files."""
+        return tuple(column for column in columns_of(self._program) if column.name in self.columns)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The types of the decoded columns of the files, by name."""
+        return {
+            field.name: f"{field.type}{'' if field.nullable else ' not null'}"
+            for field in self._schema
+            if field.name in self.columns
+        }
 
     @property
     def nbytes(self) -> int:
@@ -120,24 +135,70 @@ class ValueDecoder:
             if decoded.unknown is not None:
                 self._learn(decoded.unknown, pause)
 
+    def adopt(self, types: Sequence[Column]) -> None:
+        """Add the columns of the dataset, so that all values are read into the same ones.
+
+        Raises SchemaError if they conflict, or differ and must not.
+        """
+        if self._evolve == "add":
+            self._grow(program_of(types))
+        elif types and (differing := set(self.types) ^ set(types)):
+            names = ", ".join(sorted({column.name for column in differing}))
+            raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
+
+    def _grow(self, program: Sequence[Step]) -> None:
+        """Add the columns of ``program``. Raises SchemaError if they conflict."""
+        union = grown(self._program, program)
+        if columns_of(union) != columns_of(self._program) or len(union) != len(self._program):
+            self._read_into(union)
+
+    def _read_into(self, program: Sequence[Step]) -> None:
+        """Decode into the columns of ``program`` from now on."""
+        self._program = program
+        self._decoder, self._refused = self._made(), False
+        self._schema = pa.schema(self._decoder)
+        if self._open_ended:
+            self.columns += tuple(name for name in self._schema.names if name not in self.columns)
+        self._columns = (*self.columns, *(name for name in self._extra if name not in self.columns))
+
     def _made(self) -> AvroDecoder:
-        return AvroDecoder(self._program, self._pool, framed=self._registry is not None)
+        if self._registry is not None:
+            return AvroDecoder(self._program, self._pool, framed=True)
+        return AvroDecoder(self._program, self._pool, written=resolve(self._given, self._program))
 
     def _learn(self, id: int, pause: Pause) -> None:
-        """Make the schema ``id`` known to the decoder."""
+        """Make the schema ``id`` known to the decoder, with its columns."""
         try:
-            script = self._scripts.get(id) or self._script(id, pause)
+            if id not in self._written:
+                self._written[id] = self._asked(id, pause)
+            self._admit(id, self._written[id])
         except (UnknownSchemaError, SchemaError) as exc:
             why = "UnknownSchema" if isinstance(exc, UnknownSchemaError) else "IncompatibleSchema"
-            _log.warning("values of a schema cannot be decoded", schema_id=id, why=str(exc))
-            self._decoder.refuse(id, f"{why} {id} ({exc})")
-            self._refused = True
-        else:
-            self._scripts[id] = script
-            self._decoder.add(id, script)
+            self._refuse(id, why, str(exc))
 
-    def _script(self, id: int, pause: Pause) -> Sequence[Step]:
-        """Return the program that reads values of a schema of the registry, which may be away for any time."""
+    def _admit(self, id: int, written: Sequence[Step]) -> None:
+        """Read values of a schema from now on. Raises SchemaError if they do not fit the columns."""
+        union = columns_of(grown(self._program, written))
+        new = [column for column in union if column not in self.types and self._lands(column)]
+        if new and self._evolve != "add":
+            self._refuse(id, _NEW_COLUMNS, ", ".join(map(str, new)))
+            return
+        if new:
+            resolve(written, grown(self._program, written))  # its columns stay away if its values do
+            self._grow(written)
+            _log.info("columns of a schema are added", schema_id=id, columns=[str(column) for column in new])
+        self._decoder.add(id, resolve(written, self._program))
+
+    def _lands(self, column: Column) -> bool:
+        return self._open_ended or column.name in self.columns
+
+    def _refuse(self, id: int, reason: str, why: str) -> None:
+        _log.warning("values of a schema cannot be decoded", schema_id=id, reason=reason, why=why)
+        self._decoder.refuse(id, f"{reason} {id} ({why})")
+        self._refused = True
+
+    def _asked(self, id: int, pause: Pause) -> Sequence[Step]:
+        """Return the program of a schema of the registry, which may be away for any time."""
         assert self._registry is not None
         backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
         while True:
@@ -149,7 +210,7 @@ class ValueDecoder:
                 pause(f"the schema registry is away: {exc}", again_s)
         if schema.kind != "AVRO":
             raise SchemaError("", f"it is a schema of {schema.kind}, not of AVRO")
-        return resolve(compile_avro(schema.text, schema.references), self._program)
+        return compile_avro(schema.text, schema.references)
 
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []
@@ -166,7 +227,7 @@ class ValueDecoder:
         reason = f"{bad.reason} at byte {bad.offset}" + (
             f" of the value, in {bad.path}" if bad.path else " of the value"
         )
-        if self._on_bad == "stop":
+        if self._on_bad == "stop" or (self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)):
             place = self._places.format(position)
             raise LogRefusedError(f"a value of {log} at {place} does not match the schema: {reason}", log.__eq__)
         payload = batch.column("value")[bad.row].as_py()

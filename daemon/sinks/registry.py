@@ -121,6 +121,8 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
         columns,
         config.source.system,
         on_bad=decode.on_bad,
+        evolve=decode.evolve,
+        open_ended="*" in decode.columns,
         extra=() if config.sink.partition_by == "none" else ("_timestamp",),
         memory=memory,
         registry=None if decode.registry is None else registry_of(decode.registry),

@@ -103,8 +103,8 @@ cdef dict SIZES = {"bool": 1, "float": 4, "double": 8}
 cdef class AvroDecoder:
     """Decodes columns of Avro records into the columns of ``program``, in memory of ``pool``.
 
-    Without ``framed`` the program is also the schema of the records. With it, each record begins with the id of its
-    schema (spec: Confluent wire format): :meth:`add` and :meth:`refuse` make ids known.
+    Without ``framed`` all records are read by ``written``, or by the program itself. With it, each record begins with
+    the id of its schema (spec: Confluent wire format): :meth:`add` and :meth:`refuse` make ids known.
     One record may let the columns grow by a fourth of the pool's limit. A call ends early once they have grown by a
     16th, or by 8 MiB. Not for two threads at once.
     """
@@ -114,7 +114,7 @@ cdef class AvroDecoder:
     cdef list reasons
     cdef list texts              # names, symbols and defaults that the columns and steps point to
 
-    def __cinit__(self, program, Pool pool not None, *, bint framed=False):
+    def __cinit__(self, program, Pool pool not None, *, bint framed=False, written=None):
         self.pool = pool
         self.programs = []
         self.reasons = []
@@ -123,7 +123,7 @@ cdef class AvroDecoder:
         self.walk.script = -1
         set_columns(&self.walk.out, tuple(program), pool, self.texts)
         if not framed:
-            self.add(0, program)
+            self.add(0, program if written is None else written)
             self.walk.script = 0
             self.walk.steps = self.walk.scripts[0].steps
 

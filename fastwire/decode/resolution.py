@@ -18,10 +18,11 @@ from dataclasses import replace
 
 from .program import Node, SchemaError, Step, flatten
 
-__all__ = ["resolve", "wider"]
+__all__ = ["ALIKE", "resolve", "wider"]
 
 _WIDER = {"i": "lfg", "l": "fg", "f": "g"}
-_ALIKE = {"u": "z", "z": "u"}
+ALIKE = {"u": "z", "z": "u"}
+"""Types whose values become each other."""
 _DECIMAL = re.compile(r"d:(\d+),(\d+)")
 
 
@@ -82,7 +83,7 @@ class _Resolver:
         if step.arrow == target.arrow and target.operation != "enum":
             return Node(replace(step, column=column))
         if step.operation != "enum" and target.operation != "enum":
-            if _ALIKE.get(step.arrow) == target.arrow:
+            if ALIKE.get(step.arrow) == target.arrow:
                 return Node(replace(step, column=column, operation=target.operation))
             if wider(step.arrow, target.arrow):
                 return Node(replace(step, column=column))

@@ -4,11 +4,12 @@ They are subclasses here and never switches in the product: what is left out is 
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastwire.position import Coverage, Log, Position, Span
+from fastwire.decode.evolution import Column
+from fastwire.position import Coverage, Span
 from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name
 from fastwire_daemon.dataset.disk import DISK_FULL
 from fastwire_daemon.dataset.folder import FolderStorage
@@ -186,8 +187,8 @@ class HoldsForgotten(Writer):
 class OverlapIgnored(Writer):
     """R3 off."""
 
-    def _fit(self, staging: Staging, spans: Sequence[Span], floors: Mapping[Log, Position]) -> None:
-        pass
+    def _fit(self, *_: Any) -> tuple[Column, ...]:
+        return ()
 
 
 class FilesNotSummed(Writer):

@@ -7,19 +7,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fastwire.columns.chunk import Chunk
 from fastwire.decode.avro import compile_avro
+from fastwire.position import Coverage
 from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.diverted import read_letters
+from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.arrow import ArrowEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
-from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError
+from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError, Superseded
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.decoding import ValueDecoder
 from fastwire_daemon.testing import Feed
@@ -46,7 +50,8 @@ Opened = Callable[..., DatasetSink]
 
 def decoder(wanted: tuple[str, ...] = ("*", "_offset"), schema: Any = FIVE, **more: Any) -> ValueDecoder:
     program = compile_avro(json.dumps(schema))
-    return ValueDecoder(program, chosen_columns(wanted, program, "pulsar"), "pulsar", **more)
+    columns = chosen_columns(wanted, program, "pulsar")
+    return ValueDecoder(program, columns, "pulsar", open_ended="*" in wanted, **more)
 
 
 @pytest.fixture
@@ -160,8 +165,24 @@ def test_other_types_are_another_dataset(opened: Opened) -> None:
     sink.write(Feed(rows=1).chunk(1))
     sink.commit()
     other = {**FIVE, "fields": [*FIVE["fields"][:2], {"name": "rest", "type": "bytes"}]}
-    with pytest.raises(DatasetMismatchError, match=r"the types of decoded columns of the dataset: .*rest struct"):
+    with pytest.raises(DatasetMismatchError, match=r"decoded columns do not fit .*: rest: the column has struct, and"):
         opened(decoder(schema=other))
+
+
+def test_files_of_decoded_values_expire(opened: Opened, tmp_path: Path) -> None:
+    sink = opened()
+    sink.write(Feed(partitions=1, rows=12).chunk(2))
+    sink.commit()
+    sink.close()
+    assert expire(tmp_path / "data", older_s=0.0).rows == 20
+    assert files(tmp_path / "data") == []
+
+
+def test_values_as_they_are_do_not_land_beside_decoded_ones(opened: Opened, tmp_path: Path) -> None:
+    opened().create_dataset()
+    options = DatasetOptions(system="pulsar", cluster="feed", columns=("value",))
+    with pytest.raises(DatasetMismatchError, match="the columns of the dataset: partition_digit"):
+        DatasetSink(tmp_path / "data", options, ParquetEncoder).open()
 
 
 def test_arrow_files_have_the_same_columns(opened: Opened, tmp_path: Path) -> None:
@@ -179,10 +200,10 @@ def test_decoded_columns_count_as_memory_until_they_are_written(opened: Opened) 
     assert sink.unpooled_bytes == 0
 
 
-REGISTERED = {"type": "record", "name": "Order", "fields": [
+REGISTERED: dict[str, Any] = {"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "int"}, {"name": "country", "type": "string"},
 ]}  # fmt: skip
-COLUMNS = {"type": "record", "name": "Order", "fields": [
+COLUMNS: dict[str, Any] = {"type": "record", "name": "Order", "fields": [
     {"name": "country", "type": ["null", "string"]}, {"name": "id", "type": "long"},
     {"name": "tag", "type": "string", "default": "none"},
 ]}  # fmt: skip
@@ -191,8 +212,8 @@ COLUMNS = {"type": "record", "name": "Order", "fields": [
 class GivenFeed(Feed):
     """A feed of one partition, whose values are given."""
 
-    def __init__(self) -> None:
-        super().__init__(partitions=1)
+    def __init__(self, start: Coverage | None = None) -> None:
+        super().__init__(partitions=1, start=start)
 
     def chunk_of(self, values: list[bytes]) -> Chunk:
         """Return one entry with these values."""
@@ -210,9 +231,9 @@ def registry() -> Iterator[SchemaRegistryServer]:
         yield server
 
 
-def of_registry(server: SchemaRegistryServer) -> ValueDecoder:
+def of_registry(server: SchemaRegistryServer, schema: Any = COLUMNS, **more: Any) -> ValueDecoder:
     config = RegistryConfig.model_validate({"url": server.url})
-    return decoder(("*",), COLUMNS, registry=SchemaRegistry(config))
+    return decoder(("*",), schema, registry=SchemaRegistry(config), **more)
 
 
 def orders(count: int, id: int = 7) -> list[bytes]:
@@ -279,3 +300,136 @@ def test_the_wait_for_a_registry_ends_with_the_sink(opened: Opened, registry: Sc
     sink.interrupt()
     writing.join()
     assert "the sink was stopped while it waited: the schema registry is away" in failed[0]
+
+
+WIDER: dict[str, Any] = {"type": "record", "name": "Order", "fields": [
+    {"name": "id", "type": "long"}, {"name": "country", "type": "string"}, {"name": "note", "type": "string"},
+]}  # fmt: skip
+
+
+def wider(count: int) -> list[bytes]:
+    return [framed(8, encode(WIDER, {"id": (1 << 40) + i, "country": "FR", "note": "n"})) for i in range(count)]
+
+
+def tables(path: Path) -> list[pa.Table]:
+    return [pq.read_table(file, partitioning=None) for file in files(path)]
+
+
+def as_one(path: Path) -> list[dict[str, Any]]:
+    """Return the rows as a reader that unites the columns of the files by name returns them."""
+    united: list[dict[str, Any]] = pa.concat_tables(tables(path), promote_options="permissive").to_pylist()
+    return united
+
+
+@pytest.mark.parametrize("partition_by", ["none", "day"])
+def test_columns_of_a_newer_schema_are_added(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path, partition_by: str
+) -> None:
+    registry.register(8, WIDER)
+    extra = () if partition_by == "none" else ("_timestamp",)
+    sink = opened(of_registry(registry, REGISTERED, extra=extra), partition_by=partition_by)
+    older = orders(10)
+    sink.write(GivenFeed().chunk_of([*older[:5], *wider(3), *older[5:]]))
+    coverage = sink.commit()
+    expected = [{"id": i, "country": "DE", "note": None} for i in range(10)]
+    expected[5:5] = [{"id": (1 << 40) + i, "country": "FR", "note": "n"} for i in range(3)]
+    assert as_one(tmp_path / "data") == expected
+    assert sorted(table.schema.names for table in tables(tmp_path / "data")) == [
+        ["id", "country"], ["id", "country", "note"],
+    ]  # fmt: skip
+    assert [str(column) for column in sink.types] == ["id int64 not null", "country string not null", "note string"]
+    assert verify(tmp_path / "data", deep=True).problems == []
+    # A daemon that knows the older schema only has the new columns from the dataset, and asks for nothing else.
+    other = opened(of_registry(registry, REGISTERED, extra=extra), partition_by=partition_by)
+    other.write(GivenFeed(start=coverage).chunk_of(orders(1)))
+    other.commit()
+    assert tables(tmp_path / "data")[-1].schema.names == ["id", "country", "note"]
+    assert [path for path in registry.paths if path.endswith("8")] == ["/schemas/ids/8"]
+
+
+@pytest.mark.parametrize("evolve", ["strict", "divert"])
+def test_columns_of_a_newer_schema_are_refused(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path, evolve: str
+) -> None:
+    registry.register(8, WIDER)
+    sink, feed = opened(of_registry(registry, REGISTERED, evolve=evolve)), GivenFeed()
+    chunk = feed.chunk_of([*orders(2), *wider(1)])
+    if evolve == "strict":
+        with pytest.raises(LogRefusedError, match=r"NewColumns 8 \(id int64 not null, note string\)"):
+            sink.write(chunk)
+        return
+    sink.write(chunk)
+    sink.commit()
+    assert len(rows(tmp_path / "data")) == 2
+    (letter,) = letters(tmp_path / "data")
+    assert letter["reason"].startswith("NewColumns 8 (id int64 not null, note string)")
+
+
+def test_a_required_field_that_has_gone_is_a_dead_letter(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
+) -> None:
+    renamed = {**REGISTERED, "fields": [REGISTERED["fields"][0], {"name": "land", "type": "string"}]}
+    registry.register(8, renamed)
+    sink = opened(of_registry(registry, REGISTERED))
+    sink.write(GivenFeed().chunk_of([*orders(2), framed(8, encode(renamed, {"id": 1, "land": "FR"}))]))
+    sink.commit()
+    (letter,) = letters(tmp_path / "data")
+    assert letter["reason"].startswith("IncompatibleSchema 8 (country: the column takes no nulls and has no default")
+    assert [str(column) for column in sink.types] == ["id int32 not null", "country string not null"]
+
+
+def test_a_changed_schema_file_adds_columns_at_the_next_start(opened: Opened, tmp_path: Path) -> None:
+    def one(schema: Any, value: dict[str, Any], start: Coverage | None = None, **more: Any) -> Coverage:
+        sink = opened(decoder(("*",), schema, **more))
+        sink.write(GivenFeed(start=start).chunk_of([encode(schema, value)]))
+        return sink.commit()
+
+    coverage = one(REGISTERED, {"id": 1, "country": "DE"})
+    coverage = one(WIDER, {"id": 2, "country": "FR", "note": "n"}, coverage)
+    one(REGISTERED, {"id": 3, "country": "ES"}, coverage)  # an older daemon goes on beside it
+    assert as_one(tmp_path / "data") == [
+        {"id": 1, "country": "DE", "note": None},
+        {"id": 2, "country": "FR", "note": "n"},
+        {"id": 3, "country": "ES", "note": None},
+    ]
+    for evolve in ("strict", "divert"):
+        with pytest.raises(DatasetMismatchError, match="differ in these columns: country, id, note"):
+            opened(decoder(("*",), {**REGISTERED, "fields": REGISTERED["fields"][:1]}, evolve=evolve))
+
+
+def test_two_writers_with_other_columns_commit_in_turn(opened: Opened, tmp_path: Path) -> None:
+    first = opened(decoder(("*",), REGISTERED), shared=True)
+    first.create_dataset()
+    second = opened(decoder(("*",), WIDER), shared=True)
+    third = opened(decoder(("*",), {**REGISTERED, "fields": [
+        {"name": "id", "type": "int"}, {"name": "country", "type": "string"}, {"name": "note", "type": ["null", "int"]},
+    ]}), shared=True)  # fmt: skip
+    feed = GivenFeed()
+    first.write(feed.chunk_of([encode(REGISTERED, {"id": 1, "country": "DE"})]))
+    second.write(feed.chunk_of([encode(WIDER, {"id": 2, "country": "FR", "note": "n"})]))
+    third.write(feed.chunk_of([b"\x06\x04ES\x02\x0a"]))
+    second.commit()
+    first.commit()
+    assert [str(column) for column in first.types] == [
+        "id int64 not null", "country string not null", "note string",
+    ]  # fmt: skip
+    with pytest.raises(Superseded, match="note: the column has string, and the schema has int32"):
+        third.commit()
+    with pytest.raises(DatasetMismatchError, match="note: the column has int32, and the schema has string"):
+        third.open()
+    assert len(as_one(tmp_path / "data")) == 2
+    assert verify(tmp_path / "data", deep=True).problems == []
+
+
+def test_the_columns_of_a_dataset_are_in_its_checkpoints(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DatasetWriter, "checkpoint_every", 2)
+    coverage = None
+    for schema, value in ((REGISTERED, {}), (WIDER, {"note": "n"}), (REGISTERED, {}), (REGISTERED, {})):
+        sink = opened(decoder(("*",), schema))
+        sink.write(GivenFeed(start=coverage).chunk_of([encode(schema, {"id": 1, "country": "DE", **value})]))
+        coverage = sink.commit()
+        sink.close()
+    assert len([*(tmp_path / "data/_fastwire/checkpoint").iterdir()]) >= 1
+    assert [column.name for column in opened(decoder(("*",), REGISTERED)).types] == ["id", "country", "note"]
