@@ -12,7 +12,7 @@ import sys
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.frame import Method, encode_request
 from fastwire.tubemq.request import Consumer
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 
 from .kafka_peer import Meter
 
@@ -25,7 +25,7 @@ def main() -> None:
     host, _, port = sys.argv[1].rpartition(":")
     broker, topic = Broker(1, host, int(port)), sys.argv[2]
     partitions, messages, batch, frame_bytes = map(int, sys.argv[3:])
-    places = [Partition(broker, topic, number * STORE) for number in range(partitions)]
+    places = [BrokerPartition(broker, topic, number * STORE) for number in range(partitions)]
     consumer = Consumer("bench_127.0.0.1-1-1-Pull-raw", "bench-raw")
     buffer = memoryview(bytearray(1 << 20))
     meter = Meter(messages)

@@ -7,7 +7,6 @@ source acknowledge. The sink's blocking calls run on one thread of the pipeline;
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import process_time
 from typing import Any
 
 from fastwire.columns.chunk import Chunk, marker_chunk
@@ -33,7 +32,7 @@ from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .beginning import refuse_lost_dataset, tell_first_positions
-from .history import Commit, CommitHistory
+from .figures import PipelineFigures
 from .roll import Roll, RollPolicy
 from .setback import Setbacks
 from .stages import stage_figures
@@ -82,15 +81,6 @@ class Pipeline:
         self.coverage = Coverage()
         self.state: PipelineState = "starting"
         self.error: str | None = None
-        self.rows_received = 0
-        self.bytes_received = 0
-        self.chunks_received = 0
-        self.dead_letters = 0
-        self.rows_committed = 0
-        self.commits = 0
-        self.published = (0, 0)  # files and their bytes
-        self.first_row_at: tuple[float, float] | None = None  # the pipeline's clock, CPU seconds of the process
-        self.last_commit_at: tuple[float, float] | None = None
         self._make_source = make_source
         self._made_source: Source | None = None
         self._cluster: str | None = None
@@ -103,7 +93,7 @@ class Pipeline:
         self._create = create
         self._drain_timeout_s = drain_timeout_s
         self._clock = clock or asyncio.get_running_loop().time
-        self._history = CommitHistory(self._clock)
+        self.figures = PipelineFigures(metrics, self._clock)
         self._chunks: deque[Chunk] = deque()
         self._writing = False  # the sink has a chunk that the roll does not count yet
         self._assigned: list[Assignment] = []
@@ -119,7 +109,6 @@ class Pipeline:
         self._wake = asyncio.Event()
         self._setbacks = Setbacks(name, metrics, self._wake, lambda: self._draining or self._failure is not None)
         self._stages: dict[str, Any] | None = None  # the last ones
-        self._counted = (0, 0, 0)  # rows, bytes and chunks that the metrics have
 
     # --- events of the source: on the loop's thread, never blocking
 
@@ -128,17 +117,10 @@ class Pipeline:
         if self._draining:
             chunk.release()  # not landed, so the broker keeps it
             return False
-        if self.first_row_at is None and chunk.rows:
-            self.first_row_at = (self._clock(), process_time())
         self._chunks.append(chunk)
         self._budget.arrived(chunk.nbytes)
-        self.rows_received += chunk.rows
-        self.bytes_received += chunk.payload_bytes
-        self.chunks_received += 1
-        if chunk.diverted:
-            self.dead_letters += len(chunk.diverted)
-            self._metrics.diverted(len(chunk.diverted))
-        if self._max_records is not None and self.rows_received >= self._max_records:
+        self.figures.received(chunk)
+        if self._max_records is not None and self.figures.rows_received >= self._max_records:
             self.drain("max-records")
         self._wake.set()
         return len(self._chunks) < QUEUED_CHUNKS
@@ -228,22 +210,17 @@ class Pipeline:
         """Return the time spent by stage since the first record: see ``stages.stage_figures``."""
         if self._stages is not None:
             return self._stages
-        if self.first_row_at is None or self._made_source is None:
+        if self.figures.first_row_at is None or self._made_source is None:
             return {}
-        seconds = self._clock() - self.first_row_at[0]
-        return stage_figures({**self._source.stage_ns, **self._sink.stage_ns}, self.rows_received, seconds)
+        seconds = self._clock() - self.figures.first_row_at[0]
+        return stage_figures({**self._source.stage_ns, **self._sink.stage_ns}, self.figures.rows_received, seconds)
 
     def status(self) -> dict[str, Any]:
         """Return this pipeline's part of ``/status``, as plain values."""
         return {
             "state": self.state,
             "error": self.error,
-            "rows_received": self.rows_received,
-            "bytes_received": self.bytes_received,
-            "dead_letters": self.dead_letters,
-            "rows_committed": self.rows_committed,
-            "commits": self.commits,
-            "recent_commits": self._history.status(),
+            **self.figures.status(),
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},
             "queued_chunks": len(self._chunks),
             "waiting": self.waiting,
@@ -400,15 +377,7 @@ class Pipeline:
         self._roll.restart()
         if rows:
             self._setbacks.landed()
-        self.rows_committed += rows
-        self.commits += 1
-        published = self._sink.published
-        files, file_bytes = (new - old for new, old in zip(published, self.published, strict=True))
-        self._metrics.committed(seconds, rows, files, file_bytes)
-        if rows:  # the first positions of new logs are committed before the first row arrives
-            self.last_commit_at = (self._clock(), process_time())
-            self._history.add(Commit(rows, files, file_bytes, round(seconds, 3), reason))
-        self.published = published
+        self.figures.committed(rows, self._sink.published, seconds, reason)
         self.count()
         self._budget.check()
         log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)
@@ -574,12 +543,8 @@ class Pipeline:
     # --- details
 
     def count(self) -> None:
-        """Update the metrics; called a few times a second and not per chunk, which would cost too much."""
-        now = self.rows_received, self.bytes_received, self.chunks_received
-        rows, payload, chunks = (new - old for new, old in zip(now, self._counted, strict=True))
-        self._counted = now
-        if chunks:
-            self._metrics.received(rows, payload, chunks)
+        """Update the metrics of received records and of the open roll: a few times a second, not per chunk."""
+        self.figures.tell()
         self._metrics.roll(self._roll.rows, self._sink.staged_bytes)
 
     def _background_ended(self, task: "asyncio.Future[None]") -> None:

@@ -8,6 +8,7 @@ from fastwire.position import Coverage, Position, positions_of
 
 from ..systems.patience import LOOK_S, Patience
 from ..systems.source import Source, SourceFailed, UnorderedSource
+from .figures import PipelineFigures
 
 __all__ = ["watch_end"]
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 class _Pipeline(Protocol):
     coverage: Coverage
-    rows_received: int
+    figures: PipelineFigures
 
     @property
     def is_draining(self) -> bool: ...
@@ -49,7 +50,7 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
         heads = {index: head for index, head in heads.items() if not pipeline.has_stopped(index)}
         behind = any(_is_behind(source, index, head) for index, head in heads.items())
         # Received records take a moment to reach the pipeline.
-        quiet, seen = seen == pipeline.rows_received, pipeline.rows_received
+        quiet, seen = seen == pipeline.figures.rows_received, pipeline.figures.rows_received
         settled = quiet and not pipeline.queued
         if not behind and settled:
             pipeline.commit_soon("end")

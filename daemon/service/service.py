@@ -94,8 +94,8 @@ class _Running:
         Called every PROGRESS_INTERVAL_S; ``now`` is the event loop's time.
         """
         self.pipeline.count()
-        self._rows.take(now, self.pipeline.rows_received)
-        self._bytes.take(now, self.pipeline.bytes_received)
+        self._rows.take(now, self.pipeline.figures.rows_received)
+        self._bytes.take(now, self.pipeline.figures.bytes_received)
         waiting = self.pipeline.waiting
         if waiting is not None:
             metrics.pipeline(name).disk_full(PROGRESS_INTERVAL_S)
@@ -362,7 +362,7 @@ class Service:
                 trimmed, busy = now, self._pool.used
 
     def _line(self) -> str:
-        rows = sum(r.pipeline.rows_committed for r in self._running.values())
+        rows = sum(r.pipeline.figures.rows_committed for r in self._running.values())
         states = ", ".join(
             f"{name} {r.pipeline.waiting or r.pipeline.state}" for name, r in sorted(self._running.items())
         )
@@ -394,9 +394,9 @@ class Service:
     def _facts(self) -> ProgressFacts:
         pipelines: list[Pipeline] = [*(r.pipeline for r in self._running.values()), *self._ended.values()]
         return ProgressFacts(
-            rows=sum(p.rows_received for p in pipelines),
-            payload_bytes=sum(p.bytes_received for p in pipelines),
-            files=sum(p.published[0] for p in pipelines),
+            rows=sum(p.figures.rows_received for p in pipelines),
+            payload_bytes=sum(p.figures.bytes_received for p in pipelines),
+            files=sum(p.figures.published[0] for p in pipelines),
             memory_bytes=self._budget.used,
             memory_limit=self._budget.limit,
             note=next((p.waiting for p in pipelines if p.waiting), ""),
@@ -409,14 +409,14 @@ def _tell_end(name: str, pipeline: Pipeline) -> None:
     The CPU time is that of the process, so it is meaningful only if the process runs one pipeline.
     """
     totals = Totals(
-        rows=pipeline.rows_committed,
-        payload_bytes=pipeline.bytes_received,
-        files=pipeline.published[0],
-        file_bytes=pipeline.published[1],
+        rows=pipeline.figures.rows_committed,
+        payload_bytes=pipeline.figures.bytes_received,
+        files=pipeline.figures.published[0],
+        file_bytes=pipeline.figures.published[1],
         stages=pipeline.stages(),
     )
-    if pipeline.first_row_at is not None and pipeline.last_commit_at is not None:
-        began, ended = pipeline.first_row_at, pipeline.last_commit_at
+    if pipeline.figures.first_row_at is not None and pipeline.figures.last_commit_at is not None:
+        began, ended = pipeline.figures.first_row_at, pipeline.figures.last_commit_at
         totals = replace(totals, seconds=ended[0] - began[0], cpu_s=ended[1] - began[1])
     if console() is not None:
         log.info(totals.sentence(name))

@@ -5,16 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Final
 
-from .subscription import Member, Place
+from .names import TopicPartition
+from .subscription import Member
 
 __all__ = ["ASSIGNORS", "COOPERATIVE", "Racks", "assign"]
 
 ASSIGNORS = ("cooperative-sticky", "sticky", "range", "roundrobin")
 COOPERATIVE: Final = "cooperative-sticky"
 
-Shares = dict[str, list[Place]]
+Shares = dict[str, list[TopicPartition]]
 """Partitions by member id."""
-Racks = Mapping[Place, frozenset[str]]
+Racks = Mapping[TopicPartition, frozenset[str]]
 """The racks in which a partition has replicas."""
 
 
@@ -115,7 +116,7 @@ def _round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Sh
     return shares
 
 
-def _wanted(members: Iterable[Member], partitions: Mapping[str, int]) -> list[Place]:
+def _wanted(members: Iterable[Member], partitions: Mapping[str, int]) -> list[TopicPartition]:
     """Return all partitions of subscribed topics, by topic and number."""
     topics = frozenset[str]().union(*(one.topics for one in members))
     return [(topic, number) for topic in sorted(topics & partitions.keys()) for number in range(partitions[topic])]
@@ -131,11 +132,11 @@ def _sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> Shares:
     return _balance(members, owned, wanted)
 
 
-def _claims(members: Sequence[Member], wanted: Iterable[Place]) -> Shares:
+def _claims(members: Sequence[Member], wanted: Iterable[TopicPartition]) -> Shares:
     """Return the partitions that each member owns; of two claims the higher generation wins, else neither."""
     there = frozenset(wanted)
-    best: dict[Place, int] = {}
-    owner: dict[Place, str | None] = {}
+    best: dict[TopicPartition, int] = {}
+    owner: dict[TopicPartition, str | None] = {}
     for one in members:
         for place in dict.fromkeys(one.owned):
             if place not in there or place[0] not in one.topics:
@@ -151,7 +152,7 @@ def _claims(members: Sequence[Member], wanted: Iterable[Place]) -> Shares:
     return claims
 
 
-def _level(owned: Shares, wanted: Sequence[Place]) -> Shares:
+def _level(owned: Shares, wanted: Sequence[TopicPartition]) -> Shares:
     """Balance members with the same topics: sizes differ by one at most, and as few partitions as possible move."""
     least, larger = divmod(len(wanted), len(owned))  # as many members may have one more than the least
     shares: Shares = {}
@@ -177,7 +178,7 @@ def _level(owned: Shares, wanted: Sequence[Place]) -> Shares:
     return shares
 
 
-def _balance(members: Sequence[Member], owned: Shares, wanted: Sequence[Place]) -> Shares:
+def _balance(members: Sequence[Member], owned: Shares, wanted: Sequence[TopicPartition]) -> Shares:
     """Balance members with different topics, until no move between two members makes them more even."""
     possible = {topic: sorted(one.id for one in members if topic in one.topics) for topic, _ in wanted}
     shares = {member: list(mine) for member, mine in owned.items()}
@@ -204,7 +205,7 @@ def _balance(members: Sequence[Member], owned: Shares, wanted: Sequence[Place]) 
 
 def _hold_back(members: Sequence[Member], shares: Shares) -> Shares:
     """Leave out partitions that another member still owns; the next round assigns them, once they are revoked."""
-    owners: dict[Place, set[str]] = {}
+    owners: dict[TopicPartition, set[str]] = {}
     for one in members:
         for place in one.owned:
             owners.setdefault(place, set()).add(one.id)

@@ -17,10 +17,10 @@ from .assignor import COOPERATIVE, Racks, assign
 from .connection import Key
 from .error import BrokerError, Code
 from .message import Body
+from .names import TopicIdPartition, TopicPartition
 from .subscription import (
     PROTOCOL_TYPE,
     Member,
-    Place,
     decode_assignment,
     decode_member,
     encode_assignment,
@@ -35,7 +35,6 @@ __all__ = [
     "Elsewhere",
     "Event",
     "GroupSettings",
-    "IdPlace",
     "Lead",
     "Lost",
     "Membership",
@@ -44,10 +43,9 @@ __all__ = [
 ]
 
 Protocol = Literal["cooperative-sticky", "sticky", "range", "roundrobin"]
-IdPlace = tuple[bytes, int]
 """Topic id and number of a partition."""
 
-P = TypeVar("P", Place, IdPlace)
+P = TypeVar("P", TopicPartition, TopicIdPartition)
 
 AGAIN_S = 0.2  # delay before the retry of a request that the coordinator could not serve yet
 MARGIN_S = 5.0  # added to the rebalance timeout as the timeout of a JoinGroup
@@ -196,7 +194,7 @@ class Membership(ABC, Generic[P]):
         raise BrokerError(code, what, said)
 
 
-class Classic(Membership[Place]):
+class Classic(Membership[TopicPartition]):
     """JoinGroup, SyncGroup, Heartbeat; the group leader assigns the partitions (spec: kafka 12.1)."""
 
     kind = "classic"
@@ -210,7 +208,7 @@ class Classic(Membership[Place]):
         self._members: Sequence[Member] = ()
         self._plan: list[Body] = []
         self._planned = False
-        self._before: frozenset[Place] = frozenset()  # last assignment, the start of a sticky one
+        self._before: frozenset[TopicPartition] = frozenset()  # last assignment, the start of a sticky one
         self._before_in = -1  # its generation
         self._said = self.topics  # topics at the last JoinGroup
         self._questioned = False  # whether the first assignment was checked against an earlier subscription
@@ -266,7 +264,7 @@ class Classic(Membership[Place]):
         }
         return Ask(Key.JOIN_GROUP, body, settings.rebalance_timeout_s + MARGIN_S)
 
-    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[Place]]:
+    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[TopicPartition]]:
         """Handle a response; ``ask`` is its request."""
         code = body["error_code"]
         if ask.key == Key.JOIN_GROUP:
@@ -284,7 +282,7 @@ class Classic(Membership[Place]):
     def _beat(self, now: float) -> None:
         self._beat_at = now + min(BEAT_S, self.settings.session_timeout_s / BEATS)
 
-    def _expelled(self, code: int, what: str, now: float) -> list[Event[Place]]:
+    def _expelled(self, code: int, what: str, now: float) -> list[Event[TopicPartition]]:
         """Handle an error that may mean that the coordinator has removed this member."""
         if code not in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION):
             return self._common(code, what, now)
@@ -293,7 +291,7 @@ class Classic(Membership[Place]):
         self._joined = self._synced = False
         return self._lose()
 
-    def _was_joined(self, code: int, body: Body, now: float) -> list[Event[Place]]:
+    def _was_joined(self, code: int, body: Body, now: float) -> list[Event[TopicPartition]]:
         if code == Code.MEMBER_ID_REQUIRED:
             self.member_id = body["member_id"]
             return []
@@ -327,7 +325,7 @@ class Classic(Membership[Place]):
         self._members = ()
         self._planned = True
 
-    def _was_synced(self, code: int, body: Body, now: float) -> list[Event[Place]]:
+    def _was_synced(self, code: int, body: Body, now: float) -> list[Event[TopicPartition]]:
         if code == Code.REBALANCE_IN_PROGRESS:
             self._joined = False
             return []
@@ -343,7 +341,7 @@ class Classic(Membership[Place]):
         gone = self.owned - assigned
         added = assigned - self.owned
         self.owned |= assigned
-        events: list[Event[Place]] = [Assign(added)]
+        events: list[Event[TopicPartition]] = [Assign(added)]
         return [*self._revoke(gone), *events] if gone else events
 
     def _is_of_former_life(self, topics: set[str]) -> bool:
@@ -357,19 +355,19 @@ class Classic(Membership[Place]):
         self._questioned = True
         return not topics <= wanted or (first and topics != wanted)
 
-    def _rejoin(self) -> list[Event[Place]]:
+    def _rejoin(self) -> list[Event[TopicPartition]]:
         if not self.cooperative and self.owned:
             return self._revoke(self.owned)
         self._joined = False
         return []
 
-    def released(self) -> Sequence[Event[Place]]:
+    def released(self) -> Sequence[Event[TopicPartition]]:
         """Join again, so that the next round assigns the released partitions to other members."""
         self._let_go()
         self._joined = False
         return ()
 
-    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[Place]]:
+    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[TopicPartition]]:
         """Join again if the topics are others, or if this member is the leader, which alone knows of new partitions."""
         others = set(topics) != set(self.topics)
         if others:
@@ -386,7 +384,7 @@ class Classic(Membership[Place]):
         return Ask(Key.LEAVE_GROUP, {"group_id": self.settings.group, "member_id": self.member_id, "members": [who]})
 
 
-class Consumer(Membership[IdPlace]):
+class Consumer(Membership[TopicIdPartition]):
     """ConsumerGroupHeartbeat; the coordinator assigns the partitions (spec: kafka 12.2, KIP-848)."""
 
     kind = "consumer"
@@ -396,7 +394,7 @@ class Consumer(Membership[IdPlace]):
         super().__init__(settings)
         self.member_id = member_id
         self.generation = 0
-        self._target: frozenset[IdPlace] | None = None
+        self._target: frozenset[TopicIdPartition] | None = None
         self._all = True  # send every field
         self._owned_news = True  # report owned partitions to the coordinator
 
@@ -431,7 +429,7 @@ class Consumer(Membership[IdPlace]):
             body["topic_partitions"] = [{"topic_id": topic, "partitions": found} for topic, found in topics.items()]
         return Ask(Key.CONSUMER_GROUP_HEARTBEAT, body)
 
-    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[IdPlace]]:
+    def answered(self, ask: Ask, body: Body, now: float) -> Sequence[Event[TopicIdPartition]]:
         """Handle a heartbeat response."""
         code = body["error_code"]
         if code:
@@ -466,7 +464,7 @@ class Consumer(Membership[IdPlace]):
         self._all = True
         self._beat_at = 0.0
 
-    def _reconcile(self) -> list[Event[IdPlace]]:
+    def _reconcile(self) -> list[Event[TopicIdPartition]]:
         """Revoke partitions that are not in the target assignment, then take the new ones."""
         target = self._target or frozenset()
         if self.releasing:
@@ -484,13 +482,13 @@ class Consumer(Membership[IdPlace]):
         self._owned_news = True
         self._beat_at = 0.0
 
-    def released(self) -> Sequence[Event[IdPlace]]:
+    def released(self) -> Sequence[Event[TopicIdPartition]]:
         """Report the release to the coordinator, then take new partitions."""
         self._let_go()
         self._tell()
         return self._reconcile()
 
-    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[IdPlace]]:
+    def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[TopicIdPartition]]:
         """Send new topics with the next heartbeat; the coordinator itself notices new partitions."""
         if set(topics) != set(self.topics):
             self.topics = topics

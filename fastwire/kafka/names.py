@@ -6,12 +6,17 @@ from fastwire.address import HostsUrl, parse_hosts_url
 
 __all__ = [
     "SCHEMES",
+    "TopicIdPartition",
+    "TopicPartition",
     "parse_bootstrap_url",
     "parse_topic",
     "partition_of",
 ]
 
 SCHEMES = {"kafka": 9092, "kafka+ssl": 9093}  # the default port of each
+
+TopicPartition = tuple[str, int]
+TopicIdPartition = tuple[bytes, int]  # the topic by its UUID
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")

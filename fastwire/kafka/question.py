@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.kafka.error import BrokerError
 from fastwire.kafka.message import Body
+from fastwire.kafka.names import TopicPartition
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "NO_MEMBER",
     "Offsets",
-    "Partition",
     "ask_committed",
     "ask_coordinator",
     "ask_epoch_end",
@@ -32,7 +32,6 @@ __all__ = [
 EARLIEST = -2
 LATEST = -1
 
-Partition = tuple[str, int]
 """Topic and partition number."""
 
 
@@ -40,10 +39,10 @@ Partition = tuple[str, int]
 class Offsets:
     """Offset and leader epoch by partition; -1: no record is as recent as the time. ``failed``: error by partition."""
 
-    found: dict[Partition, tuple[int, int]] = field(default_factory=dict)
-    failed: dict[Partition, FastwireError] = field(default_factory=dict)
+    found: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    failed: dict[TopicPartition, FastwireError] = field(default_factory=dict)
 
-    def of(self, partition: Partition) -> tuple[int, int]:
+    def of(self, partition: TopicPartition) -> tuple[int, int]:
         """Return offset and leader epoch of one partition. Raises its error."""
         if partition in self.failed:
             raise self.failed[partition]
@@ -56,7 +55,7 @@ NO_MEMBER: Body = {"generation_id_or_member_epoch": -1, "member_id": ""}
 """Member fields of an offset commit by a non-member; brokers accept it only while the group has no members."""
 
 
-def ask_offsets(wanted: Mapping[Partition, int], *, read_committed: bool) -> Body:
+def ask_offsets(wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> Body:
     """Build ListOffsets for the common leader: by partition EARLIEST, LATEST or a time in milliseconds."""
     topics: dict[str, list[Body]] = {}
     for (topic, number), timestamp in wanted.items():
@@ -80,7 +79,7 @@ def read_offsets(answer: Body) -> Offsets:
     return offsets
 
 
-def ask_epoch_end(partition: Partition, epoch: int, current: int) -> Body:
+def ask_epoch_end(partition: TopicPartition, epoch: int, current: int) -> Body:
     """Build OffsetForLeaderEpoch: the end of ``epoch`` in the log of the leader, whose own epoch is ``current``."""
     topic, number = partition
     asked = {"partition": number, "current_leader_epoch": current, "leader_epoch": epoch}
@@ -121,7 +120,7 @@ def read_coordinator(answer: Body, group: str) -> tuple[str, int]:
     return found["host"], found["port"]
 
 
-def ask_committed(group: str, partitions: Iterable[Partition]) -> Body:
+def ask_committed(group: str, partitions: Iterable[TopicPartition]) -> Body:
     """Build OffsetFetch, for the coordinator: the committed offsets of ``group``."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
@@ -133,7 +132,7 @@ def ask_committed(group: str, partitions: Iterable[Partition]) -> Body:
     return {**asked, "groups": [asked], "require_stable": True}
 
 
-def read_committed_offsets(answer: Body, group: str) -> dict[Partition, tuple[int, int]]:
+def read_committed_offsets(answer: Body, group: str) -> dict[TopicPartition, tuple[int, int]]:
     """Return offset and epoch by partition; partitions without a committed offset are left out."""
     said = _of_group(answer, "groups", "group_id", group)
     if said.get("error_code", 0):
@@ -149,7 +148,7 @@ def read_committed_offsets(answer: Body, group: str) -> dict[Partition, tuple[in
     return found
 
 
-def commit_offsets(group: str, offsets: Mapping[Partition, tuple[int, int]], member: Body) -> Body:
+def commit_offsets(group: str, offsets: Mapping[TopicPartition, tuple[int, int]], member: Body) -> Body:
     """Build OffsetCommit, for the coordinator: offsets with their epochs; ``member`` has the member's fields."""
     topics: dict[str, list[Body]] = {}
     for (topic, number), (offset, epoch) in offsets.items():
@@ -168,7 +167,7 @@ def commit_offsets(group: str, offsets: Mapping[Partition, tuple[int, int]], mem
     }
 
 
-def read_commit_errors(answer: Body) -> dict[Partition, int]:
+def read_commit_errors(answer: Body) -> dict[TopicPartition, int]:
     """Return error codes by partition, for partitions whose offset was not committed."""
     return {
         (topic["name"], one["partition_index"]): one["error_code"]

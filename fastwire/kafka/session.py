@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body
+from fastwire.kafka.names import TopicIdPartition
 
 __all__ = ["ENDED", "LAST_WITH_NAMES", "FetchSession", "Target", "Wanted", "topics_of"]
 
@@ -15,8 +16,6 @@ LAST_EPOCH = 0x7FFFFFFF
 ENDED = frozenset(
     {Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH, Code.FETCH_SESSION_TOPIC_ID_ERROR}
 )
-
-Place = tuple[bytes, int]
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class Wanted:
     offset: int
     most_bytes: int
 
-    def place(self, by_id: bool) -> Place:
+    def place(self, by_id: bool) -> TopicIdPartition:
         """Return topic and partition in the form of a request."""
         return self.target.topic_id if by_id else self.target.topic.encode(), self.target.partition
 
@@ -77,8 +76,8 @@ class FetchSession:
         self.session_id = 0
         self.planned: dict[bytes, dict[int, tuple[int, int]]] = {}
         self._epoch = 0  # 0: request all partitions, and open a session
-        self._places: dict[int, Place] = {}  # by index
-        self._asked: dict[Place, tuple[int, int]] = {}  # offset and leader epoch
+        self._places: dict[int, TopicIdPartition] = {}  # by index
+        self._asked: dict[TopicIdPartition, tuple[int, int]] = {}  # offset and leader epoch
 
     @property
     def opening(self) -> bool:

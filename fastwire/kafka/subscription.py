@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fastwire.errors import ProtocolError
 
 from .message import Body, Table
+from .names import TopicPartition
 
 __all__ = [
     "PROTOCOL_TYPE",
     "Member",
-    "Place",
     "decode_assignment",
     "decode_member",
     "encode_assignment",
@@ -20,7 +20,6 @@ __all__ = [
 PROTOCOL_TYPE = "consumer"
 VERSION = 3  # older members ignore surplus fields
 
-Place = tuple[str, int]
 """Topic and number of a partition."""
 
 _OWNED = """
@@ -44,13 +43,13 @@ class Member:
     id: str
     topics: frozenset[str]
     instance: str | None = None
-    owned: tuple[Place, ...] = ()
+    owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
     rack: str | None = None
 
 
 def encode_subscription(
-    protocol: str, topics: Iterable[str], owned: Iterable[Place], generation: int, rack: str | None = None
+    protocol: str, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack: str | None = None
 ) -> bytes:
     """Return the metadata of a member. ``owned`` includes just revoked partitions for sticky assignors.
 
@@ -88,12 +87,12 @@ def decode_member(protocol: str, body: Body) -> Member:
     return Member(body["member_id"], frozenset(said["topics"]), instance, tuple(_places(owned)), generation, rack)
 
 
-def encode_assignment(places: Iterable[Place]) -> bytes:
+def encode_assignment(places: Iterable[TopicPartition]) -> bytes:
     """Encode the assignment of one member."""
     return _VERSION.encode({"version": VERSION}) + _ASSIGNMENT.encode({"topics": _by_topic(places)})
 
 
-def decode_assignment(data: bytes) -> frozenset[Place]:
+def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
     """Decode the member's own assignment. Raises ProtocolError, also for no bytes at all, which some leaders send."""
     _version(data)
     return frozenset(_places(_ASSIGNMENT.decode(data, at=2)["topics"]))
@@ -108,12 +107,12 @@ def _version(data: bytes) -> int:
     return min(version, VERSION)
 
 
-def _by_topic(places: Iterable[Place]) -> list[Body]:
+def _by_topic(places: Iterable[TopicPartition]) -> list[Body]:
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(places):
         topics.setdefault(topic, []).append(number)
     return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
 
 
-def _places(topics: Sequence[Mapping[str, object]]) -> list[Place]:
+def _places(topics: Sequence[Mapping[str, object]]) -> list[TopicPartition]:
     return [(str(one["topic"]), number) for one in topics for number in one["partitions"]]  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from fastwire.position import Position
 
 __all__ = ["AckSets", "bits_of", "words_of"]
 
-Place = tuple[int, int]  # ledger, entry
+EntryId = tuple[int, int]  # ledger, entry
 
 
 def words_of(bits: int) -> bytes:
@@ -27,12 +27,12 @@ class AckSets:
     """
 
     def __init__(self) -> None:
-        self._left: dict[Place, int] = {}
+        self._left: dict[EntryId, int] = {}
 
     def __len__(self) -> int:
         return len(self._left)
 
-    def take_out(self, place: Place, held: int, done: int) -> int:
+    def take_out(self, place: EntryId, held: int, done: int) -> int:
         """Mark the elements ``done`` of an entry as acknowledged; return the remaining elements, 0 if there are none.
 
         ``held`` are the delivered elements; only the first call for an entry uses it. Elements that are acknowledged
@@ -45,11 +45,11 @@ class AckSets:
             self._left.pop(place, None)
         return left
 
-    def left(self, place: Place) -> int | None:
+    def left(self, place: EntryId) -> int | None:
         """Return the remaining elements of a partly acknowledged entry; None for any other entry."""
         return self._left.get(place)
 
-    def forget(self, ledger: int, first: int, last: int) -> list[Place]:
+    def forget(self, ledger: int, first: int, last: int) -> list[EntryId]:
         """Remove the entries ``first`` to ``last`` of a ledger; return those that were in the set."""
         if not self._left:
             return []
@@ -58,7 +58,7 @@ class AckSets:
             del self._left[place]
         return gone
 
-    def forget_to(self, position: Position) -> list[Place]:
+    def forget_to(self, position: Position) -> list[EntryId]:
         """Remove all entries up to ``position``; return those that were in the set."""
         gone = [place for place in self._left if place <= (position.a, position.b)]
         for place in gone:

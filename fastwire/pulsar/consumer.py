@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
+from fastwire.pulsar.ackset import EntryId
 from fastwire.pulsar.command import encode_command
 from fastwire.pulsar.connection import Connection, State
 from fastwire.pulsar.request import SubscribeRequest, redeliver_command
@@ -24,7 +25,6 @@ MOST_PERMITS = 0x7FFFFFFF  # uint32 on the wire, int in brokers
 REDELIVER_IDS = 1000  # ids in one command at most
 
 Run = tuple[int, int, int]  # ledger, first entry, last entry
-Place = tuple[int, int]  # ledger, entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Sent:
 
     position: Position | None = None
     runs: tuple[Run, ...] = ()
-    elements: tuple[tuple[Place, bytes], ...] = ()
+    elements: tuple[tuple[EntryId, bytes], ...] = ()
 
 
 class Slots(Protocol):
@@ -152,7 +152,7 @@ class Acks:
         self._confirmed: Position | None = None  # the highest that the broker has confirmed
         self._receipts: dict[int, Sent] = {}
         self._runs: list[Run] = []
-        self._elements: dict[Place, bytes] = {}  # by entry, the words of its remaining set
+        self._elements: dict[EntryId, bytes] = {}  # by entry, the words of its remaining set
         self._ids = 0
         self._since: float | None = None  # time of the oldest unsent ack
 
@@ -176,7 +176,7 @@ class Acks:
         if self._runs:
             self._begin(now)
 
-    def elements(self, place: Place, left: bytes, now: float) -> None:
+    def elements(self, place: EntryId, left: bytes, now: float) -> None:
         """Record the remaining elements of an entry (words of an ack_set, never empty); the newest call counts."""
         self._ids += place not in self._elements
         self._elements[place] = left
@@ -216,7 +216,7 @@ class Acks:
         self._cumulative, self._runs, self._ids, self._since = None, [], 0, None
         return out
 
-    def take_elements(self) -> list[tuple[Place, bytes]]:
+    def take_elements(self) -> list[tuple[EntryId, bytes]]:
         """Return the elements of batches to be sent; call it before ``take``."""
         elements, self._elements = self._elements, {}
         return list(elements.items())

@@ -10,7 +10,7 @@ from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import RETRY_S, ConsumerClient, ConsumerSettings, State
 from fastwire.tubemq.selection import Metadata, share
-from fastwire.tubemq.text import Partition, write_conditions
+from fastwire.tubemq.text import BrokerPartition, write_conditions
 
 __all__ = ["ClientMembership", "NodeSettings", "Share"]
 
@@ -34,8 +34,8 @@ class Share:
     ``to_end`` asks to register all partitions that are held again, each at the end that its last response named.
     """
 
-    take: tuple[Partition, ...] = ()
-    give_up: tuple[Partition, ...] = ()
+    take: tuple[BrokerPartition, ...] = ()
+    give_up: tuple[BrokerPartition, ...] = ()
     to_end: bool = False
 
 
@@ -57,7 +57,7 @@ class ClientMembership(ConsumerClient):
         self._registered_ms = 0
         self._jump = UNDEFINED  # id of the operator's last request to go on at the end
         self._to_end = False
-        self._wanted: dict[str, Partition] = {}
+        self._wanted: dict[str, BrokerPartition] = {}
         self._taking: set[str] = set()
         self._again_at: dict[str, float] = {}  # partitions that were refused
 
@@ -185,18 +185,18 @@ class ClientMembership(ConsumerClient):
         self._report = self._report or bool(give_up)
         return Share(tuple(take), tuple(give_up), to_end)
 
-    def took(self, partition: Partition) -> None:
+    def took(self, partition: BrokerPartition) -> None:
         """Record that a partition was registered at its broker."""
         super().took(partition)
         self._taking.discard(partition.key)
         self._report = True
 
-    def refused(self, partition: Partition, now: float) -> None:
+    def refused(self, partition: BrokerPartition, now: float) -> None:
         """Record that a broker refused a partition, which another client may hold yet; it is tried again later."""
         self._taking.discard(partition.key)
         self._again_at[partition.key] = now + REFUSED_S
 
-    def lost(self, partitions: Iterable[Partition], now: float) -> None:
+    def lost(self, partitions: Iterable[BrokerPartition], now: float) -> None:
         """Record that partitions were lost; they are registered again later."""
         gone = [each for each in partitions if each.key in self.held]
         for partition in gone:

@@ -18,7 +18,7 @@ from fastwire.tubemq.credentials import UNDEFINED, VisitToken
 from fastwire.tubemq.error import BrokerError, Remedy, remedy_of
 from fastwire.tubemq.flow import NO_RULES, FlowRules, read_rules
 from fastwire.tubemq.frame import Method
-from fastwire.tubemq.text import Broker, Partition, read_failure
+from fastwire.tubemq.text import Broker, BrokerPartition, read_failure
 
 __all__ = ["ClientSettings", "ConsumerClient", "ConsumerSettings", "MasterClient", "State"]
 
@@ -187,7 +187,7 @@ class ConsumerClient(MasterClient):
         self.group_rules: FlowRules = NO_RULES
         self.rules_fault = ""
         """The reason why the last rules of the Master could not be read; "" if there was none."""
-        self.held: dict[str, Partition] = {}
+        self.held: dict[str, BrokerPartition] = {}
         self._cluster_check = self._group_check = self._priority = UNDEFINED
         self._report = False  # the next heartbeat has all partitions held
         self._heartbeats = 0
@@ -215,16 +215,16 @@ class ConsumerClient(MasterClient):
             self.rules_fault = str(exc)
             return former
 
-    def took(self, partition: Partition) -> None:
+    def took(self, partition: BrokerPartition) -> None:
         """Record that a partition was registered at its broker."""
         self.held[partition.key] = partition
 
-    def gave_up(self, partitions: Iterable[Partition]) -> None:
+    def gave_up(self, partitions: Iterable[BrokerPartition]) -> None:
         """Record that partitions were given up because the balance says so."""
         for partition in partitions:
             self.held.pop(partition.key, None)
 
-    def lost(self, partitions: Iterable[Partition], now: float) -> None:
+    def lost(self, partitions: Iterable[BrokerPartition], now: float) -> None:
         """Record that partitions were lost: the Master is told at once, or it never assigns them (spec: tubemq 9.2)."""
         before = len(self.held)
         for partition in partitions:
@@ -234,14 +234,14 @@ class ConsumerClient(MasterClient):
             if self.state is State.REGISTERED:
                 self._due = min(self._due, now)
 
-    def broker_answered(self, broker: Broker, body: pb.HeartBeatResponseB2C, now: float) -> list[Partition]:
+    def broker_answered(self, broker: Broker, body: pb.HeartBeatResponseB2C, now: float) -> list[BrokerPartition]:
         """Handle the response of a broker to a heartbeat: record partitions that are lost, and return them.
 
         A refused heartbeat loses all partitions of the broker. Raises ProtocolError for an entry of ``failureInfo``
         that cannot be read, and changes nothing then.
         """
         remedy = remedy_of(body.errCode)
-        gone: list[Partition] = []
+        gone: list[BrokerPartition] = []
         if remedy is Remedy.NONE:
             for text in body.failureInfo:
                 _, partition = read_failure(text, tls=self._tls)

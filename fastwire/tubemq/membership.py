@@ -13,7 +13,7 @@ from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import RETRY_S, ConsumerClient, ConsumerSettings, State
-from fastwire.tubemq.text import Partition, read_subscription, write_conditions
+from fastwire.tubemq.text import BrokerPartition, read_subscription, write_conditions
 
 __all__ = ["Assignment", "Bound", "EventType", "Membership", "Settings", "State"]
 
@@ -41,16 +41,16 @@ class Assignment:
 
     rebalance_id: int
     connect: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[BrokerPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """Bound consumption: the Master assigns nothing before ``members`` members with this ``session_key`` are there.
 
-    ``offsets`` are those at which this member wants to begin, by ``Partition.key``. Of offsets that several members
-    name for one partition the Master keeps the greatest, or the smallest without ``select_big``. It does not tell the
-    brokers: a member names its offset when it registers a partition.
+    ``offsets`` are those at which this member wants to begin, by ``BrokerPartition.key``. Of offsets that several
+    members name for one partition the Master keeps the greatest, or the smallest without ``select_big``. It does not
+    tell the brokers: a member names its offset when it registers a partition.
     """
 
     session_key: str

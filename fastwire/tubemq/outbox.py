@@ -14,7 +14,7 @@ from fastwire.errors import FastwireError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import BrokerError, Remedy
 from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 
 __all__ = ["Outbox", "OutgoingMessage", "Sending", "Stored"]
 
@@ -42,7 +42,7 @@ class Sending:
     message: OutgoingMessage
     ticket: object
     since: float
-    partition: Partition | None = None
+    partition: BrokerPartition | None = None
     problem: str = "no partition takes messages"
 
 
@@ -52,7 +52,7 @@ class Stored:
 
     ticket: object
     size: int
-    partition: Partition | None = None
+    partition: BrokerPartition | None = None
     offset: int = -1
     error: FastwireError | None = None
 
@@ -106,7 +106,7 @@ class Outbox:
     def take(self, brokers: Container[Broker], now: float) -> tuple[Sending, pb.SendMessageRequestP2B] | None:
         """Return the next request to one of ``brokers``; None if there is no message, or no partition for one."""
 
-        def usable(partition: Partition) -> bool:
+        def usable(partition: BrokerPartition) -> bool:
             broker = partition.broker
             return (
                 number in (None, partition.number)
@@ -167,7 +167,11 @@ class Outbox:
         return found
 
     def _end(
-        self, sending: Sending, partition: Partition | None = None, offset: int = -1, error: FastwireError | None = None
+        self,
+        sending: Sending,
+        partition: BrokerPartition | None = None,
+        offset: int = -1,
+        error: FastwireError | None = None,
     ) -> None:
         self.weight -= sending.message.weight
         self._results.append(Stored(sending.ticket, len(sending.message.value), partition, offset, error))

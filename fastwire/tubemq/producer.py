@@ -14,7 +14,7 @@ from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import RETRY_S, ClientSettings, MasterClient, State
 from fastwire.tubemq.request import encode_payload, send_request
-from fastwire.tubemq.text import Broker, Partition, read_broker, read_producer_topic
+from fastwire.tubemq.text import Broker, BrokerPartition, read_broker, read_producer_topic
 
 __all__ = ["MESSAGE_BYTES", "Producer"]
 
@@ -37,7 +37,7 @@ class Producer(MasterClient):
         self._config_id = UNDEFINED
         self._most = MESSAGE_BYTES
         self._most_of: dict[str, int] = {}
-        self._partitions: dict[str, list[Partition]] = {}
+        self._partitions: dict[str, list[BrokerPartition]] = {}
         self._turns: dict[str, int] = {}
         self._rests: dict[str, float] = {}  # until when, by key of the partition
 
@@ -99,7 +99,7 @@ class Producer(MasterClient):
         """Repeat the request, which changes nothing at the Master."""
 
     def _store_topics(self, body: pb.HeartResponseM2P) -> None:
-        partitions: dict[str, list[Partition]] = {}
+        partitions: dict[str, list[BrokerPartition]] = {}
         most_of: dict[str, int] = {}
         for text in body.topicInfos:
             metas, most = read_producer_topic(text)
@@ -107,14 +107,14 @@ class Producer(MasterClient):
                 broker = self._brokers.get(meta.broker_id)
                 if broker is not None:
                     places = partitions.setdefault(meta.topic, [])
-                    places += (Partition(broker, meta.topic, number) for number in meta.numbers())
+                    places += (BrokerPartition(broker, meta.topic, number) for number in meta.numbers())
                 if most is not None:
                     most_of[meta.topic] = most
         self._partitions, self._most_of = partitions, most_of
 
     # --- messages
 
-    def partitions(self, topic: str) -> list[Partition]:
+    def partitions(self, topic: str) -> list[BrokerPartition]:
         """Return the partitions of a topic that store messages now."""
         return self._partitions.get(topic, [])
 
@@ -123,8 +123,8 @@ class Producer(MasterClient):
         return self._most_of.get(topic, self._most)
 
     def choose(
-        self, topic: str, now: float, usable: Callable[[Partition], bool] = lambda partition: True
-    ) -> Partition | None:
+        self, topic: str, now: float, usable: Callable[[BrokerPartition], bool] = lambda partition: True
+    ) -> BrokerPartition | None:
         """Return the partition for the next message, in turn among those that are usable; None while there is none."""
         places = self.partitions(topic)
         self._rests = {key: until for key, until in self._rests.items() if until > now}
@@ -145,7 +145,7 @@ class Producer(MasterClient):
             raise ValueError(f"a message of {size} bytes: {topic} stores {most} at most")
 
     def request(
-        self, partition: Partition, value: bytes, attributes: Mapping[str, str] | None = None
+        self, partition: BrokerPartition, value: bytes, attributes: Mapping[str, str] | None = None
     ) -> pb.SendMessageRequestP2B:
         """Return the request that stores a message. Raises ValueError as ``check``."""
         request = send_request(
@@ -160,7 +160,7 @@ class Producer(MasterClient):
         self._check_size(partition.topic, len(request.data))
         return request
 
-    def sent(self, partition: Partition, body: pb.SendMessageResponseB2P | None, now: float) -> bool:
+    def sent(self, partition: BrokerPartition, body: pb.SendMessageResponseB2P | None, now: float) -> bool:
         """Return whether a message was stored; if not, it is to be sent again, to the partition that comes next.
 
         ``body`` is the response of the broker, None without one. Raises BrokerError for a message that no partition

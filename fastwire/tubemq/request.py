@@ -9,7 +9,7 @@ from enum import IntEnum
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED
 from fastwire.tubemq.scan import ZONE_MINUTES
-from fastwire.tubemq.text import Partition
+from fastwire.tubemq.text import BrokerPartition
 
 __all__ = [
     "MSG_TIME",
@@ -51,7 +51,7 @@ class Consumer:
 
     def register(
         self,
-        partition: Partition,
+        partition: BrokerPartition,
         authorization: pb.AuthorizedInfo,
         *,
         start: Start = Start.OLDEST,
@@ -82,7 +82,7 @@ class Consumer:
         return request
 
     def unregister(
-        self, partition: Partition, authorization: pb.AuthorizedInfo, *, confirm: bool = False
+        self, partition: BrokerPartition, authorization: pb.AuthorizedInfo, *, confirm: bool = False
     ) -> pb.RegisterRequestC2B:
         """Return the end of a registration; ``confirm`` commits the last batch that was fetched."""
         return pb.RegisterRequestC2B(
@@ -96,7 +96,7 @@ class Consumer:
         )
 
     def heartbeat(
-        self, partitions: Iterable[Partition], authorization: pb.AuthorizedInfo, *, priority: int = UNDEFINED
+        self, partitions: Iterable[BrokerPartition], authorization: pb.AuthorizedInfo, *, priority: int = UNDEFINED
     ) -> pb.HeartBeatRequestC2B:
         """Return the heartbeat for all held partitions of one broker."""
         return pb.HeartBeatRequestC2B(
@@ -109,7 +109,7 @@ class Consumer:
         )
 
     def get(
-        self, partition: Partition, *, manual: bool, last_consumed: bool = False, escape: bool = False
+        self, partition: BrokerPartition, *, manual: bool, last_consumed: bool = False, escape: bool = False
     ) -> pb.GetMessageRequestC2B:
         """Return a GET. With ``manual`` only a COMMIT confirms, and several GETs may be in flight (spec: tubemq 11.3).
 
@@ -125,7 +125,7 @@ class Consumer:
             escFlowCtrl=escape,
         )
 
-    def commit(self, partition: Partition, *, consumed: bool = True) -> pb.CommitOffsetRequestC2B:
+    def commit(self, partition: BrokerPartition, *, consumed: bool = True) -> pb.CommitOffsetRequestC2B:
         """Return a COMMIT of everything fetched so far; without ``consumed`` the broker goes back to the last one."""
         return pb.CommitOffsetRequestC2B(
             clientId=self.client_id,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED
-from fastwire.tubemq.text import Broker, Partition, TopicMeta, group_by_topic, read_broker, read_topic_meta
+from fastwire.tubemq.text import Broker, BrokerPartition, TopicMeta, group_by_topic, read_broker, read_topic_meta
 
 __all__ = ["Metadata", "share"]
 
@@ -18,7 +18,7 @@ def _java_hash(text: str) -> int:
     return value
 
 
-def share(partitions: Iterable[Partition], source_count: int, node_id: int) -> list[Partition]:
+def share(partitions: Iterable[BrokerPartition], source_count: int, node_id: int) -> list[BrokerPartition]:
     """Return the partitions of client ``node_id`` of ``source_count``, by the rule of the stock example.
 
     Raises ValueError for a node that is not below the count.
@@ -58,16 +58,16 @@ class Metadata:
                 self.assigned_ms = now_ms
             self.topic_id = body.topicMetaInfoId
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[BrokerPartition]:
         """Return all partitions that may be registered, in order."""
         return sorted(
-            Partition(self._brokers[meta.broker_id], meta.topic, number)
+            BrokerPartition(self._brokers[meta.broker_id], meta.topic, number)
             for meta in self._topics
             if meta.open and meta.broker_id in self._brokers
             for number in meta.numbers()
         )
 
-    def report(self, held: Iterable[Partition] | None = None) -> pb.ClientSubRepInfo:
+    def report(self, held: Iterable[BrokerPartition] | None = None) -> pb.ClientSubRepInfo:
         """Return ``subRepInfo`` of a heartbeat; ``held`` are all partitions held, None if they did not change."""
         info = pb.ClientSubRepInfo(
             brokerConfigId=self.broker_id, topicMetaInfoId=self.topic_id, reportSubInfo=held is not None

@@ -9,7 +9,7 @@ __all__ = [
     "BROKER_PORT",
     "BROKER_TLS_PORT",
     "Broker",
-    "Partition",
+    "BrokerPartition",
     "TopicMeta",
     "group_by_topic",
     "read_broker",
@@ -42,7 +42,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Partition:
+class BrokerPartition:
     """One partition of a topic on one broker."""
 
     broker: Broker
@@ -104,16 +104,16 @@ def read_broker(text: str, *, tls: bool = False) -> Broker:
     )
 
 
-def read_partition(text: str, *, tls: bool = False) -> Partition:
+def read_partition(text: str, *, tls: bool = False) -> BrokerPartition:
     """Read ``brokerId:host:port#topic:partitionId``. Raises ProtocolError."""
     broker, mark, rest = text.partition("#")
     topic, colon, number = rest.rpartition(":")
     if not mark or not colon or not topic:
         raise _wrong("partition", text)
-    return Partition(read_broker(broker, tls=tls), topic, _number(number, "partition", text))
+    return BrokerPartition(read_broker(broker, tls=tls), topic, _number(number, "partition", text))
 
 
-def read_subscription(text: str, *, tls: bool = False) -> Partition:
+def read_subscription(text: str, *, tls: bool = False) -> BrokerPartition:
     """Read the partition of ``consumerId@group#brokerId:host:port#topic:partitionId``. Raises ProtocolError."""
     _, mark, partition = text.partition("#")
     if not mark:
@@ -121,7 +121,7 @@ def read_subscription(text: str, *, tls: bool = False) -> Partition:
     return read_partition(partition, tls=tls)
 
 
-def read_failure(text: str, *, tls: bool = False) -> tuple[int, Partition]:
+def read_failure(text: str, *, tls: bool = False) -> tuple[int, BrokerPartition]:
     """Read ``errCode:`` and a partition, an entry of ``failureInfo``. Raises ProtocolError."""
     code, _, partition = text.partition(":")
     return _number(code, "failure", text), read_partition(partition, tls=tls)
@@ -176,7 +176,7 @@ def write_conditions(filters: Mapping[str, Iterable[str]]) -> list[str]:
     return [f"{topic}#{','.join(values)}" for topic in sorted(filters) if (values := sorted(set(filters[topic])))]
 
 
-def group_by_topic(partitions: Sequence[Partition]) -> list[str]:
+def group_by_topic(partitions: Sequence[BrokerPartition]) -> list[str]:
     """Return ``partSubInfo``: ``topic#brokerId:partitionId,…`` for each topic."""
     topics: dict[str, list[str]] = {}
     for partition in partitions:

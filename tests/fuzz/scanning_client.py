@@ -13,9 +13,9 @@ from fastwire.connection import ChunkConnection
 from fastwire.errors import FastwireError
 from fastwire.wire.pool import Pool
 
-__all__ = ["Place", "ScanningClient"]
+__all__ = ["ScanningClient", "TopicPartition"]
 
-Place = tuple[str, int]  # topic and partition
+TopicPartition = tuple[str, int]  # topic and partition
 MOST_MEMORY = 96 << 20
 
 C = TypeVar("C", bound=ChunkConnection[Any, Any])
@@ -31,7 +31,7 @@ class ScanningClient(ABC, Generic[C, A]):
     slots: Any
     producer: Any
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[TopicPartition]) -> None:
         self.reached: Counter[str] = Counter()
         self.asked: list[A] = []
         self.pool = Pool(1 << 30)
@@ -118,7 +118,7 @@ class ScanningClient(ABC, Generic[C, A]):
         self.reached["rows"] += chunk.rows
         self.reached["dead letters"] += len(chunk.diverted)
         assert sum(span.rows for span in spans) == chunk.rows
-        found: dict[Place, list[int]] = {place: [] for place in self._places}
+        found: dict[TopicPartition, list[int]] = {place: [] for place in self._places}
         if chunk.rows:
             batch = pa.record_batch(chunk)
             batch.validate(full=True)

@@ -27,11 +27,11 @@ from fastwire.tank.producer import Producer, ProducerSettings
 from fastwire.tank.response import Fetched, Planned
 from fastwire.tank.scan import Scanner
 from fastwire.tank.slot import SlotTable
-from tests.fuzz.scanning_client import Place, ScanningClient
+from tests.fuzz.scanning_client import ScanningClient, TopicPartition
 
 __all__ = ["PLACES", "QUESTIONS", "Asked", "Client"]
 
-PLACES: list[Place] = [(topic, number) for topic in ("t", "u") for number in range(2)]
+PLACES: list[TopicPartition] = [(topic, number) for topic in ("t", "u") for number in range(2)]
 STORED = PLACES[0]  # where the producer's messages go
 QUESTIONS: dict[str, Request] = {
     "partitions": DiscoverPartitions("t"),

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 PROTOCOLS = ("classic", "consumer", "none")
 ROUNDS = 2  # of three kills each
-Place = tuple[str, int]
 
 
 class Writer:
@@ -37,7 +36,7 @@ class Writer:
                 **said,
             }
         )
-        self._numbers: Counter[Place] = Counter()
+        self._numbers: Counter[tuple[str, int]] = Counter()
         self.confirmed = 0
         self.failures: list[str] = []
 

@@ -13,14 +13,14 @@ from fastwire.position import Position, parse_position
 from fastwire_daemon.spark.source.connections import Connections
 from fastwire_daemon.spark.source.options import Options, parse_options
 from fastwire_daemon.spark.source.prefetch import prefetched
-from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
+from fastwire_daemon.spark.source.ranges import DataLossError, QueryPartition, Range
 from fastwire_daemon.spark.source.reading import ReadingRules
 from fastwire_daemon.spark.source.system import System
 from tests.support.spark_scene import ROWS, Scene, serve
 
 __all__ = ["ALL", "Ranges", "T"]
 
-T = Partition("t", 0)
+T = QueryPartition("t", 0)
 ALL = [b"%d:%d" % (number, row) for number in range(50) for row in range(ROWS)]
 
 

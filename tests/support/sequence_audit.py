@@ -20,8 +20,8 @@ __all__ = ["DIGITS", "assert_each_once", "assert_in_order", "landed_numbers", "n
 DIGITS = 9
 
 # Ledger, entry, index in the batch; of Kafka the offset alone.
-Place = tuple[int, ...]
-NOWHERE: Place = (-1, -1, -1)
+RowPosition = tuple[int, ...]
+NOWHERE: RowPosition = (-1, -1, -1)
 
 
 def numbered(number: int, size: int = 100) -> bytes:
@@ -68,7 +68,7 @@ def assert_in_order(path: Path) -> None:
 
     The files of one log entry may interleave: several writers take chunks in turn. For ordered subscriptions only.
     """
-    landed: dict[tuple[Any, ...], Place] = {}
+    landed: dict[tuple[Any, ...], RowPosition] = {}
     for _, files in groupby(visible_files(path), key=lambda file: file.name.partition("-")[0]):
         furthest = dict(landed)
         for file in files:
@@ -81,7 +81,7 @@ def assert_in_order(path: Path) -> None:
         landed = furthest
 
 
-def _places_in(file: Path) -> Iterator[tuple[tuple[Any, ...], Place]]:
+def _places_in(file: Path) -> Iterator[tuple[tuple[Any, ...], RowPosition]]:
     with pq.ParquetFile(file) as data:
         names = data.schema_arrow.names
         wanted = [name for name in ("ledger", "offset", "batchIndex", "row") if name in names]

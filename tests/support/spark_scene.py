@@ -16,7 +16,7 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
-from fastwire_daemon.spark.source.ranges import Partition
+from fastwire_daemon.spark.source.ranges import QueryPartition
 from tests.support.kafka.source_pipe import batches
 from tests.support.source_pipe import entries
 from tests.support.tank.bundles import bundle
@@ -63,9 +63,9 @@ class Scene(ABC):
         return self.name("t")
 
     @property
-    def t(self) -> Partition:
+    def t(self) -> QueryPartition:
         """The partition of ``t``."""
-        return Partition(self.topic, self.index)
+        return QueryPartition(self.topic, self.index)
 
     def group(self, name: str) -> dict[str, str]:
         """The option that gives the brokers' memory of a query its name; none if the brokers have no memory."""

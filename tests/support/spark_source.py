@@ -17,7 +17,7 @@ from fastwire_daemon.spark.source.pulsar.cluster import RangeCluster
 from fastwire_daemon.spark.source.pulsar.dialect import DIALECT
 from fastwire_daemon.spark.source.pulsar.driver import PulsarBroker
 from fastwire_daemon.spark.source.pulsar.reading import PulsarRangeReader
-from fastwire_daemon.spark.source.ranges import Partition, Range
+from fastwire_daemon.spark.source.ranges import QueryPartition, Range
 from fastwire_daemon.spark.source.reading import ReadingRules
 from fastwire_daemon.spark.source.rows import Rows
 from fastwire_daemon.systems.pulsar.settings import ClientSettings
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 TOPIC = "persistent://public/default/t"
-T = Partition(TOPIC, -1)
+T = QueryPartition(TOPIC, -1)
 ALL = frozenset({"key", "value", "partition", "timestamp"})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fastwire.kafka.message import Body
+from fastwire.kafka.names import TopicIdPartition, TopicPartition
 from fastwire.kafka.payload import Compression, encode_block_batch, encode_values
 from fastwire.position import Position
 
@@ -21,9 +22,9 @@ from .logins import MECHANISMS, Users
 from .requests import Request, versions_of
 from .topics import PartitionLog, StoredTopic
 
-__all__ = ["Cluster", "FetchSession", "KafkaOptions", "Place", "Refusal"]
+__all__ = ["Cluster", "FetchSession", "FetchedPartition", "KafkaOptions", "Refusal"]
 
-Place = tuple[str | bytes, int]
+FetchedPartition = TopicPartition | TopicIdPartition
 """Name or id of a topic, as a Fetch request has it, and number of a partition."""
 
 
@@ -69,8 +70,8 @@ class FetchSession:
     session_id: int
     by_id: bool
     next_epoch: int = 1
-    wanted: dict[Place, Body] = field(default_factory=dict)
-    told: dict[Place, tuple[int, int]] = field(default_factory=dict)  # high watermark and log start
+    wanted: dict[FetchedPartition, Body] = field(default_factory=dict)
+    told: dict[FetchedPartition, tuple[int, int]] = field(default_factory=dict)  # high watermark and log start
 
 
 class Cluster(DevBroker):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fastwire.errors import ProtocolError
 from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body
+from fastwire.kafka.names import TopicPartition
 
 from ..base import RefusedError
 from ..pending import Timer
@@ -14,7 +15,6 @@ from .topics import StoredTopic
 
 __all__ = ["ConsumerGroup", "ConsumerMember"]
 
-Place = tuple[str, int]
 LEFT = -1
 JOINS = 0
 
@@ -28,9 +28,9 @@ class ConsumerMember:
     epoch_before: int = -1
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    assigned: set[Place] = field(default_factory=set)
-    revoking: set[Place] = field(default_factory=set)
-    had: set[Place] = field(default_factory=set)  # all partitions that were ever assigned
+    assigned: set[TopicPartition] = field(default_factory=set)
+    revoking: set[TopicPartition] = field(default_factory=set)
+    had: set[TopicPartition] = field(default_factory=set)  # all partitions that were ever assigned
     outdated: bool = False  # a topic of its last assignment was deleted
     expiry: Timer = field(default_factory=Timer)
 
@@ -44,7 +44,7 @@ class ConsumerGroup:
     def __init__(self, topics: Mapping[str, StoredTopic], session_s: float) -> None:
         self.epoch = 0
         self.members: dict[str, ConsumerMember] = {}
-        self.target: dict[str, set[Place]] = {}
+        self.target: dict[str, set[TopicPartition]] = {}
         self._topics = topics
         self._session_s = session_s
         self._known: list[tuple[str, int]] = []  # topics and numbers of their partitions at the last assignment
@@ -53,7 +53,9 @@ class ConsumerGroup:
         """Return the member with this id, in this epoch, for an offset commit. Raises RefusedError."""
         return self._member(member_id, epoch, Code.STALE_MEMBER_EPOCH)
 
-    def _member(self, member_id: str, epoch: int, otherwise: Code, owned: set[Place] | None = None) -> ConsumerMember:
+    def _member(
+        self, member_id: str, epoch: int, otherwise: Code, owned: set[TopicPartition] | None = None
+    ) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
             raise RefusedError(Code.UNKNOWN_MEMBER_ID)
@@ -64,7 +66,7 @@ class ConsumerGroup:
             raise RefusedError(otherwise)
         return member
 
-    def beat(self, body: Body) -> tuple[int, set[Place] | None]:
+    def beat(self, body: Body) -> tuple[int, set[TopicPartition] | None]:
         """Handle a heartbeat; return the epoch of the member, and its assignment, or None if that has not changed.
 
         Raises RefusedError.
@@ -89,7 +91,7 @@ class ConsumerGroup:
         epoch, assigned = self._reconcile(member)
         return epoch, member.assigned if _says_everything(body) else assigned
 
-    def _reconcile(self, member: ConsumerMember) -> tuple[int, set[Place] | None]:
+    def _reconcile(self, member: ConsumerMember) -> tuple[int, set[TopicPartition] | None]:
         target = self.target[member.member_id]
         if member.revoking:
             return member.epoch, None
@@ -138,10 +140,10 @@ class ConsumerGroup:
             self._known = known
             self._assign()
 
-    def _owned(self, body: Body) -> set[Place] | None:
+    def _owned(self, body: Body) -> set[TopicPartition] | None:
         if body["topic_partitions"] is None:
             return None
-        owned = set[Place]()
+        owned = set[TopicPartition]()
         for one in body["topic_partitions"]:
             names = [topic.name for topic in self._topics.values() if topic.topic_id == one["topic_id"]]
             owned |= {(name, number) for name in names for number in one["partitions"]}

@@ -8,7 +8,7 @@ from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body
 
 from ..base import RefusedError
-from .cluster import Cluster, FetchSession, Place
+from .cluster import Cluster, FetchedPartition, FetchSession
 from .connection import KafkaConnection
 from .requests import Request
 from .topics import PartitionLog, StoredTopic
@@ -27,7 +27,7 @@ class _Fetch:
 
     connection: KafkaConnection
     request: Request
-    wanted: dict[Place, Body]
+    wanted: dict[FetchedPartition, Body]
     session: FetchSession | None
     full: bool
 
@@ -63,14 +63,16 @@ def fetch(connection: KafkaConnection, request: Request) -> Body | None:
     return body
 
 
-def _wanted(request: Request) -> Iterator[tuple[Place, Body]]:
+def _wanted(request: Request) -> Iterator[tuple[FetchedPartition, Body]]:
     name = "topic_id" if request.version >= IDS_SINCE else "topic"
     for topic in request.body["topics"]:
         for one in topic["partitions"]:
             yield (topic[name], one["partition"]), one
 
 
-def _session(broker: Cluster, request: Request, wanted: dict[Place, Body]) -> tuple[FetchSession | None, bool]:
+def _session(
+    broker: Cluster, request: Request, wanted: dict[FetchedPartition, Body]
+) -> tuple[FetchSession | None, bool]:
     """Return the session of a request, if any, and whether the response has all of its partitions."""
     session_id, epoch = request.body["session_id"], request.body["session_epoch"]
     by_id = request.version >= IDS_SINCE
@@ -103,7 +105,7 @@ def _session(broker: Cluster, request: Request, wanted: dict[Place, Body]) -> tu
     return found, False
 
 
-def _check_rules(connection: KafkaConnection, place: Place, one: Body) -> None:
+def _check_rules(connection: KafkaConnection, place: FetchedPartition, one: Body) -> None:
     """Raise ProtocolError for a request that no sound reader sends: beyond what it was sent, or an unknown epoch."""
     broker = connection.broker
     topic = broker.find(place[0])
@@ -130,7 +132,7 @@ def _collect(asked: _Fetch, enough: int) -> Body | None:
     room = min(request.body["max_bytes"], broker.options.fetch_max_bytes)
     total = 0
     failed = False
-    answers: dict[Place, Body] = {}
+    answers: dict[FetchedPartition, Body] = {}
     sent: dict[tuple[bytes, int], tuple[int, int] | None] = {}
     for place, one in asked.wanted.items():
         topic = broker.find(place[0])
@@ -187,7 +189,7 @@ def _throttled(asked: _Fetch, throttle: int) -> Body:
     return {"throttle_time_ms": throttle, "error_code": 0, "session_id": session_id, "responses": []}
 
 
-def _partition(broker: Cluster, node: int, topic: StoredTopic | None, place: Place) -> PartitionLog:
+def _partition(broker: Cluster, node: int, topic: StoredTopic | None, place: FetchedPartition) -> PartitionLog:
     if topic is None:
         known = isinstance(place[0], str)
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION if known else Code.UNKNOWN_TOPIC_ID)
@@ -271,7 +273,7 @@ def _read(
     return answer, None if damaged else until
 
 
-def _body(asked: _Fetch, answers: dict[Place, Body]) -> Body:
+def _body(asked: _Fetch, answers: dict[FetchedPartition, Body]) -> Body:
     request, session = asked.request, asked.session
     broker = asked.connection.broker
     version = request.version

@@ -19,7 +19,7 @@ MOST_WAIT_MS = 3_600_000
 MOST_FETCH = 64 << 20
 MOST_SEGMENT = 1 << 32  # a closed one is sent as a whole where its begin was compacted away
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +29,8 @@ class _Waiting:
     connection: TankConnection
     request_id: int
     request: ConsumeRequest
-    logs: dict[Place, PartitionLog] = field(default_factory=dict)
-    ends: dict[Place, int] = field(default_factory=dict)
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
 
     def answer(self, last: bool) -> bool:
         """Answer if there is enough new, or a partition has moved away, or if this is the ``last`` look.
@@ -82,7 +82,7 @@ def consume(connection: TankConnection, payload: bytes) -> None:
     connection.broker.held.hold(connection, wait / 1000, waiting.answer)
 
 
-def _places(request: ConsumeRequest) -> Iterator[Place]:
+def _places(request: ConsumeRequest) -> Iterator[TopicPartition]:
     for name, partitions in request.topics:
         for one in partitions:
             yield name, one.partition

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.membership import EventType
-from fastwire.tubemq.text import Partition
+from fastwire.tubemq.text import BrokerPartition
 
 __all__ = ["Group", "Member"]
 
@@ -22,7 +22,7 @@ class Member:
     client: str
     seen_s: float
     node: int = -2  # of client balance
-    held: dict[str, Partition] = field(default_factory=dict)
+    held: dict[str, BrokerPartition] = field(default_factory=dict)
     events: deque[pb.EventProto] = field(default_factory=deque)
     sent: bool = False  # the head of the events; each is sent once
 
@@ -70,7 +70,7 @@ class Group:
         member.sent = True
         return event
 
-    def balance(self, partitions: Iterable[Partition], rounds: int) -> None:
+    def balance(self, partitions: Iterable[BrokerPartition], rounds: int) -> None:
         """Queue the events that give each member an even share; nothing while an event of the group is unfinished."""
         if any(each.events for each in self.members.values()):
             self.stuck += 1
@@ -102,10 +102,10 @@ class Group:
                         )
                     )
 
-    def _shares(self, partitions: dict[str, Partition]) -> dict[str, dict[str, Partition]]:
+    def _shares(self, partitions: dict[str, BrokerPartition]) -> dict[str, dict[str, BrokerPartition]]:
         """Return the partitions of each member: even shares, and as few moves as possible."""
         least, more = divmod(len(partitions), len(self.members))
-        shares: dict[str, dict[str, Partition]] = {}
+        shares: dict[str, dict[str, BrokerPartition]] = {}
         left = dict(partitions)
         # Those that hold the most keep one more than the others, as long as there are any to keep.
         for place, member in enumerate(sorted(self.members.values(), key=lambda each: -len(each.held))):

@@ -9,7 +9,7 @@ from fastwire.position import Position
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.frame import Method, Request
 from fastwire.tubemq.request import MSG_TYPE, encode_payload, payload_checksum
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults
@@ -208,10 +208,10 @@ class Cluster(DevBroker):
         """Return the list of brokers for a client that knows the one with the id ``known``."""
         return [] if known == self.broker_list_id else [str(self.broker)]
 
-    def partitions_of(self, topics: Sequence[str]) -> list[Partition]:
+    def partitions_of(self, topics: Sequence[str]) -> list[BrokerPartition]:
         """Return the partitions of topics that may be subscribed."""
         return [
-            Partition(self.broker, name, number)
+            BrokerPartition(self.broker, name, number)
             for name in sorted(topics)
             if name in self.topics and self.topics[name].open
             for number in self.topics[name].numbers()

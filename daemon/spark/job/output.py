@@ -18,7 +18,7 @@ from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, Superseded
 from .checkpoint import keep_split, read_split, split_path
 from .plan import Plan
-from .task import BAD, REPORT_DDL, Place, write_rows
+from .task import BAD, REPORT_DDL, FileLayout, write_rows
 
 __all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
 
@@ -88,8 +88,8 @@ class _Table:
         end = self._writer.coverage.end(self._log)
         return None if end is None else end.a
 
-    def place(self, compression: str, time: str | None = None) -> Place:
-        return Place(self._writer.invite(), self.levels, compression, time)
+    def place(self, compression: str, time: str | None = None) -> FileLayout:
+        return FileLayout(self._writer.invite(), self.levels, compression, time)
 
     def commit(self, first: int, batch: int, files: Sequence[ForeignFile], filtered: int = 0) -> None:
         """Land batches ``first`` to ``batch``, of which only the last has rows here."""
@@ -197,7 +197,7 @@ def query_id(frame: Any) -> str:
 class _Written:
     """The files that the tasks of one run have written into staging."""
 
-    def __init__(self, frame: Any, good: Place | None, bad: Place) -> None:
+    def __init__(self, frame: Any, good: FileLayout | None, bad: FileLayout) -> None:
         self.good: list[ForeignFile] = []
         self.bad: list[ForeignFile] = []
         self.newest_us: int | None = None

@@ -17,7 +17,7 @@ from ...dataset.staging import ForeignFile
 from ...encoders.base import EncoderOptions, parse_compression
 from ...encoders.parquet import ParquetEncoder
 
-__all__ = ["BAD", "REPORT", "REPORT_DDL", "Place", "write_rows"]
+__all__ = ["BAD", "REPORT", "REPORT_DDL", "FileLayout", "write_rows"]
 
 BAD = "__bad"  # a struct of the input row and the reason; null for a good row
 
@@ -42,7 +42,7 @@ _BUFFER_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLayout:
     """The location of the files of one table.
 
     ``prefix`` begins their paths, ``levels`` are the columns of its folders, ``time`` is the column of record times,
@@ -72,7 +72,7 @@ class _Summed:
 class _File:
     """One file that a task writes."""
 
-    def __init__(self, place: Place, directory: str, schema: pa.Schema, number: int, token: str) -> None:
+    def __init__(self, place: FileLayout, directory: str, schema: pa.Schema, number: int, token: str) -> None:
         self.directory = directory
         self._path = f"{place.prefix}{token}-{number}.task"
         self._file: BinaryIO = open(self._path, "xb", buffering=0)  # noqa: SIM115 - its owner closes it
@@ -105,7 +105,7 @@ class _File:
 class _Table:
     """The files that one task writes for one table."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FileLayout) -> None:
         self._place = place
         self._token = secrets.token_hex(8)  # attempts of a task never share a name
         self._number = 0
@@ -140,7 +140,7 @@ class _Table:
             file.close()
 
 
-def write_rows(good: Place | None, bad: Place) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def write_rows(good: FileLayout | None, bad: FileLayout) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return a function for ``mapInArrow`` that writes the rows of a task and yields a row of ``REPORT`` per file.
 
     ``newest`` is the newest time of the table's rows in this task. With ``good`` None there are only bad rows.

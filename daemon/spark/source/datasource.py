@@ -16,12 +16,12 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position, positions_of
 
+from .batchplan import pieces, share
 from .broker import Broker
 from .dialects import dialect_of
 from .offsets import Offsets, read_offsets
 from .options import Options, Where, parse_options
-from .planning import pieces, share
-from .ranges import DataLossError, Partition, Range
+from .ranges import DataLossError, QueryPartition, Range
 from .systems import open_broker, read_range
 
 try:  # PySpark 4.1 and later
@@ -101,7 +101,7 @@ class _Reader:
             return iter(())
         return read_range(self._options, partition.part, repr(sorted(self._given.items())))
 
-    def _existing(self) -> list[Partition]:
+    def _existing(self) -> list[QueryPartition]:
         """Return the partitions of the query. Raises FastwireError if a topic or a partition does not exist."""
         broker, options = self._broker, self._options
         partitions = broker.partitions()
@@ -111,11 +111,11 @@ class _Reader:
             raise FastwireError(f"{', '.join(sorted(missing))}: there is no such topic")
         return partitions
 
-    def _resolve(self, where: Where, partitions: Sequence[Partition]) -> dict[Partition, Position]:
+    def _resolve(self, where: Where, partitions: Sequence[QueryPartition]) -> dict[QueryPartition, Position]:
         """Return the present positions for ``where``, of partitions that exist."""
         broker = self._broker
         heads = broker.heads(partitions)
-        found: dict[Partition, Position] = {}
+        found: dict[QueryPartition, Position] = {}
         first = []
         for partition in heads:
             at: Any = where.kind
@@ -139,7 +139,7 @@ class _Reader:
             raise FastwireError(f"{', '.join(map(str, sorted(named)))}: named by an option, and not read by this query")
         return found
 
-    def _no_record_that_young(self, where: Where, partition: Partition, time_ms: int) -> str:
+    def _no_record_that_young(self, where: Where, partition: QueryPartition, time_ms: int) -> str:
         if where is self._options.starting and self._options.no_record_that_young == "error":
             raise FastwireError(
                 f"{partition} has no record of {time_ms} or later; "
@@ -147,7 +147,9 @@ class _Reader:
             )
         return "latest"
 
-    def _ranges(self, starts: Mapping[Partition, Position], ends: Mapping[Partition, Position]) -> list[RangePartition]:
+    def _ranges(
+        self, starts: Mapping[QueryPartition, Position], ends: Mapping[QueryPartition, Position]
+    ) -> list[RangePartition]:
         """Return the ranges between two positions of each partition, split as the options say; none for empty ones."""
         options, broker = self._options, self._broker
         found: list[RangePartition] = []
@@ -175,7 +177,7 @@ class _Reader:
     def _text(self, position: Position) -> str:
         return format_position(self._options.system, position)
 
-    def _incarnations(self, partitions: Iterable[Partition]) -> dict[str, str]:
+    def _incarnations(self, partitions: Iterable[QueryPartition]) -> dict[str, str]:
         """Return the incarnations of the partitions' topics, as far as the system knows them."""
         found = {topic: self._broker.incarnation(topic) for topic in {partition.topic for partition in partitions}}
         return {topic: text for topic, text in found.items() if text}
@@ -187,7 +189,7 @@ class _Reader:
             self._said.add(what)
             logger.warning("%s; the query goes on without it", what)
 
-    def _gone(self, partitions: Sequence[Partition]) -> None:
+    def _gone(self, partitions: Sequence[QueryPartition]) -> None:
         if partitions:
             self._lost(f"{', '.join(map(str, sorted(partitions)))}: does not exist any more")
 
@@ -208,7 +210,7 @@ class BatchReader(_Reader, DataSourceReader):
             self._broker.close()
             self._open = None
 
-    def _wanted(self, partitions: list[Partition]) -> list[Partition]:
+    def _wanted(self, partitions: list[QueryPartition]) -> list[QueryPartition]:
         return partitions
 
 
@@ -230,7 +232,7 @@ class FilteringBatchReader(BatchReader):
                 self._allowed.append((each.attribute[0], frozenset(values)))
             yield each
 
-    def _wanted(self, partitions: list[Partition]) -> list[Partition]:
+    def _wanted(self, partitions: list[QueryPartition]) -> list[QueryPartition]:
         return [
             partition
             for partition in partitions
@@ -256,10 +258,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         super().__init__(given, streaming=True)
         self._initial: dict[str, Any] | None = None
         self._at: dict[str, Any] | None = None  # the end that was planned last: where Spark 4.0 and 4.1 are
-        self._heads: dict[Partition, Position] = {}
-        self._until: dict[Partition, Position] | None = None  # where a query that reads what is there now ends
+        self._heads: dict[QueryPartition, Position] = {}
+        self._until: dict[QueryPartition, Position] | None = None  # where a query that reads what is there now ends
         self._delayed_since: float | None = None
-        self._untold: Mapping[Partition, Position] | None = None  # what brokers would not take
+        self._untold: Mapping[QueryPartition, Position] | None = None  # what brokers would not take
         self._tell_at = 0.0
 
     # --- offsets
@@ -321,7 +323,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         new = {each: starts[each] for each in positions if each not in begun.positions or each in anew}
         return Offsets(system, positions, new=new, incarnations=made).document()
 
-    def _now(self, begun: Mapping[Partition, Position]) -> dict[Partition, Position]:
+    def _now(self, begun: Mapping[QueryPartition, Position]) -> dict[QueryPartition, Position]:
         """Return the ends of the partitions, or the last positions of the query if they come first."""
         heads = self._broker.heads(sorted({*self._broker.partitions(), *begun}), begun)
         self._heads = {**begun, **heads}
@@ -343,7 +345,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._lost(f"{', '.join(sorted(remade))}: was deleted and made again")
         return remade
 
-    def _shorter(self, begun: Mapping[Partition, Position]) -> set[str]:
+    def _shorter(self, begun: Mapping[QueryPartition, Position]) -> set[str]:
         """Return the topics of logs that end before what was read, where only another log of that name can."""
         if dialect_of(str(self._options.connection.url)).truncates:
             return set()
@@ -352,13 +354,13 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._ends_early(partition, self._heads[partition], begun[partition])
         return {partition.topic for partition in shorter}
 
-    def _ends_early(self, partition: Partition, head: Position, read: Position) -> None:
+    def _ends_early(self, partition: QueryPartition, head: Position, read: Position) -> None:
         end, before = self._text(head), self._text(read)
         self._lost(f"{partition} ends at {end}, before {before}, up to where it was read")
 
     def _news(
-        self, starts: Mapping[Partition, Position], heads: Mapping[Partition, Position]
-    ) -> dict[Partition, Position]:
+        self, starts: Mapping[QueryPartition, Position], heads: Mapping[QueryPartition, Position]
+    ) -> dict[QueryPartition, Position]:
         """Return the ends of the partitions that have new records."""
         found = {}
         for partition, head in heads.items():
@@ -372,8 +374,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found
 
     def _limited(
-        self, starts: Mapping[Partition, Position], heads: Mapping[Partition, Position], limit: Any
-    ) -> dict[Partition, Position]:
+        self, starts: Mapping[QueryPartition, Position], heads: Mapping[QueryPartition, Position], limit: Any
+    ) -> dict[QueryPartition, Position]:
         """Return the end of the next batch."""
         options, broker = self._options, self._broker
         backlog = {partition: broker.rows(partition, starts[partition], head) for partition, head in heads.items()}
@@ -437,7 +439,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Note that Spark has committed everything up to ``end``."""
         self._commit(read_offsets(end, self._options.system).positions)
 
-    def _commit(self, positions: Mapping[Partition, Position]) -> None:
+    def _commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         now = time.monotonic()
         if positions == self._untold and now < self._tell_at:
             return

@@ -1,7 +1,7 @@
 """The words of the options of ``format("fastwire")`` for each system, beside those of its grammar."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +12,7 @@ from fastwire.systems import SYSTEMS, grammar_of, package_of
 from ...config import ConfigError, Problem
 from ...config.connection import connection_model
 
-__all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of"]
+__all__ = ["EARLIEST", "LATEST", "Dialect", "dialect_of", "option_elsewhere"]
 
 EARLIEST, LATEST = -2, -1  # in the JSON of positions, as in Spark's own Kafka source
 
@@ -41,8 +41,11 @@ class Dialect:
     """The options that only this system has, each with the function that reads its text."""
     options: Mapping[str, str]
     """The options for keys of a configuration file that only this system has, by key."""
-    instead: Mapping[str, str]
-    """The options that only other systems have, each with the equivalent option of this one, or ""."""
+    ahead: str
+    """The option for the amount that a reader requests ahead."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """The options that this system does not have, each with the equivalent one, or "": those that systems share, and
+    those that Spark's own source has."""
 
 
 def dialect_of(url: str) -> Dialect:
@@ -55,5 +58,25 @@ def dialect_of(url: str) -> Dialect:
     reason = connection_model(name).unranged
     if reason:
         raise ConfigError([Problem("", "servers", reason)])
+    return _dialect(name)
+
+
+def _dialect(name: str) -> Dialect:
     dialect: Dialect = import_module(f"{package_of(name, __package__, 'spark')}.dialect").DIALECT
     return dialect
+
+
+def option_elsewhere(dialect: Dialect, lower: str) -> tuple[str, str] | None:
+    """Return the option that ``dialect`` does not have, by its name in lower case, and the equivalent one or "".
+
+    The result is None for a name that no system has.
+    """
+    for name, equivalent in dialect.instead.items():
+        if name.lower() == lower:
+            return name, equivalent
+    for other in (_dialect(name) for name in SYSTEMS if not connection_model(name).unranged):
+        for name in other.only:
+            if name.lower() == lower:
+                roles = {other.group: dialect.group, other.prefix: dialect.prefix, other.ahead: dialect.ahead}
+                return name, roles.get(name, "")
+    return None

@@ -15,13 +15,13 @@ from typing import Any
 from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position, parse_position
 
-from .ranges import Partition
+from .ranges import QueryPartition
 
 __all__ = ["OffsetError", "Offsets", "Positions", "behind", "read_offsets"]
 
 VERSION = 1
 
-Positions = Mapping[Partition, Position]
+Positions = Mapping[QueryPartition, Position]
 
 
 class OffsetError(FastwireError):
@@ -53,7 +53,7 @@ class Offsets:
             found["inc"] = dict(sorted(self.incarnations.items()))
         return dict(sorted(found.items()))
 
-    def begun(self, start: "Offsets | None") -> dict[Partition, Position]:
+    def begun(self, start: "Offsets | None") -> dict[QueryPartition, Position]:
         """Return the beginning of the batch that ends here, by partition. It takes precedence over ``start``."""
         if self.init is not None:
             return dict(self.init)
@@ -105,9 +105,9 @@ def _table(system: str, positions: Positions) -> dict[str, dict[str, str]]:
     return found
 
 
-def _positions(system: str, table: Mapping[str, Mapping[str, str]]) -> dict[Partition, Position]:
+def _positions(system: str, table: Mapping[str, Mapping[str, str]]) -> dict[QueryPartition, Position]:
     return {
-        Partition(topic, int(index)): parse_position(system, text)
+        QueryPartition(topic, int(index)): parse_position(system, text)
         for topic, partitions in table.items()
         for index, text in partitions.items()
     }

@@ -14,8 +14,8 @@ from ...config import ConfigError, Connection, Problem, parse_connection, parse_
 from ...config.connection import connection_model
 from ...config.table import Table, table_in
 from ...config.text import nearest
-from .dialects import EARLIEST, LATEST, Dialect, dialect_of
-from .ranges import Partition
+from .dialects import EARLIEST, LATEST, Dialect, dialect_of, option_elsewhere
+from .ranges import QueryPartition
 from .rows import default_columns
 from .values import INT32, INT64, json_table, milliseconds, names, one_of, size, switch, text, whole
 
@@ -33,8 +33,8 @@ class Where:
 
     kind: Literal["earliest", "latest", "time"]
     time_ms: int = 0
-    positions: Mapping[Partition, Position | Literal["earliest", "latest"]] | None = None
-    times: Mapping[Partition, int] | None = None
+    positions: Mapping[QueryPartition, Position | Literal["earliest", "latest"]] | None = None
+    times: Mapping[QueryPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Options:
 
     connection: Connection
     topics: tuple[str, ...]
-    assigned: frozenset[Partition] | None
+    assigned: frozenset[QueryPartition] | None
     pattern: TopicPattern | None
     starting: Where
     ending: Where
@@ -92,13 +92,13 @@ def _topics(given: str, dialect: Dialect) -> tuple[str, ...]:
     return tuple(dict.fromkeys(dialect.grammar.topic(name) for name in names(given)))
 
 
-def _assigned(given: str, dialect: Dialect) -> frozenset[Partition]:
+def _assigned(given: str, dialect: Dialect) -> frozenset[QueryPartition]:
     example = '{"topic":[0,1]}'
     found = set()
     for name, indexes in json_table(given, example).items():
         if not isinstance(indexes, list) or not all(type(each) is int for each in indexes):
             raise ValueError(f"must be JSON such as {example}")
-        found |= {Partition(dialect.grammar.topic(name), _index(str(index), name, dialect)) for index in indexes}
+        found |= {QueryPartition(dialect.grammar.topic(name), _index(str(index), name, dialect)) for index in indexes}
     return frozenset(found)
 
 
@@ -109,13 +109,13 @@ def _index(given: str, topic: str, dialect: Dialect) -> int:
         raise ValueError(f"a partition of {topic} {exc}") from None
 
 
-def _by_partition(given: str, example: str, dialect: Dialect, parse: Callable[[Any], T]) -> dict[Partition, T]:
-    found: dict[Partition, T] = {}
+def _by_partition(given: str, example: str, dialect: Dialect, parse: Callable[[Any], T]) -> dict[QueryPartition, T]:
+    found: dict[QueryPartition, T] = {}
     for name, table in json_table(given, example).items():
         if not isinstance(table, dict):
             raise ValueError(f"must be JSON such as {example}")
         topic = dialect.grammar.topic(name)
-        found |= {Partition(topic, _index(index, name, dialect)): parse(each) for index, each in table.items()}
+        found |= {QueryPartition(topic, _index(index, name, dialect)): parse(each) for index, each in table.items()}
     return found
 
 
@@ -270,7 +270,6 @@ class _Reading:
         dialect = self._dialect
         parsers = _known(dialect)
         known = {name.lower(): name for name in parsers}
-        elsewhere = {name.lower(): name for name in dialect.instead}
         for lower, value in self._given.items():
             if lower in known:
                 name = known[lower]
@@ -278,10 +277,10 @@ class _Reading:
                     self._values[name] = parsers[name](value)
                 except ValueError as exc:
                     self._wrong(name, str(exc))
-            elif lower in elsewhere:
-                instead = dialect.instead[elsewhere[lower]]
-                hint = f", which has {instead} instead" if instead else ""
-                self._wrong(elsewhere[lower], f"is not an option of {dialect.grammar.title}{hint}")
+            elif found := option_elsewhere(dialect, lower):
+                name, equivalent = found
+                hint = f", which has {equivalent} instead" if equivalent else ""
+                self._wrong(name, f"is not an option of {dialect.grammar.title}{hint}")
             elif not _in_table(lower):
                 hint = nearest(lower, known)
                 for name in known:

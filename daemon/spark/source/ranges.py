@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastwire.errors import FastwireError
 from fastwire.position import Position, format_position
 
-__all__ = ["DataLossError", "Partition", "Range"]
+__all__ = ["DataLossError", "QueryPartition", "Range"]
 
 
 class DataLossError(FastwireError):
@@ -13,8 +13,8 @@ class DataLossError(FastwireError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Partition:
-    """One partition of a topic; ``index`` is -1 for a topic that has none."""
+class QueryPartition:
+    """One partition of a topic that a query reads; ``index`` is -1 for a topic that has none."""
 
     topic: str
     index: int
@@ -33,7 +33,7 @@ class Range:
     """
 
     system: str
-    partition: Partition
+    partition: QueryPartition
     start: Position
     end: Position
     start_exists: bool = True

@@ -8,9 +8,9 @@ from fastwire.kafka.connection import Key
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.message import Body
 from fastwire.kafka.metadata import Metadata, Node
+from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.question import (
     Offsets,
-    Partition,
     ask_committed,
     ask_coordinator,
     ask_epoch_end,
@@ -88,12 +88,12 @@ class Cluster(BrokerBook[Link]):
         answer = await link.ask(Key.METADATA, Metadata.request(topics, create=create))
         self.metadata.update(answer, asyncio.get_running_loop().time(), everything=topics is None)
 
-    async def leader(self, purpose: Purpose, partition: Partition) -> Link:
+    async def leader(self, purpose: Purpose, partition: TopicPartition) -> Link:
         """The connection to the leader of a partition. Raises BrokerError where it has none at the moment."""
         node = self.metadata.leading(*partition)
         return await self.link(purpose, node.host, node.port)
 
-    async def nearest(self, partition: Partition, choice: ReplicaChoice) -> Link:
+    async def nearest(self, partition: TopicPartition, choice: ReplicaChoice) -> Link:
         """Return the connection for reading a partition: to its chosen replica, else to its leader.
 
         A replica that cannot be reached is avoided. Raises the errors of ``leader``.
@@ -107,13 +107,13 @@ class Cluster(BrokerBook[Link]):
                 choice.avoid(asyncio.get_running_loop().time())
         return await self.leader("fetch", partition)
 
-    async def list_offsets(self, wanted: Mapping[Partition, int], *, read_committed: bool) -> Offsets:
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int], *, read_committed: bool) -> Offsets:
         """Ask for each partition's EARLIEST, LATEST or time in milliseconds; all leaders are asked at the same time.
 
         A leader that is missing or away fails its own partitions and no others.
         """
         offsets = Offsets()
-        by_node: dict[Node, dict[Partition, int]] = {}
+        by_node: dict[Node, dict[TopicPartition, int]] = {}
         for partition, timestamp in wanted.items():
             try:
                 node = self.metadata.leading(*partition)
@@ -127,14 +127,14 @@ class Cluster(BrokerBook[Link]):
             offsets.failed.update(answer.failed)
         return offsets
 
-    async def _offsets_at(self, node: Node, asked: Mapping[Partition, int], read_committed: bool) -> Offsets:
+    async def _offsets_at(self, node: Node, asked: Mapping[TopicPartition, int], read_committed: bool) -> Offsets:
         try:
             link = await self.link("ask", node.host, node.port)
             return read_offsets(await link.ask(Key.LIST_OFFSETS, ask_offsets(asked, read_committed=read_committed)))
         except FastwireError as exc:
             return Offsets(failed=dict.fromkeys(asked, exc))
 
-    async def epoch_end(self, partition: Partition, epoch: int) -> tuple[int, int] | None:
+    async def epoch_end(self, partition: TopicPartition, epoch: int) -> tuple[int, int] | None:
         """The largest epoch up to ``epoch`` that the leader knows, and where it ends (spec: kafka 5.1, 13.3).
 
         None where the broker is too old to say; (-1, -1) where it does not know.
@@ -154,13 +154,13 @@ class Cluster(BrokerBook[Link]):
         return await self.link(purpose, host, port)
 
     async def committed(
-        self, link: Link, group: str, partitions: Iterable[Partition]
-    ) -> dict[Partition, tuple[int, int]]:
+        self, link: Link, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Offset and epoch that the group has committed; partitions without are left out."""
         return read_committed_offsets(await link.ask(Key.OFFSET_FETCH, ask_committed(group, partitions)), group)
 
     async def commit(
-        self, link: Link, group: str, offsets: Mapping[Partition, tuple[int, int]], member: Body
-    ) -> dict[Partition, int]:
+        self, link: Link, group: str, offsets: Mapping[TopicPartition, tuple[int, int]], member: Body
+    ) -> dict[TopicPartition, int]:
         """Commit offsets with their epochs; ``member`` has the group's fields. Returns the codes of what failed."""
         return read_commit_errors(await link.ask(Key.OFFSET_COMMIT, commit_offsets(group, offsets, member)))

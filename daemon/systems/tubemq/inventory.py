@@ -11,7 +11,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import BrokerError, Code
 from fastwire.tubemq.master import ClientSettings as ProducerSettings
 from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.text import Partition
+from fastwire.tubemq.text import BrokerPartition
 
 from .cluster import Cluster
 from .link import Link, RefusedError
@@ -22,7 +22,7 @@ __all__ = ["list_partitions"]
 
 async def list_partitions(
     cluster: Cluster, settings: ClientSettings, topics: Sequence[str]
-) -> Mapping[str, Sequence[Partition]]:
+) -> Mapping[str, Sequence[BrokerPartition]]:
     """Return the partitions of each topic that store messages now, none for an unknown topic.
 
     Tries each Master once. Raises the last one's FastwireError.
@@ -43,7 +43,7 @@ async def list_partitions(
         del failure  # it holds this frame
 
 
-async def _ask(link: Link, settings: ClientSettings, topics: Sequence[str]) -> Mapping[str, Sequence[Partition]]:
+async def _ask(link: Link, settings: ClientSettings, topics: Sequence[str]) -> Mapping[str, Sequence[BrokerPartition]]:
     producer = Producer(ProducerSettings(client_id=settings.new_id(), topics=tuple(topics), **settings.shown()))
     for _ in ("registration", "heartbeat"):
         body = await _next(link, producer)

@@ -157,7 +157,7 @@ class SystemDelivery(SystemSuite):
             scene.produce(50, number % 2, size=1000)
         async with scene.running(sink, policy=OPEN) as run:
             await run.until(lambda: sink.staged, "the first records")
-        assert 0 < len(sink.rows) == run.pipeline.rows_committed
+        assert 0 < len(sink.rows) == run.pipeline.figures.rows_committed
         left = len(scene.produced) - len(sink.rows)
         if "partial confirmation" in self.lacks:
             assert self._backlog(scene) >= left

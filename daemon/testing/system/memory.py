@@ -26,7 +26,7 @@ class SystemMemory(SystemSuite):
             await run.until(lambda: run.pipeline.queued, "a chunk that waits for the sink")
             await self._read_everything(scene)
             accepted = scene.broker.accepted
-            received = run.pipeline.bytes_received
+            received = run.pipeline.figures.bytes_received
             assert received <= IN_FLIGHT + EXCESS, f"{received} bytes were received without room"
             sink.gate.set()
             await run.until(lambda: len(sink.rows) == len(scene.produced), "all records")

@@ -68,11 +68,11 @@ async def test_an_ack_follows_the_commit() -> None:
     del bed.notes[:]
     await bed.give(3)
     assert bed.notes == ["write 30"]
-    assert bed.pipeline.rows_received == 30 and bed.pipeline.rows_committed == 0
+    assert bed.pipeline.figures.rows_received == 30 and bed.pipeline.figures.rows_committed == 0
     await bed.end()
     assert bed.notes == ["write 30", "commit", "landed", "source closed", "sink closed"]
     assert bed.source.landed_at == Position(1, 2)
-    assert bed.pipeline.rows_committed == 30
+    assert bed.pipeline.figures.rows_committed == 30
     assert bed.pool.used < 2 << 20  # the scanner's buffers; the chunks are back
 
 
@@ -113,7 +113,7 @@ async def test_revoked_logs_are_committed_at_once() -> None:
     await bed.give()
     bed.source.events.on_revoked([0], "connection lost")
     await bed.until(lambda: bed.notes[-1] == "landed")
-    assert bed.pipeline.rows_committed == 10
+    assert bed.pipeline.figures.rows_committed == 10
     await bed.end()
 
 
@@ -122,9 +122,9 @@ async def test_a_stalled_broker_is_committed_for() -> None:
     await bed.running()
     await bed.give()
     bed.source.events.on_stalled(0, 20, "maxUnackedMessagesPerConsumer")
-    await bed.until(lambda: bed.pipeline.rows_committed == 10)
+    await bed.until(lambda: bed.pipeline.figures.rows_committed == 10)
     await bed.give(2)
-    await bed.until(lambda: bed.pipeline.rows_committed == 30)  # 16 rows are the limit of a roll now
+    await bed.until(lambda: bed.pipeline.figures.rows_committed == 30)  # 16 rows are the limit of a roll now
     await bed.end()
 
 
@@ -141,7 +141,7 @@ async def test_a_void_roll_is_read_again(error: Exception, method: str) -> None:
     # Nothing is acknowledged between the failure and the new view of what is durable.
     assert bed.notes[void:] == ["void", "open", "landed", "refresh", "resolve", "grant 1"]
     assert bed.source.landed_at == PULSAR_EARLIEST
-    assert bed.pipeline.rows_committed == 0
+    assert bed.pipeline.figures.rows_committed == 0
     await bed.end()
     assert bed.sink.rows == 0
 
@@ -240,13 +240,13 @@ async def test_the_time_of_the_last_commit_is_that_of_rows() -> None:
     """The first positions of new logs are committed before any row arrives."""
     bed = Bed()
     await bed.running()
-    assert bed.pipeline.commits == 1 and bed.pipeline.last_commit_at is None
+    assert bed.pipeline.figures.commits == 1 and bed.pipeline.figures.last_commit_at is None
     bed.now += 5
     await bed.give()
     bed.now += 2
     await bed.end()
-    assert bed.pipeline.first_row_at is not None and bed.pipeline.last_commit_at is not None
-    assert (bed.pipeline.first_row_at[0], bed.pipeline.last_commit_at[0]) == (105.0, 107.0)
+    assert bed.pipeline.figures.first_row_at is not None and bed.pipeline.figures.last_commit_at is not None
+    assert (bed.pipeline.figures.first_row_at[0], bed.pipeline.figures.last_commit_at[0]) == (105.0, 107.0)
     bed.now += 3
     (commit,) = bed.pipeline.status()["recent_commits"]
     assert (commit["s_ago"], commit["rows"], commit["reason"]) == (3.0, 10, "shutdown")
@@ -315,9 +315,9 @@ async def test_a_sink_that_fails_again_and_again_is_tried_less_and_less_often(mo
     # A commit without rows is no sign that rows can land.
     await bed.until(lambda: bed.notes[-1].startswith("grant"))
     bed.sink.coverage = Coverage()
-    commits = bed.pipeline.commits
+    commits = bed.pipeline.figures.commits
     bed.pipeline.on_assigned([bed.source.assignment()])
-    await bed.until(lambda: bed.pipeline.commits > commits)
+    await bed.until(lambda: bed.pipeline.figures.commits > commits)
     bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
     await bed.give()
     bed.pipeline.on_revoked([0], "test")
@@ -326,7 +326,7 @@ async def test_a_sink_that_fails_again_and_again_is_tried_less_and_less_often(mo
     # Rows that land are.
     await bed.give()
     bed.pipeline.on_revoked([0], "test")
-    await bed.until(lambda: bed.pipeline.rows_committed > 0)
+    await bed.until(lambda: bed.pipeline.figures.rows_committed > 0)
     bed.sink.fail["commit"] = [SinkFailedError("no such folder")]
     await bed.give()
     bed.pipeline.on_revoked([0], "test")
@@ -376,7 +376,7 @@ async def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> 
     await bed.until(lambda: bed.notes[-1] == "grant 0")
     await bed.give()
     bed.pipeline.on_revoked([0], "test")
-    await bed.until(lambda: bed.pipeline.rows_committed > 0)
+    await bed.until(lambda: bed.pipeline.figures.rows_committed > 0)
     # A failure that names no log any more waits as any other does.
     bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
     await bed.give()
@@ -412,7 +412,7 @@ async def test_until_end_does_not_wait_for_a_log_that_the_sink_refuses() -> None
     assert bed.task is not None
     with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
         await asyncio.wait_for(bed.task, 20)
-    assert bed.pipeline.rows_committed == 10
+    assert bed.pipeline.figures.rows_committed == 10
 
 
 async def test_the_last_log_that_the_sink_refuses_ends_the_pipeline() -> None:

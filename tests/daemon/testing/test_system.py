@@ -1,4 +1,4 @@
-"""The conformance tests of a system find what is wrong with it: a system, weakened in one place."""
+"""The conformance tests of a system find what is wrong with it: a system, weakened in one slot."""
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from fastwire_daemon.systems.source import Assignment
 from fastwire_daemon.testing.system import SystemConformance
 from fastwire_toy.devbroker import ToyBroker
 from fastwire_toy.position import POSITIONS
-from fastwire_toy.scan import Place
+from fastwire_toy.scan import Slot
 from fastwire_toy.source import Partition, ToySource
 from fastwire_toy.system import ToySystem
 
@@ -60,9 +60,9 @@ class Moves(ToySource):
         assignments = list(assignments)
         super().grant(assignments, coverage)
         for each in assignments:
-            place = self.partitions[each.index].place
-            assert place is not None
-            place.offset = self.moved(place.offset, bool(coverage.intervals(each.log)))
+            slot = self.partitions[each.index].slot
+            assert slot is not None
+            slot.offset = self.moved(slot.offset, bool(coverage.intervals(each.log)))
 
     def moved(self, offset: int, again: bool) -> int:
         raise NotImplementedError
@@ -79,8 +79,8 @@ class ReadsAgainFromTheStart(Moves):
 
 
 class AsksForWhatCannotBe(ToySource):
-    async def _read(self, partition: Partition, place: Place) -> None:
-        await super()._read(partition, Place(place.index, place.partition, -1))
+    async def _read(self, partition: Partition, slot: Slot) -> None:
+        await super()._read(partition, Slot(slot.index, slot.partition, -1))
 
 
 class IgnoresRoomAndMemory(ToySource):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fastwire.errors import ProtocolError
 from fastwire.kafka.assignor import ASSIGNORS, COOPERATIVE, assign
 from fastwire.kafka.message import Table
+from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.subscription import (
     Member,
-    Place,
     decode_assignment,
     decode_member,
     encode_assignment,
@@ -42,13 +42,13 @@ def members_of(case: dict[str, Any]) -> list[Member]:
     ]
 
 
-def expected(case: dict[str, Any], protocol: str) -> dict[str, list[Place]]:
+def expected(case: dict[str, Any], protocol: str) -> dict[str, list[TopicPartition]]:
     return {
         member: [(topic, number) for topic, number in places] for member, places in case["expected"][protocol].items()
     }
 
 
-def racks_of(case: dict[str, Any]) -> dict[Place, frozenset[str]]:
+def racks_of(case: dict[str, Any]) -> dict[TopicPartition, frozenset[str]]:
     racks = {one["id"]: one["rack"] for one in case["brokers"] if one["rack"] is not None}
     return {
         (topic, number): frozenset(racks[node] for node in nodes if node in racks)
@@ -57,7 +57,7 @@ def racks_of(case: dict[str, Any]) -> dict[Place, frozenset[str]]:
     }
 
 
-def shared(case: dict[str, Any], protocol: str) -> dict[str, list[Place]]:
+def shared(case: dict[str, Any], protocol: str) -> dict[str, list[TopicPartition]]:
     partitions = {topic: len(found) for topic, found in case["topics"].items()}
     return assign(protocol, members_of(case), partitions, racks_of(case))
 
@@ -72,7 +72,7 @@ def test_round_robin_is_the_same_as_the_official_one() -> None:
         assert shared(CASES[number], "roundrobin") == expected(CASES[number], "roundrobin"), number
 
 
-Scene = tuple[list[Member], dict[str, int], dict[Place, frozenset[str]]]
+Scene = tuple[list[Member], dict[str, int], dict[TopicPartition, frozenset[str]]]
 RACKS = ("a", "b", "c")
 
 
@@ -93,7 +93,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     return members, partitions, {place: draw(st.frozensets(st.sampled_from(RACKS))) for place in places}
 
 
-def local(scene: Scene, shares: dict[str, list[Place]]) -> int:
+def local(scene: Scene, shares: dict[str, list[TopicPartition]]) -> int:
     members, _, racks = scene
     return sum(one.rack in racks[place] for one in members for place in shares[one.id])
 
@@ -161,11 +161,11 @@ def test_ranges_stay_where_keeping_topics_together_would_make_them_less_near() -
     }
 
 
-def kept(members: list[Member], shares: dict[str, list[Place]]) -> int:
+def kept(members: list[Member], shares: dict[str, list[TopicPartition]]) -> int:
     return sum(len(set(one.owned) & set(shares[one.id])) for one in members)
 
 
-def check_shares(members: list[Member], shares: dict[str, list[Place]]) -> None:
+def check_shares(members: list[Member], shares: dict[str, list[TopicPartition]]) -> None:
     """What holds of any assignor's result."""
     assert set(shares) == {one.id for one in members}
     given = [place for mine in shares.values() for place in mine]
@@ -174,14 +174,14 @@ def check_shares(members: list[Member], shares: dict[str, list[Place]]) -> None:
         assert {topic for topic, _ in shares[one.id]} <= one.topics
 
 
-def check_balance(members: list[Member], shares: dict[str, list[Place]]) -> None:
+def check_balance(members: list[Member], shares: dict[str, list[TopicPartition]]) -> None:
     for one, other in combinations(members, 2):
         for giver, taker in ((one, other), (other, one)):
             if len(shares[giver.id]) >= len(shares[taker.id]) + 2:
                 assert not {topic for topic, _ in shares[giver.id]} & taker.topics
 
 
-def check_held_back(members: list[Member], shares: dict[str, list[Place]]) -> None:
+def check_held_back(members: list[Member], shares: dict[str, list[TopicPartition]]) -> None:
     for one, other in combinations(members, 2):
         assert not set(shares[one.id]) & set(other.owned)
         assert not set(shares[other.id]) & set(one.owned)
@@ -205,7 +205,7 @@ def test_rounds_of_members_that_come_and_go(seed: int) -> None:
     dice = random.Random(seed)
     partitions = {f"t{number}": dice.randrange(1, 9) for number in range(dice.randrange(1, 5))}
     same = dice.random() < 0.5
-    owned: dict[str, tuple[Place, ...]] = {}
+    owned: dict[str, tuple[TopicPartition, ...]] = {}
     wishes: dict[str, frozenset[str]] = {}
     for generation in range(1, 9):
         for name in dice.sample(sorted(owned), dice.randrange(len(owned) + 1) // 2):

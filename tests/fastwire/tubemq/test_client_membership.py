@@ -10,12 +10,12 @@ from fastwire.tubemq.client_membership import ClientMembership, NodeSettings, Sh
 from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import State
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 from tests.fastwire.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
 BROKER = Broker(1, "127.0.0.1", 18123)
-ZERO, ONE, TWO = (Partition(BROKER, "gold", number) for number in range(3))
+ZERO, ONE, TWO = (BrokerPartition(BROKER, "gold", number) for number in range(3))
 MS = 1_700_000_000_000
 
 

@@ -11,14 +11,14 @@ from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.flow import NO_RULES
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.membership import Assignment, Bound, EventType, Membership, Settings, State
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 from tests.fastwire.tubemq.golden import EXAMPLES
 
 GOLDEN = {one.name: one for one in EXAMPLES}
 CLIENT = "fw_127.0.0.1-100-1-1-Pull-fw"
 SETTINGS = Settings(client_id=CLIENT, group="fw", host="127.0.0.1", topics=("gold",), session_time_ms=1_700_000_000_000)
 BROKER = Broker(1, "127.0.0.1", 18123)
-ZERO, ONE = (Partition(BROKER, "gold", number) for number in (0, 1))
+ZERO, ONE = (BrokerPartition(BROKER, "gold", number) for number in (0, 1))
 CLOSED = pb.CloseResponseM2C(success=True, errCode=200, errMsg="OK!")
 
 
@@ -29,7 +29,7 @@ def request(member: Membership, now: float) -> Any:
     return made[1]
 
 
-def beat(event: tuple[int, int, tuple[Partition, ...]] | None = None, code: int = 200) -> pb.HeartResponseM2C:
+def beat(event: tuple[int, int, tuple[BrokerPartition, ...]] | None = None, code: int = 200) -> pb.HeartResponseM2C:
     body = pb.HeartResponseM2C(success=code == 200, errCode=code, errMsg="said")
     if event is not None:
         number, kind, partitions = event

@@ -7,12 +7,12 @@ import pytest
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.selection import Metadata, share
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 from tests.fastwire.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
 BROKER = Broker(1, "127.0.0.1", 18123)
-GOLD = [Partition(BROKER, "gold", number) for number in (0, 1)]
+GOLD = [BrokerPartition(BROKER, "gold", number) for number in (0, 1)]
 NOW_MS = 1_700_000_000_000
 
 
@@ -63,7 +63,7 @@ def test_a_list_that_cannot_be_read_changes_nothing() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_all_clients_together_have_each_partition_once(count: int) -> None:
-    partitions = [Partition(Broker(id, "h", 1), "t", number) for id in (1, 2) for number in range(20)]
+    partitions = [BrokerPartition(Broker(id, "h", 1), "t", number) for id in (1, 2) for number in range(20)]
     shares = [each for node in range(count) for each in share(partitions, count, node)]
     assert sorted(shares) == sorted(partitions)
 
@@ -71,7 +71,7 @@ def test_all_clients_together_have_each_partition_once(count: int) -> None:
 @pytest.mark.parametrize(("topic", "node"), [("Aa", 95), ("BB", 95)])
 def test_the_hash_is_that_of_java(topic: str, node: int) -> None:
     """Java hashes these two alike."""
-    partition = Partition(BROKER, topic, 0)
+    partition = BrokerPartition(BROKER, topic, 0)
     assert share([partition], 1000, node) == [partition]
 
 

@@ -10,7 +10,7 @@ from fastwire.tubemq.grammar import GRAMMAR
 from fastwire.tubemq.position import POSITIONS
 from fastwire.tubemq.text import (
     Broker,
-    Partition,
+    BrokerPartition,
     TopicMeta,
     group_by_topic,
     read_broker,
@@ -23,7 +23,7 @@ from fastwire.tubemq.text import (
 )
 
 BROKER = Broker(1, "127.0.0.1", 18123)
-GOLD = Partition(BROKER, "gold", 1)
+GOLD = BrokerPartition(BROKER, "gold", 1)
 READERS = [read_broker, read_failure, read_partition, read_producer_topic, read_subscription, read_topic_meta]
 
 
@@ -41,7 +41,7 @@ def test_a_blank_port_is_the_default_one() -> None:
 
 
 def test_a_failure_names_its_partition() -> None:
-    assert read_failure("411:1:127.0.0.1:18123#gold:9") == (411, Partition(BROKER, "gold", 9))
+    assert read_failure("411:1:127.0.0.1:18123#gold:9") == (411, BrokerPartition(BROKER, "gold", 9))
 
 
 def test_consumers_and_producers_have_their_numbers_in_different_order() -> None:
@@ -59,7 +59,7 @@ def test_filters_are_sorted_and_topics_without_any_left_out() -> None:
 
 
 def test_partitions_are_reported_by_topic() -> None:
-    assert group_by_topic([Partition(BROKER, "gold", 0), GOLD]) == ["gold#1:0,1:1"]
+    assert group_by_topic([BrokerPartition(BROKER, "gold", 0), GOLD]) == ["gold#1:0,1:1"]
 
 
 @pytest.mark.parametrize("text", ["", "1", "1:h", "x:h:1", "1::1", "1:h:65536", "1:h:-1", "99999999999:h:1"])

@@ -22,7 +22,7 @@ from fastwire.tubemq.position import POSITIONS
 from fastwire.tubemq.request import Consumer, Start, send_request
 from fastwire.tubemq.scan import Scanner
 from fastwire.tubemq.slot import SlotTable
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 from fastwire.wire.pool import Pool
 
 __all__ = [
@@ -238,8 +238,8 @@ class Reader(_Closing):
     def close(self) -> None:
         self.link.close()
 
-    def partition(self, number: int) -> Partition:
-        return Partition(self.broker, self.topic, number)
+    def partition(self, number: int) -> BrokerPartition:
+        return BrokerPartition(self.broker, self.topic, number)
 
     def register(
         self, number: int = 0, *, offset: int | None = None, start: Start = Start.OLDEST

@@ -14,7 +14,7 @@ from fastwire.errors import FastwireError, ProtocolError
 from fastwire.grammar import BrokerUrl
 from fastwire.wire.pool import Pool
 
-from .scan import Place, Scanner
+from .scan import Scanner, Slot
 
 __all__ = ["ConnectionLost", "Link", "RequestRefused", "connect"]
 
@@ -46,10 +46,10 @@ class Link(asyncio.BufferedProtocol):
             raise RequestRefused(f"topic {topic}: {answer['error']}")
         return answer
 
-    async def fetch(self, place: Place, topic: str) -> None:
-        """Wait for records at ``place``, which moves on when they have gone to ``on_chunk``. Raises as above."""
-        self._scanner.place = place
-        await self.ask("fetch", topic, partition=place.partition, offset=place.offset)
+    async def fetch(self, slot: Slot, topic: str) -> None:
+        """Wait for records at ``slot``, which moves on when they have gone to ``on_chunk``. Raises as above."""
+        self._scanner.slot = slot
+        await self.ask("fetch", topic, partition=slot.partition, offset=slot.offset)
 
     def close(self) -> None:
         """Close the connection; nothing more is received."""

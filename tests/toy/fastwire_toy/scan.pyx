@@ -30,14 +30,14 @@ from fastwire.errors import ProtocolError
 
 from .columns import ROW
 
-__all__ = ["Place", "Scanner"]
+__all__ = ["Slot", "Scanner"]
 
 cdef enum:
     HEAD = 5                     # size and kind of a frame
 
 
-cdef class Place:
-    """The place in a partition where reading goes on: ``offset`` is that of the next record."""
+cdef class Slot:
+    """The read position of a partition: ``offset`` is that of the next record."""
     cdef readonly int index
     cdef readonly int partition
     cdef public int64_t offset
@@ -50,11 +50,11 @@ cdef class Place:
 
 
 cdef class Scanner(ChunkScanner):
-    """Decodes the bytes of one connection. Fetched records are those of ``place``.
+    """Decodes the bytes of one connection. Fetched records are those of the partition of ``slot``.
 
     ``take_found`` returns the JSON text of an answer, empty for records.
     """
-    cdef public Place place
+    cdef public Slot slot
 
     def __cinit__(self, LogTable table not None, Pool pool not None, *, columns=None):
         self.prepare(table, pool, ROW, columns, "stop", 1 << 18, None)
@@ -67,7 +67,7 @@ cdef class Scanner(ChunkScanner):
         if present < HEAD:
             return self.need(HEAD)
         size = 4 + <int64_t>fw_u32be(p)
-        if size < HEAD or size > self.most_frame or p[4] > (self.place is not None):
+        if size < HEAD or size > self.most_frame or p[4] > (self.slot is not None):
             raise ProtocolError("size", 0, detail=f"a frame of {size} bytes and kind {p[4]}")
         if present < size:
             return self.need(size)
@@ -75,32 +75,32 @@ cdef class Scanner(ChunkScanner):
             self.found = PyBytes_FromStringAndSize(<const char*>(p + HEAD), size - HEAD)
         else:
             self.found = b""
-            self.records(self.place, p + HEAD, size - HEAD)
+            self.records(self.slot, p + HEAD, size - HEAD)
         self.buffer.start += size
         self.frames += 1
         return STOP_FOUND
 
-    cdef int records(self, Place place, const uint8_t* p, int64_t size) except -1:
-        """Decode the records of a fetch. ``place`` moves on when all of them are sound."""
+    cdef int records(self, Slot slot, const uint8_t* p, int64_t size) except -1:
+        """Decode the records of a fetch. ``slot`` moves on when all of them are sound."""
         cdef Columns* c = &self.open.columns
         cdef Reader r
-        cdef int64_t span, first, next_offset = place.offset
+        cdef int64_t span, first, next_offset = slot.offset
         self.open.begin()
-        span = self.open.begin_span(place.index, place.offset, 0)
+        span = self.open.begin_span(slot.index, slot.offset, 0)
         first = c.rows
         reader_init(&r, p, <Py_ssize_t>size)
         while r.pos < r.end:
-            self.record(place, next_offset, &r)
+            self.record(slot, next_offset, &r)
             if r.fault:
                 raise reader_error(&r, "record")
             next_offset += 1
-        place.offset = next_offset
+        slot.offset = next_offset
         self.open.places.spans[span].end_a = next_offset
         self.open.places.spans[span].rows += c.rows - first
-        self.took(place.index, size, first, &place.largest)
+        self.took(slot.index, size, first, &slot.largest)
         return 0
 
-    cdef int record(self, Place place, int64_t offset, Reader* r) except -1:
+    cdef int record(self, Slot slot, int64_t offset, Reader* r) except -1:
         """Append the record at ``offset``, unless its bytes are cut short."""
         cdef Columns* c = &self.open.columns
         cdef int64_t row = c.rows
@@ -119,9 +119,9 @@ cdef class Scanner(ChunkScanner):
         if r.fault:
             return 0             # the caller ends the connection, and the chunk with it
         if has(c.mask, COL_TOPIC):
-            int32s(c, COL_TOPIC)[row] = self.table.topic_of(self.table.logs[place.index])
+            int32s(c, COL_TOPIC)[row] = self.table.topic_of(self.table.logs[slot.index])
         if has(c.mask, COL_PARTITION):
-            int32s(c, COL_PARTITION)[row] = place.partition
+            int32s(c, COL_PARTITION)[row] = slot.partition
         if has(c.mask, COL_OFFSET):
             int64s(c, COL_OFFSET)[row] = offset
         if has(c.mask, COL_TIMESTAMP):

@@ -16,7 +16,7 @@ from fastwire_daemon.systems.source import Assignment, First, LogStopped, Source
 
 from .config import ToySourceConfig
 from .link import ConnectionLost, RequestRefused, connect
-from .scan import Place
+from .scan import Slot
 
 __all__ = ["Partition", "ToySource"]
 
@@ -25,10 +25,10 @@ RETRY_S = 0.05
 
 @dataclass(eq=False)
 class Partition:
-    """One log. ``place`` and ``reading`` are set from the grant of ``assignment`` on."""
+    """One log. ``slot`` and ``reading`` are set from the grant of ``assignment`` on."""
 
     assignment: Assignment
-    place: Place | None = None
+    slot: Slot | None = None
     reading: "asyncio.Task[None] | None" = None
     connected: bool = False
 
@@ -91,8 +91,8 @@ class ToySource:
             if partition.assignment is each and partition.reading is None:
                 end = coverage.end(each.log)
                 assert end is not None
-                partition.place = Place(each.index, int(each.log.partition), end.a)
-                partition.reading = self._tasks.run(self._read(partition, partition.place), "toy partition")
+                partition.slot = Slot(each.index, int(each.log.partition), end.a)
+                partition.reading = self._tasks.run(self._read(partition, partition.slot), "toy partition")
 
     def landed(self, coverage: Coverage) -> None:
         pass  # the broker does not want to know
@@ -114,8 +114,8 @@ class ToySource:
         self._steer()
 
     def position(self, index: int) -> Position | None:
-        place = self.partitions[index].place
-        return None if place is None else Position(place.offset, 0)
+        slot = self.partitions[index].slot
+        return None if slot is None else Position(slot.offset, 0)
 
     async def heads(self) -> Mapping[int, Position]:
         assigned = (each.assignment for each in self.partitions)
@@ -162,28 +162,28 @@ class ToySource:
         """Stop reading a partition: nothing more of it arrives."""
         if partition.reading is not None:
             partition.reading.cancel()
-        partition.place = partition.reading = None
+        partition.slot = partition.reading = None
 
     # --- records
 
-    async def _read(self, partition: Partition, place: Place) -> None:
+    async def _read(self, partition: Partition, slot: Slot) -> None:
         while True:
             try:
-                await self._fetch(partition, place)
+                await self._fetch(partition, slot)
             except ConnectionLost as exc:
                 self.unreachable_because = str(exc)
                 await asyncio.sleep(RETRY_S)
             except RequestRefused as exc:
-                self.stop(place.index, str(exc))
+                self.stop(slot.index, str(exc))
 
-    async def _fetch(self, partition: Partition, place: Place) -> None:
+    async def _fetch(self, partition: Partition, slot: Slot) -> None:
         """Fetch records until the connection is lost, or the broker refuses. Raises as ``Link.fetch``."""
         link = await connect(self._config.url, self.slots, self._pool, self._took, columns=self._columns)
         self._is_connected(partition, True)
         try:
             while True:
                 await self._room.wait()
-                await link.fetch(place, partition.assignment.log.topic)
+                await link.fetch(slot, partition.assignment.log.topic)
         finally:
             link.close()
             self._is_connected(partition, False)

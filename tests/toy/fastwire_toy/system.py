@@ -20,7 +20,7 @@ from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, refuse_cre
 from .config import ToySourceConfig
 from .grammar import GRAMMAR
 from .link import Link, connect
-from .scan import Place
+from .scan import Slot
 from .source import ToySource
 
 __all__ = ["SYSTEM", "ToySystem"]
@@ -68,7 +68,7 @@ class ToyReader:
         self._start = start
         self._pool = pool
         self._table = LogTable()
-        self._ends: dict[Place, int] = {}
+        self._ends: dict[Slot, int] = {}
         self._chunks: asyncio.Queue[Chunk | FastwireError] = asyncio.Queue()
         self._tasks = Tasks(lambda fault: self._chunks.put_nowait(FastwireError(fault)))
 
@@ -79,9 +79,9 @@ class ToyReader:
                 for number, end in enumerate((await link.ask("topic", name))["ends"]):
                     named = self._start.positions.get(f"{name}/{number}")
                     begin = named.a if named is not None else end if self._start.kind == "latest" else 0
-                    place = Place(self._table.add_log(Log("toy", "", name, str(number))), number, begin)
-                    self._ends[place] = end
-                    self._tasks.run(self._follow(place, name), "toy reader")
+                    slot = Slot(self._table.add_log(Log("toy", "", name, str(number))), number, begin)
+                    self._ends[slot] = end
+                    self._tasks.run(self._follow(slot, name), "toy reader")
         finally:
             link.close()
 
@@ -93,15 +93,15 @@ class ToyReader:
             yield found
 
     async def up_to_now(self) -> AsyncIterator[Chunk]:
-        while any(place.offset < end for place, end in self._ends.items()) or not self._chunks.empty():
+        while any(slot.offset < end for slot, end in self._ends.items()) or not self._chunks.empty():
             yield await anext(aiter(self))
 
-    async def _follow(self, place: Place, topic: str) -> None:
+    async def _follow(self, slot: Slot, topic: str) -> None:
         try:
             link = await connect(self._url, self._table, self._pool, self._chunks.put_nowait)
             try:
                 while True:
-                    await link.fetch(place, topic)
+                    await link.fetch(slot, topic)
             finally:
                 link.close()
         except FastwireError as exc:

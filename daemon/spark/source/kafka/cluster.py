@@ -7,9 +7,9 @@ from itertools import count
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.metadata import NO_ID, Topic, topic_id_text
+from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.position import POSITIONS
 from fastwire.kafka.question import Offsets
-from fastwire.kafka.question import Partition as Place
 from fastwire.kafka.response import Fetched
 from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable
@@ -26,7 +26,7 @@ from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
 from ..offsetreading import UnreadableError, fetch_bytes
 from ..options import Options
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from ..rows import Rows
 from .dialect import DIALECT
 
@@ -70,11 +70,11 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
         self.limits = limits
         self.sessions = count(1)
         self.answers = 0
-        self._indexes: dict[tuple[Partition, str], int] = {}
-        self._replicas = defaultdict[Place, ReplicaChoice](ReplicaChoice)
+        self._indexes: dict[tuple[QueryPartition, str], int] = {}
+        self._replicas = defaultdict[TopicPartition, ReplicaChoice](ReplicaChoice)
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self, limits)
 
-    def log_index(self, partition: Partition, incarnation: str) -> int:
+    def log_index(self, partition: QueryPartition, incarnation: str) -> int:
         """Return the index of ``partition`` in the slot table, which it is added to if it is new."""
         known = (partition, incarnation)
         if known not in self._indexes:
@@ -101,13 +101,13 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
             raise BrokerError(known.error, name)
         return known
 
-    async def offsets(self, wanted: Mapping[Place, int]) -> Offsets:
+    async def offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """Ask as ``list_offsets`` does, for a reader of this isolation level."""
         return await self.list_offsets(wanted, read_committed=self.limits.read_committed)
 
-    def replica(self, place: Place) -> ReplicaChoice:
+    def replica(self, partition: TopicPartition) -> ReplicaChoice:
         """Return the replica that a partition is read from."""
-        choice = self._replicas[place]
+        choice = self._replicas[partition]
         if choice.is_over(self.now):
             choice.reset()
         return choice

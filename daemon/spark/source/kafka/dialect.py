@@ -35,11 +35,8 @@ DIALECT = Dialect(
         "clientRack": text,
     },
     options={"isolation": "isolationLevel", "client_id": "clientId", "rack": "clientRack"},
+    ahead="fetchMaxBytes",
     instead={
-        "subscription": "groupId",
-        "subscriptionPrefix": "groupIdPrefix",
-        "receiverQueueSize": "fetchMaxBytes",
-        "listener": "",
         # As in Spark's own source.
         "kafka.bootstrap.servers": "servers",
         "kafka.group.id": "groupId",

@@ -13,7 +13,7 @@ from ....systems.kafka.replica import ReplicaChoice
 from ..connections import Connections
 from ..offsetdriver import OffsetBroker
 from ..options import Options
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from .cluster import RangeCluster, incarnation_of
 from .reading import Records, place_of
 
@@ -31,11 +31,11 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
     def __init__(self, connections: Connections[RangeCluster], options: Options) -> None:
         super().__init__(connections, options)
         self._incarnations: dict[str, str] = {}
-        self._committed: dict[Partition, int] = {}
+        self._committed: dict[QueryPartition, int] = {}
 
     # --- topics
 
-    async def _find_topics(self) -> dict[str, list[Partition]]:
+    async def _find_topics(self) -> dict[str, list[QueryPartition]]:
         options, cluster = self._options, self._cluster
         names: Iterable[str] = options.topics
         if isinstance(options.pattern, NamePattern):
@@ -47,7 +47,7 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
         for name in names:
             topic = cluster.topic(name)
             if topic is not None:
-                found[name] = [Partition(name, number) for number in sorted(topic.leaders)]
+                found[name] = [QueryPartition(name, number) for number in sorted(topic.leaders)]
         return found
 
     def incarnation(self, topic: str) -> str:
@@ -57,25 +57,25 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
     # --- places
 
     async def _ask_heads(
-        self, partitions: list[Partition]
-    ) -> tuple[dict[Partition, Position], dict[Partition, FastwireError]]:
+        self, partitions: list[QueryPartition]
+    ) -> tuple[dict[QueryPartition, Position], dict[QueryPartition, FastwireError]]:
         """The metadata are asked for each time: names do not tell that a topic was made again."""
         self._beginnings.clear()
         names = {partition.topic for partition in partitions}
         offsets = await self._offsets(partitions, LATEST)
         topics = {name: self._cluster.topic(name) for name in names}
         self._incarnations = {name: incarnation_of(topic) for name, topic in topics.items() if topic is not None}
-        found = {Partition(*place): Position(*position) for place, position in offsets.found.items()}
-        return found, {Partition(*place): error for place, error in offsets.failed.items()}
+        found = {QueryPartition(*place): Position(*position) for place, position in offsets.found.items()}
+        return found, {QueryPartition(*place): error for place, error in offsets.failed.items()}
 
-    async def _places(self, partitions: list[Partition], timestamp: int) -> dict[Partition, Position]:
+    async def _places(self, partitions: list[QueryPartition], timestamp: int) -> dict[QueryPartition, Position]:
         """Return the offsets that the present leaders report, without partitions that do not exist."""
         offsets = await self._offsets(partitions, timestamp)
         for error in offsets.failed.values():
             raise error
-        return {Partition(*place): Position(*position) for place, position in offsets.found.items()}
+        return {QueryPartition(*place): Position(*position) for place, position in offsets.found.items()}
 
-    async def _offsets(self, partitions: list[Partition], timestamp: int) -> Offsets:
+    async def _offsets(self, partitions: list[QueryPartition], timestamp: int) -> Offsets:
         names = {partition.topic for partition in partitions}
         if not names:
             return Offsets()
@@ -88,24 +88,24 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
         ]
         return await self._cluster.offsets({place_of(partition): timestamp for partition in there})
 
-    async def _ask_beginnings(self, partitions: list[Partition]) -> dict[Partition, Position]:
+    async def _ask_beginnings(self, partitions: list[QueryPartition]) -> dict[QueryPartition, Position]:
         places = await self._places(partitions, EARLIEST)
         return {partition: Position(place.a, -1) for partition, place in places.items()}
 
-    def at_time(self, partition: Partition, time_ms: int) -> Position | None:
+    def at_time(self, partition: QueryPartition, time_ms: int) -> Position | None:
         """Ask the broker, which has an index of times."""
         what = f"finding a time in {partition}"
         found = self.patiently(what, lambda: self._places([partition], time_ms)).get(partition)
         return None if found is None or found.a < 0 else Position(found.a, -1)
 
-    async def _records(self, partition: Partition, offset: int) -> Records:
+    async def _records(self, partition: QueryPartition, offset: int) -> Records:
         await self._cluster.refresh([partition.topic])
         link = await self._cluster.leader("fetch", place_of(partition))
         return Records(self._cluster, partition, Position(offset, -1), link, ReplicaChoice(near=False))
 
     # --- commits
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         """Commit for the group what it has not been told; Spark's checkpoint is the truth, this is for people."""
         if not self._options.commits:
             return
@@ -113,7 +113,7 @@ class KafkaBroker(OffsetBroker[RangeCluster]):
         if new:
             self.patiently("committing", lambda: self._commit(new), COMMIT_PATIENCE_S)
 
-    async def _commit(self, positions: Mapping[Partition, Position]) -> None:
+    async def _commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         cluster, group = self._cluster, self._options.subscription
         link = await cluster.coordinator(group)
         offsets = {place_of(partition): (at.a, at.b) for partition, at in positions.items()}

@@ -28,7 +28,7 @@ from ....systems.kafka.link import Link
 from ....systems.kafka.refusal import ends_reading, is_for_good
 from ....systems.kafka.replica import ReplicaChoice
 from ..offsetreading import OffsetRangeReader
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from ..reading import TryAgainError, logger
 from .cluster import RangeCluster, incarnation_of
 
@@ -45,7 +45,7 @@ SHORT_S = 5.0
 EMPTY_PAUSE_S = 0.05
 
 
-def place_of(partition: Partition) -> tuple[str, int]:
+def place_of(partition: QueryPartition) -> tuple[str, int]:
     """Return the partition as requests name it."""
     return partition.topic, partition.index
 
@@ -65,7 +65,7 @@ class Records:
     """
 
     def __init__(
-        self, cluster: RangeCluster, partition: Partition, start: Position, link: Link, replica: ReplicaChoice
+        self, cluster: RangeCluster, partition: QueryPartition, start: Position, link: Link, replica: ReplicaChoice
     ) -> None:
         topic, number = place_of(partition)
         known = cluster.metadata.topics[topic]

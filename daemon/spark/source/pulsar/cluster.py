@@ -21,7 +21,7 @@ from ....systems.pulsar.link import Link
 from ....systems.pulsar.settings import ClientSettings, client_fields
 from ..connections import POOL_BYTES, RangeBook
 from ..options import Options
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from ..rows import Rows
 from .dialect import DIALECT
 
@@ -33,7 +33,7 @@ def settings_of(options: Options) -> ClientSettings:
     return ClientSettings(**client_fields(options.connection), columns=Rows.built(DIALECT, options.columns))
 
 
-def topic_of(partition: Partition) -> Topic:
+def topic_of(partition: QueryPartition) -> Topic:
     """Return the name of ``partition`` as a topic."""
     topic = parse_topic(partition.topic)
     return topic if partition.index < 0 else topic.of_partition(partition.index)
@@ -50,11 +50,11 @@ class RangeCluster(Cluster, RangeBook[tuple[Address, Address], Link]):
         self.slots = SlotTable()
         self.consumer_ids: Iterator[int] = count()
         self.service = settings.url
-        self._indexes: dict[Partition, int] = {}
+        self._indexes: dict[QueryPartition, int] = {}
         settings = replace(settings, on_corrupt="stop")  # a frame has no place for dead letters
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self)
 
-    def log_index(self, partition: Partition) -> int:
+    def log_index(self, partition: QueryPartition) -> int:
         """Return the index of ``partition`` in the slot table, which it is added to if it is new."""
         if partition not in self._indexes:
             log = Log("pulsar", self.service.hosts, partition.topic, str(partition.index))
@@ -73,7 +73,9 @@ class Attached:
     and everything has come.
     """
 
-    def __init__(self, cluster: RangeCluster, partition: Partition, want: SubscribeRequest, window: int = 1) -> None:
+    def __init__(
+        self, cluster: RangeCluster, partition: QueryPartition, want: SubscribeRequest, window: int = 1
+    ) -> None:
         self.partition = partition
         self.consumer_id = want.consumer_id
         self.ended = False

@@ -33,12 +33,5 @@ DIALECT = Dialect(
     prefix="subscriptionPrefix",
     only={"subscription": text, "subscriptionPrefix": text, "receiverQueueSize": whole(1), "listener": text},
     options={"listener": "listener"},
-    instead={
-        "groupId": "subscription",
-        "groupIdPrefix": "subscriptionPrefix",
-        "isolationLevel": "",
-        "fetchMaxBytes": "receiverQueueSize",
-        "clientId": "",
-        "clientRack": "",
-    },
+    ahead="receiverQueueSize",
 )

@@ -27,10 +27,10 @@ from fastwire.pulsar.topic import parse_topic
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good
-from ..asking import SMOOTHING, AskingBroker
+from ..brokerbase import SMOOTHING, BrokerBase
 from ..connections import Connections
 from ..options import Options
-from ..ranges import Partition, Range
+from ..ranges import QueryPartition, Range
 from .cluster import Attached, RangeCluster, topic_of
 from .reading import Entries, is_missing, place_of
 
@@ -60,17 +60,17 @@ class _First:
     time_ms: int
 
 
-class PulsarBroker(AskingBroker[RangeCluster]):
+class PulsarBroker(BrokerBase[RangeCluster]):
     """Implements ``Broker``."""
 
     def __init__(self, connections: Connections[RangeCluster], options: Options) -> None:
         super().__init__(connections, options)
-        self._watches: dict[Partition, _Watch] = {}
+        self._watches: dict[QueryPartition, _Watch] = {}
         self._entry_rows = 1.0
 
     # --- topics
 
-    async def _find_topics(self) -> dict[str, list[Partition]]:
+    async def _find_topics(self) -> dict[str, list[QueryPartition]]:
         names = list(self._options.topics)
         pattern = self._options.pattern
         if isinstance(pattern, TopicPattern):
@@ -88,19 +88,19 @@ class PulsarBroker(AskingBroker[RangeCluster]):
                     raise
         return found
 
-    async def _partitions_of(self, name: str) -> list[Partition]:
+    async def _partitions_of(self, name: str) -> list[QueryPartition]:
         topic = parse_topic(name)
         cluster = self._cluster
         count = 0 if topic.partition >= 0 else await cluster.partitions(name, cluster.service, create=False)
         if not count:
-            return [Partition(str(topic.base), topic.partition)]
-        return [Partition(name, index) for index in range(count)]
+            return [QueryPartition(str(topic.base), topic.partition)]
+        return [QueryPartition(name, index) for index in range(count)]
 
     # --- heads
 
     async def _ask_heads(
-        self, partitions: list[Partition]
-    ) -> tuple[dict[Partition, Position], dict[Partition, FastwireError]]:
+        self, partitions: list[QueryPartition]
+    ) -> tuple[dict[QueryPartition, Position], dict[QueryPartition, FastwireError]]:
         answers = await asyncio.gather(*map(self._ask_head, partitions))
         found = {}
         failed = {}
@@ -111,7 +111,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
                 failed[partition] = answer
         return found, failed
 
-    async def _ask_head(self, partition: Partition) -> Position | FastwireError:
+    async def _ask_head(self, partition: QueryPartition) -> Position | FastwireError:
         try:
             watch = await self._watch(partition)
             answer = await watch.last_message()
@@ -127,7 +127,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         rows = last.batch_index + 1 if last.HasField("batch_index") and last.batch_index >= 0 else 1
         self._entry_rows += SMOOTHING * (rows - self._entry_rows)
 
-    async def _watch(self, partition: Partition) -> _Watch:
+    async def _watch(self, partition: QueryPartition) -> _Watch:
         watch = self._watches.get(partition)
         if watch is not None and not watch.alive:
             del self._watches[partition]
@@ -139,7 +139,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
             self._watches[partition] = watch
         return watch
 
-    def _attach(self, partition: Partition) -> _Watch:
+    def _attach(self, partition: QueryPartition) -> _Watch:
         options = self._options
         want = SubscribeRequest(
             topic=str(topic_of(partition)),
@@ -159,11 +159,11 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         """Ledgers only grow, so a topic that was made again is told by its positions."""
         return ""
 
-    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+    def beginnings(self, partitions: Iterable[QueryPartition]) -> dict[QueryPartition, Position]:
         """Return the same position for all partitions, without a request."""
         return dict.fromkeys(partitions, PULSAR_EARLIEST)
 
-    def at_time(self, partition: Partition, time_ms: int) -> Position | None:
+    def at_time(self, partition: QueryPartition, time_ms: int) -> Position | None:
         """Read from a little before the time on, until an entry is that young; the youngest is looked at first."""
         head = self.heads([partition]).get(partition)
         if head is None or head.b < 0:
@@ -180,18 +180,18 @@ class PulsarBroker(AskingBroker[RangeCluster]):
 
         return self.patiently(f"finding a time in {partition}", find)
 
-    def rows(self, partition: Partition, start: Position, end: Position) -> int:
+    def rows(self, partition: QueryPartition, start: Position, end: Position) -> int:
         """By entries, where both are in one ledger, and the rows of recent entries."""
         if end <= start:
             return 0
         entries = end.b - start.b if start.a == end.a else end.b + 1 + LEDGER_ENTRIES
         return max(1, round(entries * self._entry_rows))
 
-    def _sample(self, partition: Partition, head: Position) -> None:
+    def _sample(self, partition: QueryPartition, head: Position) -> None:
         if head.b >= 0:
             self._first(partition, Position(head.a, head.b - 1))
 
-    def limited(self, partition: Partition, start: Position, end: Position, rows: int) -> Position:
+    def limited(self, partition: QueryPartition, start: Position, end: Position, rows: int) -> Position:
         """Count entries within one ledger; elsewhere ask the broker which entry stands where the limit would be."""
         entries = max(1, int(rows / self._entry_rows))
         if start.a != end.a:
@@ -206,7 +206,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         found = self._first(partition, Position(wanted.a, wanted.b - 1))
         return end if found is None else min(found.position, end)
 
-    def ranges(self, partition: Partition, start: Position, end: Position, pieces: int) -> list[Range]:
+    def ranges(self, partition: QueryPartition, start: Position, end: Position, pieces: int) -> list[Range]:
         """Split by entries, where the broker can tell that all are in one ledger."""
         held = self._held(partition, start)
         first, last = start, end
@@ -233,7 +233,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
             for one, two in pairwise(cuts)
         ]
 
-    def _held(self, partition: Partition, start: Position) -> bool:
+    def _held(self, partition: QueryPartition, start: Position) -> bool:
         """Return True if the subscription has kept the broker from deleting entries behind ``start``."""
         watch = self._watches.get(partition)
         if watch is None or not self._options.subscription:
@@ -241,7 +241,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
         # In front of a ledger stands what the broker makes of the end of the one before when that is deleted.
         return watch.mark is None or watch.mark <= start or watch.mark.b < 0
 
-    def _first(self, partition: Partition, start: Position) -> _First | None:
+    def _first(self, partition: QueryPartition, start: Position) -> _First | None:
         """Return the first entry behind ``start``; None if there is none yet."""
 
         async def find() -> _First | None:
@@ -251,7 +251,7 @@ class PulsarBroker(AskingBroker[RangeCluster]):
 
         return self.patiently(f"looking into {partition}", find)
 
-    def _entries(self, partition: Partition, start: Position, rollback_s: int = 0) -> Entries:
+    def _entries(self, partition: QueryPartition, start: Position, rollback_s: int = 0) -> Entries:
         name = f"{self._options.prefix}-look"
         return Entries(self._cluster, partition, start, window=1, name=name, rollback_s=rollback_s)
 
@@ -287,18 +287,18 @@ class PulsarBroker(AskingBroker[RangeCluster]):
 
     # --- acknowledgements
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         """Acknowledge, cumulatively; the cursor follows what Spark has committed, and the backlog shrinks."""
         if self._options.commits:
             self.patiently("acknowledging", lambda: self._acknowledge(positions))
 
-    async def _acknowledge(self, positions: Mapping[Partition, Position]) -> None:
+    async def _acknowledge(self, positions: Mapping[QueryPartition, Position]) -> None:
         together = (self._acknowledge_one(*one) for one in positions.items())
         for failure in await asyncio.gather(*together, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
 
-    async def _acknowledge_one(self, partition: Partition, position: Position) -> None:
+    async def _acknowledge_one(self, partition: QueryPartition, position: Position) -> None:
         if position.b < 0:
             return
         try:

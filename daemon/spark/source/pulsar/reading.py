@@ -27,7 +27,7 @@ from fastwire.pulsar.request import BrokerError, SubscribeRequest, position_of
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good
-from ..ranges import Partition, Range
+from ..ranges import QueryPartition, Range
 from ..reading import RangeReader, ReadingRules, TryAgainError
 from .cluster import Attached, RangeCluster, topic_of
 
@@ -65,7 +65,7 @@ class Entries(Attached):
     def __init__(
         self,
         cluster: RangeCluster,
-        partition: Partition,
+        partition: QueryPartition,
         start: Position,
         *,
         window: int,

@@ -19,7 +19,7 @@ from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
 from ..offsetreading import UnreadableError
 from ..options import Options
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from ..rows import Rows
 from .dialect import DIALECT
 
@@ -44,12 +44,12 @@ class RangeCluster(Cluster, RangeBook[BrokerKey, Link]):
         self.slots = SlotTable()
         self.sessions = count(1)
         self.last: tuple[Link, Fetched] | None = None
-        self._indexes: dict[Partition, int] = {}
+        self._indexes: dict[QueryPartition, int] = {}
         self._missing_since: dict[str, float] = {}  # topics that brokers do not know
         self._name = settings.url.hosts
         super().__init__(settings, self.slots, Pool(POOL_BYTES), self)
 
-    def log_index(self, partition: Partition) -> int:
+    def log_index(self, partition: QueryPartition) -> int:
         """Return the index of ``partition`` in the slot table, which it is added to if it is new."""
         if partition not in self._indexes:
             log = Log("tank", self._name, partition.topic, str(partition.index))

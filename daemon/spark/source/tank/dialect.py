@@ -28,11 +28,9 @@ DIALECT = Dialect(
     prefix="",
     only={"fetchMaxBytes": size(INT32), "clientId": text},
     options={"client_id": "clientId"},
+    ahead="fetchMaxBytes",
     instead={
-        **dict.fromkeys(("subscription", "subscriptionPrefix", "groupId", "groupIdPrefix"), ""),
         **dict.fromkeys(("commitOffsets", "failOnCommitError"), ""),
-        **dict.fromkeys(("isolationLevel", "clientRack", "listener"), ""),
-        "receiverQueueSize": "fetchMaxBytes",
         # A broker has no index of times, and does not look at the timestamps of messages.
         "startingTimestamp": "startingOffsets",
         "startingOffsetsByTimestamp": "startingOffsets",

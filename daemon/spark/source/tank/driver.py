@@ -10,7 +10,7 @@ from fastwire.position import Position
 from ....systems.tank.cluster import Ranges
 from ....systems.tank.refusal import is_for_good
 from ..offsetdriver import OffsetBroker
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from .cluster import RangeCluster
 from .reading import Records
 
@@ -20,25 +20,27 @@ __all__ = ["TankBroker"]
 class TankBroker(OffsetBroker[RangeCluster]):
     """Implements ``Broker``. An answer about a topic has beginnings and ends of all its partitions."""
 
-    async def _find_topics(self) -> dict[str, list[Partition]]:
+    async def _find_topics(self) -> dict[str, list[QueryPartition]]:
         options = self._options
         there = await self._cluster.topics()
         names: Iterable[str] = options.topics
         if isinstance(options.pattern, NamePattern):
             names = filter(options.pattern.matches, there)
-        return {name: [Partition(name, number) for number in range(there[name])] for name in names if name in there}
+        return {
+            name: [QueryPartition(name, number) for number in range(there[name])] for name in names if name in there
+        }
 
     def incarnation(self, topic: str) -> str:
         """Return "": a topic that was created again is not distinguishable by an identity."""
         return ""
 
     async def _ask_heads(
-        self, partitions: list[Partition]
-    ) -> tuple[dict[Partition, Position], dict[Partition, FastwireError]]:
+        self, partitions: list[QueryPartition]
+    ) -> tuple[dict[QueryPartition, Position], dict[QueryPartition, FastwireError]]:
         self._beginnings.clear()
         topics = {ranges.topic: ranges for ranges in await self._ranges(partitions)}
-        found: dict[Partition, Position] = {}
-        failed: dict[Partition, FastwireError] = {}
+        found: dict[QueryPartition, Position] = {}
+        failed: dict[QueryPartition, FastwireError] = {}
         for partition in partitions:
             ranges = topics.get(partition.topic)
             if ranges is None:
@@ -51,28 +53,28 @@ class TankBroker(OffsetBroker[RangeCluster]):
                 self._beginnings[partition] = Position(max(there.first, 1), 0)
         return found, failed
 
-    async def _ask_beginnings(self, partitions: list[Partition]) -> dict[Partition, Position]:
+    async def _ask_beginnings(self, partitions: list[QueryPartition]) -> dict[QueryPartition, Position]:
         found = {}
         for ranges in await self._ranges(partitions):
             there = (each for each in partitions if each.topic == ranges.topic and each.index < ranges.count)
             found.update({each: Position(max(ranges.of(each.index).first, 1), 0) for each in there})
         return found
 
-    async def _ranges(self, partitions: Iterable[Partition]) -> list[Ranges]:
+    async def _ranges(self, partitions: Iterable[QueryPartition]) -> list[Ranges]:
         """Ask for the sequences of the topics that exist."""
         topics = {partition.topic for partition in partitions}
         found = await asyncio.gather(*map(self._cluster.existing, topics))
         return [ranges for ranges in found if ranges is not None]
 
-    def at_time(self, partition: Partition, time_ms: int) -> Position | None:
+    def at_time(self, partition: QueryPartition, time_ms: int) -> Position | None:
         """Raise FastwireError: the dialect has no option for a time, because brokers do not look at timestamps."""
         raise FastwireError(f"{partition}: a TANK broker cannot find a time")
 
-    async def _records(self, partition: Partition, offset: int) -> Records:
+    async def _records(self, partition: QueryPartition, offset: int) -> Records:
         link = await self._cluster.leader("fetch", (partition.topic, partition.index))
         return Records(self._cluster, partition, Position(offset, 0), link)
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
+    def commit(self, positions: Mapping[QueryPartition, Position]) -> None:
         """Do nothing: a broker keeps no progress."""
 
     def _hopeless(self, error: FastwireError) -> bool:

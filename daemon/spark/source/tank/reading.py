@@ -26,7 +26,7 @@ from ....systems.tank.cluster import MOST_REDIRECTS
 from ....systems.tank.link import Link
 from ....systems.tank.refusal import is_for_good
 from ..offsetreading import OffsetRangeReader, UnreadableError
-from ..ranges import Partition
+from ..ranges import QueryPartition
 from ..reading import TryAgainError
 from .cluster import RangeCluster
 
@@ -58,7 +58,7 @@ class HoleError(FastwireError):
 class Records:
     """The messages of a partition from ``start`` on, read over the connection to its leader."""
 
-    def __init__(self, cluster: RangeCluster, partition: Partition, start: Position, link: Link) -> None:
+    def __init__(self, cluster: RangeCluster, partition: QueryPartition, start: Position, link: Link) -> None:
         self.link = link
         self._cluster = cluster
         self._topic, self._number = partition.topic, partition.index

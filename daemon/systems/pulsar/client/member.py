@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from fastwire.errors import CorruptEntryError, Damage, FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.ackset import AckSets, words_of
+from fastwire.pulsar.ackset import AckSets, EntryId, words_of
 from fastwire.pulsar.consumer import Consumer, Phase
 from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.message_id import MessageId
@@ -33,7 +33,6 @@ __all__ = ["AckRefused", "Host", "Member", "is_missing", "refused_at_first", "wi
 UNSENT = 0  # not the id of a request: it stands for acks that are not sent yet
 
 Run = tuple[int, int, int]  # ledger, first entry, last entry
-Place = tuple[int, int]  # ledger, entry
 
 log = get_logger("client")
 
@@ -108,7 +107,7 @@ class Member(RoutedConsumer):
         self.consumer.acks.group_s = ack_group_s
         self.sets = AckSets()
         self.parts: dict[
-            Place, tuple[Place, ...]
+            EntryId, tuple[EntryId, ...]
         ] = {}  # the parts of chunked messages that are not acknowledged, by the last part
         self.ended = False  # the topic was terminated, and everything in it was delivered
         self.task: asyncio.Task[None] | None = None  # ``keep``
@@ -435,7 +434,7 @@ class Member(RoutedConsumer):
         self.consumer.acks.cumulative(position, self._loop.time())
         self._acked()
 
-    def _unfinished(self, position: Position) -> set[Place]:
+    def _unfinished(self, position: Position) -> set[EntryId]:
         """Return parts up to ``position`` of messages that are incomplete, or end after it and are not acknowledged."""
         end = position.a, position.b
         held = self._host.cluster.completion.assembly.held(self.number)
@@ -516,7 +515,7 @@ def _within(runs: Iterable[Run], ledger: int, entry: int) -> bool:
     return any(run[0] == ledger and run[1] <= entry <= run[2] for run in runs)
 
 
-def without(run: Run, places: Iterable[Place]) -> Iterator[Run]:
+def without(run: Run, places: Iterable[EntryId]) -> Iterator[Run]:
     """Yield the rest of ``run`` without the entries ``places``."""
     ledger, first, last = run
     for at in sorted(entry for of, entry in places if of == ledger and first <= entry <= last):

@@ -13,7 +13,7 @@ from fastwire.tubemq.client_membership import ClientMembership
 from fastwire.tubemq.error import BrokerError, Code
 from fastwire.tubemq.master import ConsumerClient, State
 from fastwire.tubemq.membership import Membership
-from fastwire.tubemq.text import Partition as Place
+from fastwire.tubemq.text import BrokerPartition
 
 from ....runtime.logs import get_logger
 from ..cluster import Cluster
@@ -33,8 +33,8 @@ class Change:
     ``to_end``: an operator asks to go on at the end of every partition.
     """
 
-    take: tuple[Place, ...] = ()
-    give_up: tuple[Place, ...] = ()
+    take: tuple[BrokerPartition, ...] = ()
+    give_up: tuple[BrokerPartition, ...] = ()
     to_end: bool = False
     rebalance_id: int = 0
     """The event of the Master whose result follows; 0 without one."""
@@ -76,14 +76,14 @@ class AnyMember(Session[C]):
     def _performed(self, change: Change) -> None:
         """Handle the end of a change."""
 
-    def took(self, place: Place) -> None:
+    def took(self, place: BrokerPartition) -> None:
         """Record that a partition was registered."""
         self.membership.took(place)
 
-    def refused(self, place: Place) -> None:
+    def refused(self, place: BrokerPartition) -> None:
         """Record that a partition could not be registered."""
 
-    def lost(self, places: Iterable[Place]) -> None:
+    def lost(self, places: Iterable[BrokerPartition]) -> None:
         """Report partitions that were lost, at once."""
         self.membership.lost(places, self._loop.time())
         self.wake()
@@ -135,7 +135,7 @@ class NodeMember(AnyMember[ClientMembership]):
         if share is not None:
             self._changes.put_nowait(Change(share.take, share.give_up, share.to_end))
 
-    def refused(self, place: Place) -> None:
+    def refused(self, place: BrokerPartition) -> None:
         """Record that a partition could not be registered: it is tried again."""
         self.membership.refused(place, self._loop.time())
         self.wake()

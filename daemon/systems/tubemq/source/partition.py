@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fastwire.position import Coverage, Position
 from fastwire.tubemq.flow import Pace
 from fastwire.tubemq.request import Consumer
-from fastwire.tubemq.text import Partition as Place
+from fastwire.tubemq.text import BrokerPartition
 
 from ...source import Assignment
 from ...stage import Stage, StagedPartition
@@ -29,7 +29,7 @@ class Partition(StagedPartition):
         Stage.STOPPED: frozenset(),
     }
 
-    place: Place
+    place: BrokerPartition
     pace: Pace
     ours: bool = field(default=False, init=False)  # the balance has given it to this member, and has not taken it back
     leaving: bool = field(default=False, init=False)  # it is given up: no more GETs

@@ -8,7 +8,7 @@ from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.fetched import Planned
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.request import Consumer
-from fastwire.tubemq.text import Partition as Place
+from fastwire.tubemq.text import BrokerPartition
 
 from ....net.endpoint import LinkLost
 from ..cluster import Cluster
@@ -64,7 +64,7 @@ class Registrations:
         partition.end = answer.maxOffset
         return answer
 
-    def _filters(self, place: Place) -> Sequence[str]:
+    def _filters(self, place: BrokerPartition) -> Sequence[str]:
         return self._settings.filters.get(place.topic, ())
 
     async def unregister(self, partition: Partition) -> None:
@@ -75,7 +75,7 @@ class Registrations:
             partition.owner = partition.link = None
             partition.registered = False
 
-    async def _end(self, link: Link, owner: Consumer, place: Place) -> None:
+    async def _end(self, link: Link, owner: Consumer, place: BrokerPartition) -> None:
         request = owner.unregister(place, self._authorize())
         await link.ask(Method.BROKER_REGISTER, request, pb.RegisterResponseB2C)
 
@@ -94,7 +94,7 @@ class Registrations:
             raise BrokerError(answer.errCode, answer.errMsg)
         return answer
 
-    async def beat(self, link: Link, places: Iterable[Place]) -> pb.HeartBeatResponseB2C:
+    async def beat(self, link: Link, places: Iterable[BrokerPartition]) -> pb.HeartBeatResponseB2C:
         """Send a heartbeat for the partitions that are registered on a connection. Raises LinkLost."""
         request = self._consumer(link).heartbeat(places, self._authorize())
         return await link.ask(Method.BROKER_HEARTBEAT, request, pb.HeartBeatResponseB2C)

@@ -20,7 +20,7 @@ from fastwire.tubemq.flow import Pace
 from fastwire.tubemq.membership import Membership
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
 from fastwire.tubemq.slot import SlotTable
-from fastwire.tubemq.text import Partition as Place
+from fastwire.tubemq.text import BrokerPartition
 from fastwire.wire.pool import Pool
 
 from ....net.backoff import Backoff
@@ -279,7 +279,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         if change.to_end:
             self._jump()
 
-    async def _take(self, place: Place) -> None:
+    async def _take(self, place: BrokerPartition) -> None:
         """Register one partition; one that fails is left to a later round."""
         partition = self._known(place)
         partition.ours = True
@@ -305,7 +305,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         if not partition.over:
             self._offers.add(partition.offer())
 
-    def _known(self, place: Place) -> Partition:
+    def _known(self, place: BrokerPartition) -> Partition:
         partition = self._by_key.get(place.key)
         if partition is None:
             types = self.settings.filters.get(place.topic, ())
@@ -316,7 +316,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             self.partitions.append(partition)
         return partition
 
-    async def _give_back(self, place: Place) -> None:
+    async def _give_back(self, place: BrokerPartition) -> None:
         """Give up a partition after its received messages have landed."""
         partition = self._by_key.get(place.key)
         if partition is not None:

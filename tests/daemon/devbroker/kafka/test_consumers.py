@@ -6,7 +6,8 @@ from itertools import count
 import pytest
 
 from fastwire.kafka.connection import Key
-from fastwire.kafka.membership import Ask, Consumer, GroupSettings, IdPlace
+from fastwire.kafka.membership import Ask, Consumer, GroupSettings
+from fastwire.kafka.names import TopicIdPartition
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from tests.support.kafka.raw_client import Peer
 
@@ -55,7 +56,7 @@ class Scene:
         else:
             member.answered(ask, answer, self.now)
 
-    def owned(self) -> list[IdPlace]:
+    def owned(self) -> list[TopicIdPartition]:
         """What the members own, as they see it."""
         return sorted(place for member in self.members for place in member.owned)
 

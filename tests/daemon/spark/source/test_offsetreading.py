@@ -12,7 +12,7 @@ from fastwire.errors import FastwireError
 from fastwire.position import Position
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.server import running
-from fastwire_daemon.spark.source.ranges import Partition
+from fastwire_daemon.spark.source.ranges import QueryPartition
 from tests.support.ranges import ALL, Ranges, T
 from tests.support.spark_scene import ROWS, KafkaScene, Scene, TankScene, numbers, numbers_of
 from tests.support.tcp_proxy import Proxy
@@ -197,7 +197,7 @@ def test_topics_by_name_and_by_pattern(ranges: Ranges) -> None:
     with ranges.serving() as scene:
         scene.create("many", 3)
         scene.create("other")
-        many = [Partition("many", index) for index in range(3)]
+        many = [QueryPartition("many", index) for index in range(3)]
         with ranges.asking(scene.url, subscribe="t,many,missing") as one:
             assert one.partitions() == [*many, T]
             assert one.topics() == {"t", "many"}
@@ -210,9 +210,9 @@ def test_beginnings_sizes_and_limits(ranges: Ranges) -> None:
         scene.create("many", 2)
         scene.append(0, 1, "many", 1)
         scene.trim(20)
-        one, two = Partition("many", 0), Partition("many", 1)
+        one, two = QueryPartition("many", 0), QueryPartition("many", 1)
         known = {T: ranges.place(200), one: ranges.place(0), two: ranges.place(0)}
-        wanted = [*known, Partition("no", 0), Partition("t", 5)]
+        wanted = [*known, QueryPartition("no", 0), QueryPartition("t", 5)]
         with ranges.asking(scene.url) as asked:
             heads = asked.heads(wanted)
             ends = {T: 300, one: 0, two: 10}

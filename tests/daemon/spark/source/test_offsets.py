@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from fastwire.position import Position
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.spark.source.batchplan import pieces, share
 from fastwire_daemon.spark.source.offsets import OffsetError, Offsets, behind, read_offsets
-from fastwire_daemon.spark.source.planning import pieces, share
-from fastwire_daemon.spark.source.ranges import Partition
+from fastwire_daemon.spark.source.ranges import QueryPartition
 
 numbers = st.integers(0, (1 << 63) - 1)
-partitions = st.builds(Partition, st.sampled_from(["persistent://p/d/a", "persistent://p/d/b"]), st.integers(-1, 12))
+partitions = st.builds(
+    QueryPartition, st.sampled_from(["persistent://p/d/a", "persistent://p/d/b"]), st.integers(-1, 12)
+)
 positions = st.dictionaries(partitions, st.just(PULSAR_EARLIEST) | st.builds(Position, numbers, numbers))
 offsets = st.builds(Offsets, st.just("pulsar"), positions, st.none() | positions, positions)
 
@@ -28,8 +30,12 @@ def test_golden() -> None:
     a = "persistent://p/d/a"
     found = Offsets(
         "pulsar",
-        {Partition(a, 2): Position(12, 36), Partition(a, 10): Position(12, 35), Partition(a, 0): Position(12, 34)},
-        {Partition(a, 0): PULSAR_EARLIEST},
+        {
+            QueryPartition(a, 2): Position(12, 36),
+            QueryPartition(a, 10): Position(12, 35),
+            QueryPartition(a, 0): Position(12, 34),
+        },
+        {QueryPartition(a, 0): PULSAR_EARLIEST},
     )
     assert json.dumps(found.document()) == GOLDEN
     assert read_offsets(json.loads(GOLDEN), "pulsar") == found
@@ -38,7 +44,7 @@ def test_golden() -> None:
 def test_how_many_partitions_are_behind() -> None:
     def text(**positions: int) -> str:
         return json.dumps(
-            Offsets("pulsar", {Partition(t, -1): Position(1, b) for t, b in positions.items()}).document()
+            Offsets("pulsar", {QueryPartition(t, -1): Position(1, b) for t, b in positions.items()}).document()
         )
 
     assert behind(text(a=1, b=2, c=3), text(a=1, b=5, c=3, d=0)) == 2
@@ -56,8 +62,12 @@ def test_golden_of_kafka() -> None:
     )
     found = Offsets(
         "kafka",
-        {Partition("b", 0): Position(9, 0), Partition("a", 1): Position(5, -1), Partition("a", 0): Position(12, 3)},
-        new={Partition("b", 0): Position(7, -1)},
+        {
+            QueryPartition("b", 0): Position(9, 0),
+            QueryPartition("a", 1): Position(5, -1),
+            QueryPartition("a", 0): Position(12, 3),
+        },
+        new={QueryPartition("b", 0): Position(7, -1)},
         incarnations={"b": "BBBB", "a": "AAAA"},
     )
     assert json.dumps(found.document()) == text
@@ -70,7 +80,7 @@ def test_what_is_written_is_read(one: Offsets) -> None:
 
 
 @given(positions, st.randoms())
-def test_the_text_does_not_depend_on_the_order(one: dict[Partition, Position], random: Any) -> None:
+def test_the_text_does_not_depend_on_the_order(one: dict[QueryPartition, Position], random: Any) -> None:
     items = list(one.items())
     random.shuffle(items)
     text = json.dumps(Offsets("pulsar", one).document())
@@ -94,7 +104,7 @@ def test_what_is_not_ours(document: dict[str, Any], said: str) -> None:
 
 
 def test_a_batch_knows_where_it_began() -> None:
-    one, two, three = (Partition("t", index) for index in range(3))
+    one, two, three = (QueryPartition("t", index) for index in range(3))
     end = {one: Position(9, 9), two: Position(9, 9), three: Position(9, 9)}
     moved = Offsets("pulsar", {one: Position(5, 5), two: Position(5, 5)})
     first = Offsets("pulsar", end, init={one: Position(1, 1), two: Position(2, 2), three: PULSAR_EARLIEST})
@@ -103,11 +113,13 @@ def test_a_batch_knows_where_it_began() -> None:
     assert later.begun(moved) == {**moved.positions, three: PULSAR_EARLIEST}
 
 
-backlogs = st.dictionaries(st.builds(Partition, st.just("t"), st.integers(0, 99)), st.integers(1, 1 << 40), min_size=1)
+backlogs = st.dictionaries(
+    st.builds(QueryPartition, st.just("t"), st.integers(0, 99)), st.integers(1, 1 << 40), min_size=1
+)
 
 
 @given(st.integers(1, 1 << 30), backlogs)
-def test_nobody_starves(budget: int, backlog: dict[Partition, int]) -> None:
+def test_nobody_starves(budget: int, backlog: dict[QueryPartition, int]) -> None:
     shares = share(budget, backlog)
     assert shares.keys() == backlog.keys()
     assert min(shares.values()) >= 1
@@ -117,7 +129,7 @@ def test_nobody_starves(budget: int, backlog: dict[Partition, int]) -> None:
 
 
 @given(backlogs, st.integers(1, 500), st.integers(1, 1 << 40))
-def test_pieces_follow_the_rows(rows: dict[Partition, int], least: int, most: int) -> None:
+def test_pieces_follow_the_rows(rows: dict[QueryPartition, int], least: int, most: int) -> None:
     assert set(pieces(rows, None, None).values()) == {1}
     assert all(rows[each] <= count * most for each, count in pieces(rows, None, most).items())
     split = pieces(rows, least, None)

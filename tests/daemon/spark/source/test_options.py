@@ -11,7 +11,7 @@ from fastwire.position import Position
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.spark.source.kafka.cluster import fetch_limits
 from fastwire_daemon.spark.source.options import Where, columns_of, parse_options
-from fastwire_daemon.spark.source.ranges import Partition
+from fastwire_daemon.spark.source.ranges import QueryPartition
 from fastwire_daemon.spark.source.rows import ddl
 
 A, B = "persistent://public/default/a", "persistent://public/default/b"
@@ -72,21 +72,21 @@ def test_values() -> None:
     assert (found.max_rows, found.max_bytes, found.min_rows) == (5, 2 << 20, 3)
     assert (found.max_delay_s, found.patience_s) == (5, 1.5)
     assigned = parse_options({"servers": "pulsar://h", "assign": '{"a":[1,0]}'}, streaming=True).assigned
-    assert assigned == frozenset({Partition(A, 0), Partition(A, 1)})
+    assert assigned == frozenset({QueryPartition(A, 0), QueryPartition(A, 1)})
 
 
 def test_beginnings() -> None:
     assert parse(startingOffsets="earliest").starting == Where("earliest")
     places = parse(startingOffsets='{"a":{"0":"12:34","1":-2,"2":-1}}').starting
     assert places.positions == {
-        Partition(A, 0): Position(12, 34),
-        Partition(A, 1): "earliest",
-        Partition(A, 2): "latest",
+        QueryPartition(A, 0): Position(12, 34),
+        QueryPartition(A, 1): "earliest",
+        QueryPartition(A, 2): "latest",
     }
     assert places.kind == "latest"
     assert parse(False, startingOffsets='{"a":{"0":"1:2"}}').starting.kind == "earliest"
     assert parse(startingTimestamp="1700000000000", startingOffsets="earliest").starting == Where("time", 1700000000000)
-    assert parse(startingOffsetsByTimestamp='{"a":{"0":5}}').starting.times == {Partition(A, 0): 5}
+    assert parse(startingOffsetsByTimestamp='{"a":{"0":5}}').starting.times == {QueryPartition(A, 0): 5}
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.membership import EventType, Membership, Settings
-from fastwire.tubemq.text import Broker, Partition
+from fastwire.tubemq.text import Broker, BrokerPartition
 from fastwire_daemon.systems.tubemq.cluster import Cluster
 from fastwire_daemon.systems.tubemq.source.member import Change, Member
 
-PLACES = [Partition(Broker(1, "h", 8123), "t", number) for number in range(2)]
+PLACES = [BrokerPartition(Broker(1, "h", 8123), "t", number) for number in range(2)]
 
 
 class Bed:
@@ -19,7 +19,7 @@ class Bed:
         settings = Settings(client_id="c", host="h", topics=("t",), group="g", session_time_ms=1)
         self.membership = Membership(settings)
         self.gate = asyncio.Event()
-        self.performed: list[tuple[Partition, ...]] = []
+        self.performed: list[tuple[BrokerPartition, ...]] = []
         self.member = Member(self.membership, cast(Cluster, None), self.perform, lambda error: None)
         self.membership.take_request(0.0)
         self.answer(pb.RegisterResponseM2C(success=True, errCode=200, errMsg="OK!"))

@@ -26,7 +26,7 @@ def connection(broker: TubeMQDevBroker) -> TubeMQConnection:
 
 
 def stored(broker: TubeMQDevBroker) -> list[tuple[int, int, bytes]]:
-    """Partition, flag and payload of each message, in the order of the store."""
+    """BrokerPartition, flag and payload of each message, in the order of the store."""
     (store,) = broker.topics["t"].stores
     return [(one.partition, one.flag, one.payload) for one in store.messages]
 

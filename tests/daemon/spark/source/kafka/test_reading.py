@@ -13,7 +13,7 @@ from fastwire.kafka.message import decode_response, encode_response
 from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
 from fastwire.position import Position
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
-from fastwire_daemon.spark.source.ranges import Partition, Range
+from fastwire_daemon.spark.source.ranges import QueryPartition, Range
 from tests.support.kafka.source_pipe import batch, batches
 from tests.support.ranges import ALL, Ranges, T
 from tests.support.spark_scene import ROWS, KafkaScene, numbers, numbers_of, serve
@@ -253,11 +253,11 @@ def test_records_without_a_time_have_none() -> None:
 def test_heads_and_beginnings() -> None:
     with serving(30, nodes=2) as broker:
         broker.create_topic("many", 2)
-        one, two, missing = Partition("many", 0), Partition("many", 1), Partition("no", 0)
+        one, two, missing = QueryPartition("many", 0), QueryPartition("many", 1), QueryPartition("no", 0)
         broker.append("many", batches(0, 1), 1)
         broker.trim("t", 25)
         with asking(broker.url) as asked:
-            wanted = [T, one, two, missing, Partition("t", 5)]
+            wanted = [T, one, two, missing, QueryPartition("t", 5)]
             assert asked.heads(wanted) == {T: Position(300, 0), one: Position(0, 0), two: Position(10, 0)}
             assert asked.beginnings(wanted) == {T: Position(25, -1), one: Position(0, -1), two: Position(0, -1)}
             broker.move_leader("t")
@@ -283,7 +283,7 @@ def test_a_group_is_told_what_it_does_not_know() -> None:
             one.commit({T: Position(120, 0)})
         assert broker.offsets("g") == {("t", 0): 120}
         assert broker.requests["OffsetCommit"] == 1
-        one.commit({T: Position(130, 0), Partition("gone", 0): Position(5, 0)})
+        one.commit({T: Position(130, 0), QueryPartition("gone", 0): Position(5, 0)})
         assert broker.offsets("g") == {("t", 0): 130}
 
 

@@ -11,7 +11,7 @@ from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.spark.source.options import parse_options
 from fastwire_daemon.spark.source.pulsar.driver import PulsarBroker
-from fastwire_daemon.spark.source.ranges import Partition
+from fastwire_daemon.spark.source.ranges import QueryPartition
 from tests.support.source_pipe import entries
 from tests.support.spark_source import TOPIC, T, asking, at, client, eventually, numbers, read, serving
 
@@ -23,10 +23,10 @@ def test_partitions_of_each_kind_of_topic() -> None:
         broker.create_topic("many", 3)
         many = "persistent://public/default/many"
         with asking(broker.url, subscribe="t,many,missing") as one:
-            assert one.partitions() == [Partition(many, 0), Partition(many, 1), Partition(many, 2), T]
+            assert one.partitions() == [QueryPartition(many, 0), QueryPartition(many, 1), QueryPartition(many, 2), T]
             assert one.topics() == {TOPIC, many}
         with asking(broker.url, subscribe="many-partition-1") as one:
-            assert one.partitions() == [Partition(many, 1)]
+            assert one.partitions() == [QueryPartition(many, 1)]
 
 
 def test_a_pattern_finds_what_is_there() -> None:
@@ -47,8 +47,8 @@ def test_heads() -> None:
     with serving(30) as broker:
         broker.create_topic("empty")
         empty, missing = (
-            Partition("persistent://public/default/empty", -1),
-            Partition("persistent://public/default/no", -1),
+            QueryPartition("persistent://public/default/empty", -1),
+            QueryPartition("persistent://public/default/no", -1),
         )
         with asking(broker.url) as one:
             assert one.heads([T, empty, missing]) == {T: at(broker, 29), empty: PULSAR_EARLIEST}

@@ -15,7 +15,7 @@ from fastwire.tank.consume import FetchPartition, PartitionAnswer, encode_consum
 from fastwire.tank.error import PartitionStatus
 from fastwire.tank.message import MessageType, encode_frame
 from fastwire_daemon.devbroker.tank import TankDevBroker
-from fastwire_daemon.spark.source.ranges import DataLossError, Partition, Range
+from fastwire_daemon.spark.source.ranges import DataLossError, QueryPartition, Range
 from tests.support.ranges import ALL, Ranges, T
 from tests.support.spark_scene import TankScene, numbers_of
 from tests.support.tank.bundles import bundle, bundles
@@ -251,11 +251,11 @@ def test_a_hole_that_cannot_be_read() -> None:
 def test_heads_and_beginnings() -> None:
     with serving(30, nodes=2) as broker:
         broker.create_topic("many", 2)
-        one, two, missing = Partition("many", 0), Partition("many", 1), Partition("no", 0)
+        one, two, missing = QueryPartition("many", 0), QueryPartition("many", 1), QueryPartition("no", 0)
         broker.append("many", bundles(0, 1), 1)
         broker.trim("t", 201)
         with asking(broker.url) as asked:
-            wanted = [T, one, two, missing, Partition("t", 5)]
+            wanted = [T, one, two, missing, QueryPartition("t", 5)]
             assert asked.heads(wanted) == {T: Position(301, 0), one: Position(1, 0), two: Position(11, 0)}
             questions = broker.requests["DISCOVER_PARTITIONS"]
             assert asked.beginnings([T, one, two]) == {T: Position(201, 0), one: Position(1, 0), two: Position(1, 0)}
@@ -271,7 +271,7 @@ def test_a_partition_without_a_leader_does_not_delay_the_others() -> None:
     with serving(30, nodes=2) as broker:
         broker.create_topic("many", 2)
         broker.move_leader("many", 0, -1)
-        one, two = Partition("many", 0), Partition("many", 1)
+        one, two = QueryPartition("many", 0), QueryPartition("many", 1)
         with asking(broker.url) as asked:
             known = {T: Position(1, 0), one: Position(1, 0), two: Position(1, 0)}
             assert asked.heads([T, one, two], known) == {T: Position(301, 0), one: Position(1, 0), two: Position(1, 0)}

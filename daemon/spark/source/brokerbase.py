@@ -15,45 +15,45 @@ from fastwire.position import Position
 from ...net.backoff import Backoff
 from .connections import Connections, RangeBook
 from .options import Options
-from .ranges import DataLossError, Partition
+from .ranges import DataLossError, QueryPartition
 
-__all__ = ["AskingBroker"]
+__all__ = ["BrokerBase"]
 
 MOST_BACKOFF_S = 1.0
 SMOOTHING = 0.2  # of a new figure in a running average
 
 logger = logging.getLogger("fastwire.spark")
 
-NOTHING: Mapping[Partition, Position] = MappingProxyType({})
+NOTHING: Mapping[QueryPartition, Position] = MappingProxyType({})
 
 B = TypeVar("B", bound=RangeBook[Any, Any])
 T = TypeVar("T")
 
 
-class AskingBroker(ABC, Generic[B]):
+class BrokerBase(ABC, Generic[B]):
     """The part of a ``Broker`` that does not depend on the system."""
 
     def __init__(self, connections: Connections[B], options: Options) -> None:
         self._connections = connections
         self._cluster = connections.cluster
         self._options = options
-        self._topics: dict[str, list[Partition]] = {}
+        self._topics: dict[str, list[QueryPartition]] = {}
         self._topics_at = -math.inf
-        self._heads: dict[Partition, Position] = {}
+        self._heads: dict[QueryPartition, Position] = {}
         self._heads_at = -math.inf
-        self._heads_of: set[Partition] = set()  # who was asked for, whether there or not
-        self._away: set[Partition] = set()  # of those, who could not be asked
+        self._heads_of: set[QueryPartition] = set()  # who was asked for, whether there or not
+        self._away: set[QueryPartition] = set()  # of those, who could not be asked
         self._row_bytes = 100.0
         self._sampled = False
 
     @abstractmethod
-    async def _find_topics(self) -> dict[str, list[Partition]]:
+    async def _find_topics(self) -> dict[str, list[QueryPartition]]:
         """Return the partitions of each topic of the query, by the name of the topic in the options."""
 
     @abstractmethod
     async def _ask_heads(
-        self, partitions: list[Partition]
-    ) -> tuple[dict[Partition, Position], dict[Partition, FastwireError]]:
+        self, partitions: list[QueryPartition]
+    ) -> tuple[dict[QueryPartition, Position], dict[QueryPartition, FastwireError]]:
         """Return the ends of the partitions that exist, and the errors of those whose end is not available."""
 
     @abstractmethod
@@ -61,10 +61,10 @@ class AskingBroker(ABC, Generic[B]):
         """Return whether a retry is useless."""
 
     @abstractmethod
-    def _sample(self, partition: Partition, head: Position) -> None:
+    def _sample(self, partition: QueryPartition, head: Position) -> None:
         """Look at the last records of a partition that has some, for the running averages."""
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[QueryPartition]:
         """Return the partitions that the query reads now; they are requested every ``topicRefreshIntervalMs``."""
         options = self._options
         if options.assigned is not None:
@@ -80,8 +80,8 @@ class AskingBroker(ABC, Generic[B]):
         return set(self._topics) if self._options.assigned is None else set()
 
     def heads(
-        self, partitions: Iterable[Partition], known: Mapping[Partition, Position] = NOTHING
-    ) -> dict[Partition, Position]:
+        self, partitions: Iterable[QueryPartition], known: Mapping[QueryPartition, Position] = NOTHING
+    ) -> dict[QueryPartition, Position]:
         """See ``Broker.heads``; the brokers are asked every ``offsetPollIntervalMs`` at most."""
         wanted = list(partitions)
         now = time.monotonic()
@@ -92,8 +92,8 @@ class AskingBroker(ABC, Generic[B]):
         return {partition: self._heads[partition] for partition in wanted if partition in self._heads}
 
     async def _reachable(
-        self, wanted: list[Partition], known: Mapping[Partition, Position]
-    ) -> dict[Partition, Position]:
+        self, wanted: list[QueryPartition], known: Mapping[QueryPartition, Position]
+    ) -> dict[QueryPartition, Position]:
         """Return the heads that are available: a partition without a leader does not delay the others."""
         found, failed = await self._ask_heads(wanted)
         for partition, error in failed.items():

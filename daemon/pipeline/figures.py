@@ -1,0 +1,91 @@
+"""The counts of a pipeline since its start, and its last commits, for metrics, logs and the status page."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import process_time
+from typing import Any
+
+from fastwire.columns.chunk import Chunk
+
+from ..runtime.metrics import PipelineMetrics
+
+__all__ = ["Commit", "PipelineFigures"]
+
+_REMEMBERED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: its rows, its published files with their size in bytes, its duration, and what has ended the roll."""
+
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    reason: str
+
+
+class PipelineFigures:
+    """Counts of rows, bytes (of keys and values), chunks, dead letters and commits; all are 0 at the start.
+
+    ``published`` counts files and their bytes. ``first_row_at`` and ``last_commit_at`` are None before the first row
+    and the first commit with rows, else a pair: seconds of ``clock`` (monotonic), CPU seconds of the process.
+    """
+
+    def __init__(self, metrics: PipelineMetrics, clock: Callable[[], float]) -> None:
+        self.rows_received = 0
+        self.bytes_received = 0
+        self.chunks_received = 0
+        self.dead_letters = 0
+        self.rows_committed = 0
+        self.commits = 0
+        self.published = (0, 0)
+        self.first_row_at: tuple[float, float] | None = None
+        self.last_commit_at: tuple[float, float] | None = None
+        self._metrics = metrics
+        self._clock = clock
+        self._last: deque[tuple[float, Commit]] = deque(maxlen=_REMEMBERED)
+        self._told = (0, 0, 0)  # rows, bytes and chunks that the metrics have
+
+    def received(self, chunk: Chunk) -> None:
+        """Count a chunk of the source."""
+        if self.first_row_at is None and chunk.rows:
+            self.first_row_at = (self._clock(), process_time())
+        self.rows_received += chunk.rows
+        self.bytes_received += chunk.payload_bytes
+        self.chunks_received += 1
+        if chunk.diverted:
+            self.dead_letters += len(chunk.diverted)
+            self._metrics.diverted(len(chunk.diverted))
+
+    def committed(self, rows: int, published: tuple[int, int], seconds: float, reason: str) -> None:
+        """Count a commit that has just ended; ``published`` is the sink's count of files and bytes since its start."""
+        self.rows_committed += rows
+        self.commits += 1
+        files, file_bytes = (new - old for new, old in zip(published, self.published, strict=True))
+        self.published = published
+        self._metrics.committed(seconds, rows, files, file_bytes)
+        if rows:  # the first positions of new logs are committed before the first row arrives
+            self.last_commit_at = (self._clock(), process_time())
+            self._last.appendleft((self._clock(), Commit(rows, files, file_bytes, round(seconds, 3), reason)))
+
+    def tell(self) -> None:
+        """Update the metrics of received records: a few times a second and not per chunk, which would cost too much."""
+        now = self.rows_received, self.bytes_received, self.chunks_received
+        rows, payload, chunks = (new - old for new, old in zip(now, self._told, strict=True))
+        self._told = now
+        if chunks:
+            self._metrics.received(rows, payload, chunks)
+
+    def status(self) -> dict[str, Any]:
+        """Return the counts as plain values, and the last ten commits with rows, the newest first, with their age."""
+        now = self._clock()
+        return {
+            "rows_received": self.rows_received,
+            "bytes_received": self.bytes_received,
+            "dead_letters": self.dead_letters,
+            "rows_committed": self.rows_committed,
+            "commits": self.commits,
+            "recent_commits": [{"s_ago": round(now - at, 1), **asdict(commit)} for at, commit in self._last],
+        }
