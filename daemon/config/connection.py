@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from fastwire.systems import grammar_of, grammar_without_tls, grammars, package_of
 
@@ -27,6 +27,12 @@ class Connection(Table):
 
     unranged: ClassVar[str] = ""
     """The reason why no range of a topic can be read again, which Spark has to do; "" if ranges can be read."""
+
+    @classmethod
+    def of(cls, given: "Connection") -> Self:
+        """Return ``given``, which is of this model: the URL has chosen it."""
+        assert isinstance(given, cls)
+        return given
 
     @property
     def system(self) -> str:

@@ -18,7 +18,7 @@ from fastwire_daemon.devbroker.tank import TankDevBroker
 from fastwire_daemon.spark.job.run import run_jobs
 from fastwire_daemon.spark.job.trial import try_job
 from fastwire_daemon.spark.source.options import parse_options
-from fastwire_daemon.systems.kafka.config import KafkaSparkBrokers, own_connection
+from fastwire_daemon.systems.kafka.config import KafkaConnection, KafkaSparkBrokers
 from tests.spark.jobs import Job
 from tests.support.spark_scene import SCENES
 from tests.support.spark_source import serving
@@ -38,7 +38,7 @@ def test_what_a_source_says_is_what_its_options_say() -> None:
     assert {"clientRack", "topicRefreshIntervalMs"}.isdisjoint(options())
     said = options(rack="eu-1a", client_id="me", isolation="read_uncommitted", metadata_max_age="1m30s")
     found = parse_options(said, streaming=True)
-    connection = own_connection(found.connection)
+    connection = KafkaConnection.of(found.connection)
     assert (connection.rack, connection.client_id) == ("eu-1a", "me")
     assert (found.own["isolationLevel"], found.refresh_s) == ("read_uncommitted", 90.0)
 

@@ -8,10 +8,10 @@ from pydantic import Field
 from fastwire.kafka.sasl import check_extension
 
 from ...config.access import AuthConfig
-from ...config.connection import Connection, Tell
+from ...config.connection import Tell
 from ...config.fields import Count, SomeSize, SomeTime, Text
 from ...config.secured import Secured
-from ...config.source import SourceConfig, SubscribedSource
+from ...config.source import SubscribedSource
 from ...config.sparksource import SubscribedBrokers
 from ...config.text import KeyPath
 
@@ -23,8 +23,6 @@ __all__ = [
     "KafkaConnection",
     "KafkaSourceConfig",
     "KafkaSparkBrokers",
-    "own_connection",
-    "own_source",
 ]
 
 
@@ -102,18 +100,6 @@ class KafkaSourceConfig(KafkaReading, SubscribedSource):
 
 class KafkaSparkBrokers(KafkaReading, SubscribedBrokers):
     """Input of a Spark job: topics of Kafka."""
-
-
-def own_connection(connection: Connection) -> KafkaConnection:
-    """Return ``connection``, which is one of Kafka."""
-    assert isinstance(connection, KafkaConnection)
-    return connection
-
-
-def own_source(source: SourceConfig) -> KafkaSourceConfig:
-    """Return ``source``, which is one of Kafka."""
-    assert isinstance(source, KafkaSourceConfig)
-    return source
 
 
 CONNECTION = KafkaConnection

@@ -8,7 +8,7 @@ from fastwire.address import HostsUrl
 
 from ...config import Connection
 from ...net.tls import ClientTls
-from .config import own_connection
+from .config import KafkaConnection
 from .login import Login
 
 __all__ = ["ClientSettings", "client_fields"]
@@ -31,7 +31,7 @@ class ClientSettings:
 
 def client_fields(connection: Connection) -> dict[str, Any]:
     """Return the fields of ``ClientSettings`` from the configuration. Raises ConfigError for unusable files."""
-    own = own_connection(connection)
+    own = KafkaConnection.of(connection)
     return {
         "url": own.url,
         "login": Login(own.auth) if own.auth.given else None,

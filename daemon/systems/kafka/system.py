@@ -10,7 +10,7 @@ from ..base import Described, MakeSource, System, TopicReader
 from ..clusterreader import ClusterReader
 from ..offsets import start_at_offsets
 from ..writer import WriteOptions, Writer
-from .config import own_connection, own_source
+from .config import KafkaConnection, KafkaSourceConfig
 
 __all__ = ["SYSTEM"]
 
@@ -40,7 +40,7 @@ class _Kafka(System):
         return start_at_offsets(text, topics, self.grammar, "-") or super().start_of(text, topics)
 
     def mechanism(self, connection: Connection) -> str:
-        auth = own_connection(connection).auth
+        auth = KafkaConnection.of(connection).auth
         return "OAUTHBEARER" if auth.user is None else auth.mechanism
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
@@ -54,7 +54,7 @@ class _Kafka(System):
         return open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
-        own = own_source(source)
+        own = KafkaSourceConfig.of(source)
         if own.group_protocol == "none":
             return f"all partitions alone, offsets kept as group {own.subscription}"
         return f"group {own.subscription} (protocol {own.group_protocol})"

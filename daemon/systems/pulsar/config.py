@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...config.connection import Connection, Tell
+from ...config.connection import Tell
 from ...config.fields import FolderPath, Natural, Switch, Text
 from ...config.secured import Secured
-from ...config.source import SourceConfig, SubscribedSource
+from ...config.source import SubscribedSource
 from ...config.sparksource import SubscribedBrokers
 from ...config.table import Table
 from ...config.text import KeyPath
@@ -22,8 +22,6 @@ __all__ = [
     "PulsarSourceConfig",
     "PulsarSparkBrokers",
     "SchemaConfig",
-    "own_connection",
-    "own_source",
 ]
 
 # Schema types that are defined by a text.
@@ -120,18 +118,6 @@ def _check_schema(path: KeyPath, schema: object, tell: Tell) -> None:
 
 class PulsarSparkBrokers(PulsarConnection, SubscribedBrokers):
     """Input of a Spark job: topics of Pulsar."""
-
-
-def own_connection(connection: Connection) -> PulsarConnection:
-    """Return ``connection``, which is one of Pulsar."""
-    assert isinstance(connection, PulsarConnection)
-    return connection
-
-
-def own_source(source: SourceConfig) -> PulsarSourceConfig:
-    """Return ``source``, which is one of Pulsar."""
-    assert isinstance(source, PulsarSourceConfig)
-    return source
 
 
 CONNECTION = PulsarConnection

@@ -16,7 +16,7 @@ from ...config import ConfigError, Connection, Problem, TopicChoice
 from ...net.auth import Credentials, NoCredentials
 from ...net.tls import ClientTls
 from ..writer import Keys
-from .config import EncryptionConfig, SchemaConfig, own_connection
+from .config import EncryptionConfig, PulsarConnection, SchemaConfig
 from .login import login
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ClientSettings:
 
 def client_fields(connection: Connection) -> dict[str, Any]:
     """Return the fields of ``ClientSettings`` from the configuration. Raises ConfigError for unusable files."""
-    own = own_connection(connection)
+    own = PulsarConnection.of(connection)
     return {
         "url": own.url,
         "credentials": login(own.auth, client_certificate=own.tls.cert is not None),

@@ -13,7 +13,7 @@ from ...config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from ..writer import WriteOptions, Writer
-from .config import EncryptionConfig, PulsarSourceConfig, SchemaConfig, own_connection, own_source
+from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig, SchemaConfig
 from .login import UserLogin
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
 
@@ -78,7 +78,7 @@ class _Pulsar(System):
         return open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
-        own = own_source(source)
+        own = PulsarSourceConfig.of(source)
         return f"subscription {own.subscription} ({own.subscription_type})"
 
     def check_credentials(self, credentials: Credentials | BasicCredentials) -> None:
@@ -87,7 +87,7 @@ class _Pulsar(System):
 
     def file_checks(self, connection: Connection) -> list[FileCheck]:
         checks = []
-        encryption = own_connection(connection).encryption
+        encryption = PulsarConnection.of(connection).encryption
         if encryption.private_keys:
             checks.append(FileCheck("encryption", _keys_in(encryption)))
         if isinstance(connection, PulsarSourceConfig) and connection.initial_schema is not None:

@@ -11,7 +11,7 @@ from ...config.source import SourceConfig, refuse_time
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
-__all__ = ["CONNECTION", "SOURCE", "SPARK", "TankConnection", "TankSourceConfig", "own_connection", "own_source"]
+__all__ = ["CONNECTION", "SOURCE", "SPARK", "TankConnection", "TankSourceConfig"]
 
 NO_TIME = (
     "names a time, and a TANK broker finds no message by its time: read from the earliest message, or name the "
@@ -52,18 +52,6 @@ class TankSourceConfig(TankConnection, SourceConfig):
 
 class TankSparkBrokers(TankConnection, SparkBrokers):
     """Input of a Spark job: topics of TANK."""
-
-
-def own_connection(connection: Connection) -> TankConnection:
-    """Return ``connection``, which is one of TANK."""
-    assert isinstance(connection, TankConnection)
-    return connection
-
-
-def own_source(source: SourceConfig) -> TankSourceConfig:
-    """Return ``source``, which is one of TANK."""
-    assert isinstance(source, TankSourceConfig)
-    return source
 
 
 CONNECTION = TankConnection

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from fastwire.address import HostsUrl
 
 from ...config import Connection
-from .config import own_connection
+from .config import TankConnection
 
 __all__ = ["ClientSettings", "client_fields"]
 
@@ -31,5 +31,5 @@ class ClientSettings:
 
 def client_fields(connection: Connection) -> dict[str, Any]:
     """Return the fields of ``ClientSettings`` from the configuration."""
-    own = own_connection(connection)
+    own = TankConnection.of(connection)
     return {"url": own.url, "client_id": own.client_id or f"fastwire-{os.uname().nodename}"}

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...config.connection import Connection, Tell
+from ...config.connection import Tell
 from ...config.fields import Count, Natural, SomeTime, Text
 from ...config.secured import Secured
-from ...config.source import SourceConfig, SubscribedSource, refuse_time
+from ...config.source import SubscribedSource, refuse_time
 from ...config.sparksource import SparkBrokers
 from ...config.text import KeyPath
 
@@ -20,8 +20,6 @@ __all__ = [
     "SPARK",
     "TubeMQConnection",
     "TubeMQSourceConfig",
-    "own_connection",
-    "own_source",
 ]
 
 NO_TIME = (
@@ -96,18 +94,6 @@ class TubeMQSourceConfig(TubeMQConnection, SubscribedSource):
 
 class TubeMQSparkBrokers(TubeMQConnection, SparkBrokers):
     """Input of a Spark job: topics of TubeMQ."""
-
-
-def own_connection(connection: Connection) -> TubeMQConnection:
-    """Return ``connection``, which is one of TubeMQ."""
-    assert isinstance(connection, TubeMQConnection)
-    return connection
-
-
-def own_source(source: SourceConfig) -> TubeMQSourceConfig:
-    """Return ``source``, which is one of TubeMQ."""
-    assert isinstance(source, TubeMQSourceConfig)
-    return source
 
 
 CONNECTION = TubeMQConnection

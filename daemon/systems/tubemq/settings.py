@@ -11,7 +11,7 @@ from fastwire.address import HostsUrl
 from ...config import Connection
 from ...net.endpoint import own_host
 from ...net.tls import ClientTls
-from .config import own_connection
+from .config import TubeMQConnection
 from .login import Login
 
 __all__ = ["ClientSettings", "client_fields"]
@@ -53,7 +53,7 @@ class ClientSettings:
 
 def client_fields(connection: Connection) -> dict[str, Any]:
     """Return the fields of ``ClientSettings`` from the configuration. Raises ConfigError for unusable files."""
-    own = own_connection(connection)
+    own = TubeMQConnection.of(connection)
     return {
         "url": own.url,
         "login": Login(own.auth) if own.auth.given else None,

@@ -9,7 +9,7 @@ from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import Described, MakeSource, System, TopicReader
 from ..clusterreader import ClusterReader
 from ..writer import WriteOptions, Writer
-from .config import NO_TIME, own_source
+from .config import NO_TIME, TubeMQSourceConfig
 
 __all__ = ["SYSTEM"]
 
@@ -41,7 +41,7 @@ class _TubeMQ(System):
         return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
 
     def sharing(self, source: SourceConfig) -> str:
-        own = own_source(source)
+        own = TubeMQSourceConfig.of(source)
         if own.balance == "client":
             return f"group {own.subscription}, as node {own.node_id} of {own.source_count}"
         return f"group {own.subscription}, whose partitions the Master assigns"

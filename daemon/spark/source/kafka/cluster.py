@@ -18,7 +18,7 @@ from fastwire.wire.pool import Pool
 
 from ....systems.brokerbook import BrokerKey, Purpose
 from ....systems.kafka.cluster import Cluster
-from ....systems.kafka.config import own_connection
+from ....systems.kafka.config import KafkaConnection
 from ....systems.kafka.link import Link
 from ....systems.kafka.replica import ReplicaChoice
 from ....systems.kafka.settings import ClientSettings, client_fields
@@ -38,7 +38,7 @@ FETCH_WAIT_MS = 200
 def settings_of(options: Options) -> ClientSettings:
     """Return the settings of connections for the options. Raises ConfigError for unusable files."""
     fields = client_fields(options.connection)
-    fields["client_id"] = own_connection(options.connection).client_id or options.prefix
+    fields["client_id"] = KafkaConnection.of(options.connection).client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
 
 
@@ -50,7 +50,7 @@ def fetch_limits(options: Options) -> FetchLimits:
         partition_bytes=most,
         max_wait_ms=FETCH_WAIT_MS,
         read_committed=options.own.get("isolationLevel") != "read_uncommitted",
-        rack=own_connection(options.connection).rack or "",
+        rack=KafkaConnection.of(options.connection).rack or "",
     )
 
 

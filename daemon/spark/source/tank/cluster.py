@@ -12,7 +12,7 @@ from fastwire.wire.pool import Pool
 
 from ....systems.brokerbook import BrokerKey, Purpose
 from ....systems.tank.cluster import Cluster, Ranges
-from ....systems.tank.config import own_connection
+from ....systems.tank.config import TankConnection
 from ....systems.tank.link import Link
 from ....systems.tank.settings import ClientSettings, client_fields
 from ....systems.topics import MISSING_S
@@ -29,7 +29,7 @@ __all__ = ["RangeCluster", "settings_of"]
 def settings_of(options: Options) -> ClientSettings:
     """Return the settings of connections for the options."""
     fields = client_fields(options.connection)
-    fields["client_id"] = own_connection(options.connection).client_id or options.prefix
+    fields["client_id"] = TankConnection.of(options.connection).client_id or options.prefix
     return ClientSettings(**fields, columns=Rows.built(DIALECT, options.columns))
 
 

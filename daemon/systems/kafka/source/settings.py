@@ -9,7 +9,8 @@ from fastwire.kafka.fetch import FetchLimits
 from fastwire.kafka.membership import GroupSettings, Protocol
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
-from ..config import own_connection, own_source
+from ...sourcefields import reader_fields, source_fields
+from ..config import KafkaConnection, KafkaSourceConfig
 from ..settings import ClientSettings, client_fields
 
 __all__ = ["KafkaSettings", "reader_settings", "settings_from"]
@@ -53,12 +54,12 @@ class KafkaSettings(ClientSettings):
 def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> KafkaSettings:
     """Return the settings of ``[pipelines.NAME.source]``. Raises ConfigError for unusable files.
 
-    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    ``cluster`` and ``columns`` are those of ``source_fields``.
     """
-    source = own_source(source)
+    source = KafkaSourceConfig.of(source)
     return KafkaSettings(
         **client_fields(source),
-        on_corrupt=source.on_corrupt,
+        **source_fields(source, columns, cluster),
         topics=source.topics,
         pattern=source.chosen.name_pattern,
         group=source.subscription,
@@ -69,8 +70,6 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
         rebalance_timeout_s=source.rebalance_timeout,
         rack=source.rack or "",
         metadata_max_age_s=source.metadata_max_age,
-        start=source.start,
-        cluster=cluster or source.cluster_name,
         on_truncation=source.on_truncation,
         limits=FetchLimits(
             response_bytes=source.fetch_max_bytes,
@@ -80,18 +79,15 @@ def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None,
             read_committed=source.isolation == "read_committed",
             rack=source.rack or "",
         ),
-        columns=None if columns is None else frozenset(columns),
     )
 
 
 def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> KafkaSettings:
     """Return the settings of a reader without a group. Raises ConfigError for unusable files."""
-    own = own_connection(connection)
+    own = KafkaConnection.of(connection)
     return KafkaSettings(
         **client_fields(own),
-        topics=topics.names,
+        **reader_fields(own, topics, start),
         pattern=topics.name_pattern,
-        start=start,
-        cluster=own.url.hosts,
         limits=FetchLimits(rack=own.rack or ""),
     )

@@ -9,7 +9,8 @@ from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.topic import Topic, parse_topic
 
 from ....config import SourceConfig, Start
-from ..config import own_source
+from ...sourcefields import source_fields
+from ..config import PulsarSourceConfig
 from ..settings import WIRE_TYPES, ClientSettings, SubscriptionType, client_fields, initial_schema, pattern_of
 
 __all__ = ["PulsarSettings", "settings_from"]
@@ -57,20 +58,17 @@ def settings_from(
 ) -> PulsarSettings:
     """Return the settings of ``[pipelines.NAME.source]``. Raises ConfigError for unusable files.
 
-    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    ``cluster`` and ``columns`` are those of ``source_fields``.
     """
-    source = own_source(source)
+    source = PulsarSourceConfig.of(source)
     return PulsarSettings(
         **client_fields(source),
-        on_corrupt=source.on_corrupt,
+        **source_fields(source, columns, cluster),
         topics=tuple(parse_topic(str(topic)) for topic in source.topics),
         pattern=pattern_of(source.chosen),
         subscription=source.subscription,
         subscription_type=source.subscription_type,
-        start=source.start,
-        cluster=cluster or source.cluster_name,
         incarnation=source.incarnation,
-        columns=None if columns is None else frozenset(columns),
         consumer_name=consumer_name or source.consumer_name or secrets.token_hex(5),
         priority=source.priority_level,
         properties=tuple(source.consumer_properties.items()),

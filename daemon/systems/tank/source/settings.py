@@ -8,7 +8,8 @@ from fastwire.grammar import NamePattern
 from fastwire.tank.fetch import FetchLimits
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
-from ..config import own_connection, own_source
+from ...sourcefields import reader_fields, source_fields
+from ..config import TankConnection, TankSourceConfig
 from ..settings import ClientSettings, client_fields
 
 __all__ = ["TankSettings", "reader_settings", "settings_from"]
@@ -33,31 +34,26 @@ class TankSettings(ClientSettings):
 def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> TankSettings:
     """Return the settings of ``[pipelines.NAME.source]``.
 
-    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    ``cluster`` and ``columns`` are those of ``source_fields``.
     """
-    source = own_source(source)
+    source = TankSourceConfig.of(source)
     return TankSettings(
         **client_fields(source),
-        on_corrupt=source.on_corrupt,
+        **source_fields(source, columns, cluster),
         topics=source.topics,
         pattern=source.chosen.name_pattern,
         metadata_max_age_s=source.metadata_max_age,
-        start=source.start,
-        cluster=cluster or source.cluster_name,
         incarnations=source.incarnation,
         on_unreadable=source.on_unreadable,
-        columns=None if columns is None else frozenset(columns),
     )
 
 
 def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> TankSettings:
     """Return the settings of a reader."""
-    own = own_connection(connection)
+    own = TankConnection.of(connection)
     return TankSettings(
         **client_fields(own),
-        topics=topics.names,
+        **reader_fields(own, topics, start),
         pattern=topics.name_pattern,
-        start=start,
-        cluster=own.url.hosts,
         on_unreadable="continue",
     )

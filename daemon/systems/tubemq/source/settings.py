@@ -10,7 +10,8 @@ from fastwire.tubemq.client_membership import NodeSettings
 from fastwire.tubemq.membership import Settings as MembershipSettings
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
-from ..config import own_connection, own_source
+from ...sourcefields import reader_fields, source_fields
+from ..config import TubeMQConnection, TubeMQSourceConfig
 from ..settings import ClientSettings, client_fields
 
 __all__ = ["TubeMQSettings", "reader_settings", "settings_from"]
@@ -74,32 +75,27 @@ class TubeMQSettings(ClientSettings):
 def settings_from(source: SourceConfig, *, columns: Iterable[str] | None = None, cluster: str = "") -> TubeMQSettings:
     """Return the settings of ``[pipelines.NAME.source]``.
 
-    ``cluster`` is the name that the dataset has kept, where there is one; ``columns`` are those to be built.
+    ``cluster`` and ``columns`` are those of ``source_fields``.
     """
-    own = own_source(source)
+    own = TubeMQSourceConfig.of(source)
     return TubeMQSettings(
         **client_fields(own),
-        on_corrupt=own.on_corrupt,
+        **source_fields(own, columns, cluster),
         topics=own.topics,
         group=own.subscription,
         node=None if own.balance == "server" else (own.source_count, own.node_id),
-        start=own.start,
-        cluster=cluster or own.cluster_name,
         filters=own.filters,
         heartbeat_s=own.heartbeat,
-        columns=None if columns is None else frozenset(columns),
     )
 
 
 def reader_settings(connection: Connection, topics: TopicChoice, start: Start) -> TubeMQSettings:
     """Return the settings of a reader: the only member of a client-balanced group of its own."""
-    own = own_connection(connection)
+    own = TubeMQConnection.of(connection)
     return TubeMQSettings(
         **client_fields(own),
-        topics=topics.names,
+        **reader_fields(own, topics, start),
         group=f"fastwire_tail_{randrange(TAIL_GROUPS)}",
-        start=start,
-        cluster=own.url.hosts,
         node=(1, 0),
         keeps_offsets=False,
     )

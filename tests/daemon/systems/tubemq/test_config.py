@@ -5,7 +5,7 @@ import pytest
 from fastwire.position import Position
 from fastwire_daemon.config import Start, TopicChoice, parse_config
 from fastwire_daemon.systems.registry import system_named
-from fastwire_daemon.systems.tubemq.config import NO_PATTERN, NO_SPARK, NO_TIME, own_source
+from fastwire_daemon.systems.tubemq.config import NO_PATTERN, NO_SPARK, NO_TIME, TubeMQSourceConfig
 from tests.support.config_file import problems
 
 FILE = """\
@@ -67,7 +67,7 @@ def test_a_job_of_spark_is_sent_to_the_dataset() -> None:
 
 def test_keys() -> None:
     config = parse_config(FILE.format(key=f'{READ}\nfilters = {{ t = ["b", "a"] }}\nheartbeat = "5s"'))
-    source = own_source(config.pipelines["p"].source)
+    source = TubeMQSourceConfig.of(config.pipelines["p"].source)
     assert (source.subscription, source.heartbeat, source.filters) == ("g1", 5.0, {"t": ("b", "a")})
 
 
