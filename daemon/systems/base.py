@@ -8,6 +8,7 @@ jobs. ``fastwire.systems`` lists the systems. No module outside the folder of a 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from fastwire.columns.chunk import Chunk
@@ -110,15 +111,18 @@ class System(ABC):
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
         """Ask the brokers for ``topics``. Reads nothing. Raises FastwireError where a broker refuses."""
 
-    @abstractmethod
     def open_writer(
         self, connection: Connection, topic: str, options: WriteOptions
     ) -> AbstractAsyncContextManager[Writer]:
         """Return what opens ``topic`` for writing; leaving its block in order waits until all is confirmed.
 
         Entering raises ProduceError. Raises ConfigError for unusable files, and ValueError for what the system does
-        not have, such as a codec, and for a key that cannot be read.
+        not have, such as a codec, and for a key that cannot be read. The module ``writer`` of the system does it,
+        which is imported here because most processes only read.
         """
+        own = import_module(f"{type(self).__module__.rpartition('.')[0]}.writer")
+        opened: AbstractAsyncContextManager[Writer] = own.open_writer(connection, topic, options)
+        return opened
 
     def sharing(self, source: SourceConfig) -> str:
         """Say under which name a pipeline reads, and how it shares the topics with others."""

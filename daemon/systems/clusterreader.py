@@ -1,6 +1,7 @@
 """Reader of topics by a source that keeps no state on the brokers: other readers are not affected."""
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -8,17 +9,20 @@ from typing import Any, Protocol
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Position
+from fastwire.wire.pool import Pool
 
+from ..config import Connection, Start, TopicChoice
 from ..runtime.tasks import wait_for_set
-from .base import Described, SchemaTexts
+from .base import Described, SchemaTexts, System
 from .linkbook import LinkBook
 from .patience import LOOK_S, Patience
 from .source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
 from .stage import StagedPartition
 
-__all__ = ["ClusterReader", "StatelessSource"]
+__all__ = ["ClusterReader", "ClusterSystem", "StatelessSource"]
 
 QUEUE = 4
+DESCRIBE_BYTES = 16 << 20  # the pool of a reader that only asks
 
 
 class StatelessSource(Source, Protocol):
@@ -178,3 +182,15 @@ class ClusterReader:
     def on_failed(self, error: SourceFailed) -> None:
         """Fail the iteration."""
         self._fail(error)
+
+
+class ClusterSystem(System):
+    """A system whose reader is its source, without a dataset and without a group."""
+
+    @abstractmethod
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+        """See ``System.open_reader``."""
+
+    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
+        """See ``System.describe``."""
+        return await self.open_reader(connection, topics, Start("earliest"), Pool(DESCRIBE_BYTES)).describe()

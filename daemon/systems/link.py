@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from fastwire.columns.chunk import Chunk
 from fastwire.connection import Scanning
@@ -15,8 +15,11 @@ from fastwire.errors import FastwireError, ProtocolError
 
 from ..net.endpoint import LinkLost, Machine
 from ..net.transport import Transport, open_transport
+from ..runtime.clock import CLOCK
 
-__all__ = ["BrokerLink", "LinkMachine", "Reach"]
+__all__ = ["BrokerLink", "LinkMachine", "Reach", "ScanSettings", "scan_options"]
+
+CONTROL_BUFFER_BYTES = 64 << 10  # of a connection that fetches no records
 
 A = TypeVar("A")
 E = TypeVar("E")
@@ -54,6 +57,28 @@ class Reach(Protocol):
     @property
     def connect_timeout_s(self) -> float:
         """Timeout of a connection attempt in seconds."""
+
+
+class ScanSettings(Protocol):
+    """The settings of a client that concern the decoding of records."""
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """The columns to build, None for all."""
+
+    @property
+    def on_corrupt(self) -> Literal["divert", "stop"]:
+        """Reaction to records that cannot be decoded."""
+
+
+def scan_options(settings: ScanSettings, fetch_bytes: int | None) -> dict[str, Any]:
+    """Return the options of a connection's scanner. ``fetch_bytes``: its buffer, None if it fetches no records."""
+    return {
+        "columns": settings.columns,
+        "on_corrupt": settings.on_corrupt,
+        "buffer_bytes": fetch_bytes or CONTROL_BUFFER_BYTES,
+        "clock": CLOCK if fetch_bytes else None,
+    }
 
 
 C = TypeVar("C", bound=LinkMachine[Any])

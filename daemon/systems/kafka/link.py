@@ -16,9 +16,9 @@ from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
 from ...net.endpoint import LinkLost
-from ...runtime.clock import CLOCK
 from ..brokerbook import Address
 from ..fetchlink import FetchLink, FetchOwner
+from ..link import scan_options
 from .settings import ClientSettings
 
 __all__ = ["Answer", "Link", "LinkOwner"]
@@ -26,7 +26,6 @@ __all__ = ["Answer", "Link", "LinkOwner"]
 Answer = asyncio.Future[Body]
 
 FETCH_BUFFER_BYTES = 1 << 20
-CONTROL_BUFFER_BYTES = 64 << 10
 
 
 class LinkOwner(FetchOwner[Fetched, CorruptBatch], Protocol):
@@ -53,14 +52,7 @@ class Link(FetchLink[Connection, Event, Body, Fetcher]):
     ) -> None:
         self._settings = settings
         self._exchange: Mechanism | None = None  # of the last login
-        scanner = Scanner(
-            slots,
-            pool,
-            columns=settings.columns,
-            on_corrupt=settings.on_corrupt,
-            buffer_bytes=FETCH_BUFFER_BYTES if limits else CONTROL_BUFFER_BYTES,
-            clock=CLOCK if limits else None,
-        )
+        scanner = Scanner(slots, pool, **scan_options(settings, FETCH_BUFFER_BYTES if limits else None))
         connection = Connection(
             scanner,
             client_id=settings.client_id,

@@ -1,23 +1,18 @@
 """Kafka as a ``System``."""
 
-from contextlib import AbstractAsyncContextManager
-
 from fastwire.kafka.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
-from ..base import Described, MakeSource, System, TopicReader
-from ..clusterreader import ClusterReader
+from ..base import MakeSource
+from ..clusterreader import ClusterReader, ClusterSystem
 from ..offsets import start_at_offsets
-from ..writer import WriteOptions, Writer
 from .config import KafkaConnection, KafkaSourceConfig
 
 __all__ = ["SYSTEM"]
 
-MEMORY = 16 << 20  # of a reader that only asks
 
-
-class _Kafka(System):
+class _Kafka(ClusterSystem):
     grammar = GRAMMAR
     group_word = "group"
 
@@ -29,8 +24,13 @@ class _Kafka(System):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        return _reader(connection, topics, start, pool)
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+        from .source import KafkaSource, reader_settings
+
+        settings = reader_settings(connection, topics, start)
+        return ClusterReader(
+            lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
+        )
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """``text`` may also be an offset of every partition, or offsets by partition such as ``0=5,2=7``.
@@ -43,30 +43,11 @@ class _Kafka(System):
         auth = KafkaConnection.of(connection).auth
         return "OAUTHBEARER" if auth.user is None else auth.mechanism
 
-    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
-
-    def open_writer(
-        self, connection: Connection, topic: str, options: WriteOptions
-    ) -> AbstractAsyncContextManager[Writer]:
-        from .writer import open_writer
-
-        return open_writer(connection, topic, options)
-
     def sharing(self, source: SourceConfig) -> str:
         own = KafkaSourceConfig.of(source)
         if own.group_protocol == "none":
             return f"all partitions alone, offsets kept as group {own.subscription}"
         return f"group {own.subscription} (protocol {own.group_protocol})"
-
-
-def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
-    from .source import KafkaSource, reader_settings
-
-    settings = reader_settings(connection, topics, start)
-    return ClusterReader(
-        lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
-    )
 
 
 SYSTEM = _Kafka()

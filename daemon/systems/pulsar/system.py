@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 
 from fastwire.pulsar.grammar import GRAMMAR
 from fastwire.pulsar.message_id import MessageId
@@ -12,7 +11,6 @@ from fastwire.wire.pool import Pool
 from ...config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
-from ..writer import WriteOptions, Writer
 from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig, SchemaConfig
 from .login import UserLogin
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
@@ -69,13 +67,6 @@ class _Pulsar(System):
                 name = found.topic.of_partition(0) if found.partitions else found.topic
                 await cluster.owner(str(name), settings.url)
         return Described([(str(found.topic), found.partitions) for found in news.found], [])
-
-    def open_writer(
-        self, connection: Connection, topic: str, options: WriteOptions
-    ) -> AbstractAsyncContextManager[Writer]:
-        from .writer import open_writer
-
-        return open_writer(connection, topic, options)
 
     def sharing(self, source: SourceConfig) -> str:
         own = PulsarSourceConfig.of(source)

@@ -13,15 +13,14 @@ from fastwire.tank.scan import CorruptBundle, Scanner
 from fastwire.tank.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ...runtime.clock import CLOCK
 from ..brokerbook import Address
 from ..fetchlink import FetchLink, FetchOwner
+from ..link import scan_options
 from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "Question"]
 
 FETCH_BUFFER_BYTES = 256 << 10  # answers are decoded while they come: a buffer that stays in the cache
-CONTROL_BUFFER_BYTES = 64 << 10
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -60,14 +59,7 @@ class Link(FetchLink[Connection, Event, Answer, Fetcher]):
         limits: FetchLimits | None = None,
     ) -> None:
         self._settings = settings
-        scanner = Scanner(
-            slots,
-            pool,
-            columns=settings.columns,
-            on_corrupt=settings.on_corrupt,
-            buffer_bytes=FETCH_BUFFER_BYTES if limits else CONTROL_BUFFER_BYTES,
-            clock=CLOCK if limits else None,
-        )
+        scanner = Scanner(slots, pool, **scan_options(settings, FETCH_BUFFER_BYTES if limits else None))
         connection = Connection(scanner, request_timeout_s=settings.request_timeout_s)
         super().__init__(address, connection, Fetcher(slots, limits or FetchLimits(), settings.client_id), owner)
 

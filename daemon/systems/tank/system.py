@@ -1,23 +1,18 @@
 """TANK as a ``System``."""
 
-from contextlib import AbstractAsyncContextManager
-
 from fastwire.tank.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
-from ..base import Described, MakeSource, System, TopicReader
-from ..clusterreader import ClusterReader
+from ..base import MakeSource
+from ..clusterreader import ClusterReader, ClusterSystem
 from ..offsets import start_at_offsets
-from ..writer import WriteOptions, Writer
 from .config import NO_TIME
 
 __all__ = ["SYSTEM"]
 
-MEMORY = 16 << 20  # of a reader that only asks
 
-
-class _Tank(System):
+class _Tank(ClusterSystem):
     grammar = GRAMMAR
 
     def make_source(self, source: SourceConfig) -> MakeSource:
@@ -27,8 +22,11 @@ class _Tank(System):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        return _reader(connection, topics, start, pool)
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+        from .source import TankSource, reader_settings
+
+        settings = reader_settings(connection, topics, start)
+        return ClusterReader(lambda events, moved: TankSource(settings, events, pool, patient=False, on_progress=moved))
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """``text`` may also be a sequence of every partition, or sequences by partition such as ``0=5,2=7``."""
@@ -36,23 +34,6 @@ class _Tank(System):
         if start.time is not None:
             raise ValueError(NO_TIME)
         return start
-
-    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
-
-    def open_writer(
-        self, connection: Connection, topic: str, options: WriteOptions
-    ) -> AbstractAsyncContextManager[Writer]:
-        from .writer import open_writer
-
-        return open_writer(connection, topic, options)
-
-
-def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
-    from .source import TankSource, reader_settings
-
-    settings = reader_settings(connection, topics, start)
-    return ClusterReader(lambda events, moved: TankSource(settings, events, pool, patient=False, on_progress=moved))
 
 
 SYSTEM = _Tank()

@@ -17,15 +17,13 @@ from fastwire.tubemq.scan import Scanner
 from fastwire.tubemq.slot import SlotTable
 from fastwire.wire.pool import Pool
 
-from ...runtime.clock import CLOCK
 from ..brokerbook import Address
-from ..link import BrokerLink
+from ..link import BrokerLink, scan_options
 from .settings import ClientSettings
 
 __all__ = ["Link", "LinkOwner", "RefusedError"]
 
 FETCH_BUFFER_BYTES = 1 << 20  # a frame is complete in it before its messages are decoded
-CONTROL_BUFFER_BYTES = 64 << 10
 
 M = TypeVar("M", bound=Message)
 
@@ -87,14 +85,7 @@ class Link(BrokerLink[_Machine, Event, Answer]):
         self._settings = settings
         self._owner = owner
         self._planned: dict[int, Planned] = {}
-        scanner = Scanner(
-            slots,
-            pool,
-            columns=settings.columns,
-            on_corrupt=settings.on_corrupt,
-            buffer_bytes=FETCH_BUFFER_BYTES if fetches else CONTROL_BUFFER_BYTES,
-            clock=CLOCK if fetches else None,
-        )
+        scanner = Scanner(slots, pool, **scan_options(settings, FETCH_BUFFER_BYTES if fetches else None))
         super().__init__(_Machine(scanner, request_timeout_s=settings.request_timeout_s), owner.on_chunk)
 
     def __str__(self) -> str:

@@ -1,22 +1,17 @@
 """TubeMQ as a ``System``."""
 
-from contextlib import AbstractAsyncContextManager
-
 from fastwire.tubemq.grammar import GRAMMAR
 from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice
-from ..base import Described, MakeSource, System, TopicReader
-from ..clusterreader import ClusterReader
-from ..writer import WriteOptions, Writer
+from ..base import MakeSource
+from ..clusterreader import ClusterReader, ClusterSystem
 from .config import NO_TIME, TubeMQSourceConfig
 
 __all__ = ["SYSTEM"]
 
-MEMORY = 16 << 20  # of a reader that only asks
 
-
-class _TubeMQ(System):
+class _TubeMQ(ClusterSystem):
     grammar = GRAMMAR
     group_word = "group"
 
@@ -27,8 +22,13 @@ class _TubeMQ(System):
             settings_from(source, columns=columns, cluster=cluster), events, pool, metrics=metrics
         )
 
-    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> TopicReader:
-        return _reader(connection, topics, start, pool)
+    def open_reader(self, connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
+        from .source import TubeMQSource, reader_settings
+
+        settings = reader_settings(connection, topics, start)
+        return ClusterReader(
+            lambda events, moved: TubeMQSource(settings, events, pool, patient=False, on_progress=moved)
+        )
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """A time is refused: a Broker finds no message by its time."""
@@ -37,28 +37,11 @@ class _TubeMQ(System):
             raise ValueError(NO_TIME)
         return start
 
-    async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
-        return await _reader(connection, topics, Start("earliest"), Pool(MEMORY)).describe()
-
     def sharing(self, source: SourceConfig) -> str:
         own = TubeMQSourceConfig.of(source)
         if own.balance == "client":
             return f"group {own.subscription}, as node {own.node_id} of {own.source_count}"
         return f"group {own.subscription}, whose partitions the Master assigns"
-
-    def open_writer(
-        self, connection: Connection, topic: str, options: WriteOptions
-    ) -> AbstractAsyncContextManager[Writer]:
-        from .writer import open_writer
-
-        return open_writer(connection, topic, options)
-
-
-def _reader(connection: Connection, topics: TopicChoice, start: Start, pool: Pool) -> ClusterReader:
-    from .source import TubeMQSource, reader_settings
-
-    settings = reader_settings(connection, topics, start)
-    return ClusterReader(lambda events, moved: TubeMQSource(settings, events, pool, patient=False, on_progress=moved))
 
 
 SYSTEM = _TubeMQ()
