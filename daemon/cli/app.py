@@ -14,6 +14,7 @@ from fastwire.errors import FastwireError
 
 from .commands.check import check
 from .commands.completion import completion
+from .commands.dead import dead
 from .commands.demo import demo
 from .commands.dev_broker import dev_broker
 from .commands.expire import expire
@@ -45,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_RUNNING = (run, check, status, top, spark, verify, expire, tail, produce)
+_RUNNING = (run, check, status, top, spark, verify, dead, expire, tail, produce)
 _HELPING = (dev_broker, demo, unit, schema, completion, man)
 for command in (*_RUNNING, *_HELPING):
     app.command()(command)

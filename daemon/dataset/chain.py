@@ -1,6 +1,6 @@
 """Checks of sequences: spans of a log that is read in order, log entries of a dataset, and their files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
@@ -10,10 +10,11 @@ from ..runtime.errors import DatasetDamagedError
 from .log import LogEntry, entry_name
 from .storage import Storage
 
-__all__ = ["check_chain", "check_fit", "check_tail", "entries_behind", "names_are_free", "tail_of"]
+__all__ = ["all_entries", "check_chain", "check_fit", "check_tail", "entries_behind", "names_are_free", "tail_of"]
 
 
 READ_AHEAD_BYTES = 1 << 20
+_READ_AHEAD = 64  # log entries
 
 
 def check_chain(coverage: Coverage, span: Span) -> None:
@@ -65,6 +66,15 @@ def entries_behind(storage: Storage, number: int, most: int) -> list[bytes]:
         entries.append(data)
         held += len(data)
     return entries
+
+
+def all_entries(storage: Storage) -> Iterator[tuple[int, LogEntry]]:
+    """Yield all log entries with their numbers. Raises DatasetDamagedError."""
+    number = 0
+    while found := entries_behind(storage, number, _READ_AHEAD):
+        for data in found:
+            number += 1
+            yield number, LogEntry.decode(data, storage.path(entry_name(number)))
 
 
 def tail_of(storage: Storage, number: int) -> int:

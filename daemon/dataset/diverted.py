@@ -1,6 +1,6 @@
 """Dead letters: entries that could not be decoded, stored unchanged in Arrow IPC files beside the log."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from fastwire.position import Log, format_position
 from .log import Diverted, Letter
 from .staging import StagedFile
 
-__all__ = ["DeadLetterFile", "read_letters"]
+__all__ = ["DeadLetterFile", "each_letter", "read_letters"]
 
 _SCHEMA = pa.schema(
     [
@@ -125,3 +125,14 @@ def read_letters(file: BinaryIO) -> pa.Table:
     """The dead letters in one file. Raises OSError or pyarrow.ArrowInvalid."""
     with pa.ipc.open_file(file) as reader:
         return reader.read_all()
+
+
+def each_letter(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the dead letters in one file, without cluster and incarnation; about 1 MiB is read at a time.
+
+    Raises OSError or pyarrow.ArrowInvalid.
+    """
+    names = [name for name in _SCHEMA.names if name not in ("cluster", "incarnation")]
+    with pa.ipc.open_file(file) as reader:
+        for number in range(reader.num_record_batches):
+            yield from reader.get_batch(number).select(names).to_pylist()

@@ -5,14 +5,14 @@ stay, and with them Coverage, so that nothing lands twice. A deletion that was i
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .bucket import Bucket
-from .chain import entries_behind
+from .chain import all_entries
 from .description import DatasetOptions, Description
 from .disk import Disk
 from .log import DIVERTED, STAGING, LogEntry, entry_name
@@ -24,7 +24,6 @@ from .writer import DatasetWriter
 
 __all__ = ["Expired", "expire"]
 
-_READ_AHEAD = 64
 _DELETED_AT_ONCE = 1000
 
 
@@ -113,21 +112,12 @@ def _options(description: Description) -> DatasetOptions:
     )
 
 
-def _entries(storage: Storage) -> Iterator[tuple[int, LogEntry]]:
-    """Yield all log entries with their numbers."""
-    number = 0
-    while found := entries_behind(storage, number, _READ_AHEAD):
-        for data in found:
-            number += 1
-            yield number, LogEntry.decode(data, storage.path(entry_name(number)))
-
-
 def _bounds(storage: Storage, older_s: float) -> tuple[int, int]:
     """Return the numbers up to which the entries have expired before, and up to which they are old enough now."""
     since = storage.now() - older_s
     staged = {f"{STAGING}/{name}" for name in storage.walk(STAGING)}
     before = until = 0
-    for number, entry in _entries(storage):
+    for number, entry in all_entries(storage):
         if entry.expired >= number:
             raise DatasetDamagedError(f"{storage.path(entry_name(number))} expires entries that come after it")
         before = max(before, entry.expired)
@@ -141,7 +131,7 @@ def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Ex
     there = {*visible(storage), *(f"{DIVERTED}/{name}" for name in storage.list(DIVERTED))}
     names: list[str] = []
     new = Expired(storage.root)
-    for number, entry in _entries(storage):
+    for number, entry in all_entries(storage):
         if number > max(before, until):
             break
         names += (name for _staged, name in entry.moves(number, extension) if name in there)
