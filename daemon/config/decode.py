@@ -38,13 +38,14 @@ class RegistryConfig(Table):
 class DecodeConfig(Table):
     """The decoding of values: their fields become columns of the files."""
 
-    format: Literal["avro"]
-    """Format of the values. avro: the binary encoding of one record, without a header, or with that of a registry."""
+    format: Literal["avro", "json"]
+    """Format of the values. avro: the binary encoding of one record, without a header, or with that of a registry.
+    json: one object."""
     definition: FolderPath = Field(alias="schema")
     """File with the schema of the columns: an Avro schema in JSON, whose top is a record. Without a registry it is also
-    the schema of all values."""
+    the schema of all values; for json it is the shape of the objects."""
     registry: RegistryConfig | None = None
-    """Schema registry that has the schemas of the values."""
+    """Schema registry that has the schemas of the values, for avro."""
     evolve: Literal["add", "strict", "divert"] = "add"
     """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
     partition, and refuse to start with another schema file; divert: its values become dead letters."""
@@ -54,13 +55,17 @@ class DecodeConfig(Table):
     """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
 
 
-def read_program(path: Path) -> "tuple[Step, ...]":
-    """Compile the schema in a file. Raises ValueError with a message for the author of the configuration."""
-    from fastwire.decode.avro import compile_avro  # few configurations need it
+def read_program(path: Path, form: str) -> "tuple[Step, ...]":
+    """Compile the schema in a file, for values of the format ``form``.
+
+    Raises ValueError with a message for the author of the configuration.
+    """
+    from fastwire.decode.avro import compile_avro  # few configurations need them
+    from fastwire.decode.jsonschema import compile_json
     from fastwire.decode.program import SchemaError
 
     try:
-        return compile_avro(path.read_text(encoding="utf-8"))
+        return (compile_json if form == "json" else compile_avro)(path.read_text(encoding="utf-8"))
     except OSError as exc:
         raise ValueError(f"cannot read {path}: {exc.strerror}") from None
     except UnicodeDecodeError:
@@ -97,7 +102,9 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
     if system and not positions_named(system).number_columns:
         tell(path, f"is not supported for {system}: its records have no positions for dead letters")
-    if isinstance(decode.get("registry"), Mapping):
+    if "registry" in decode and decode.get("format") == "json":
+        tell((*path, "registry"), 'is for format = "avro"')
+    elif isinstance(decode.get("registry"), Mapping):
         _check_registry((*path, "registry"), decode["registry"], tell)
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
     if schema is None:
@@ -105,7 +112,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     if not isinstance(schema, str) or not schema.strip():
         return
     try:
-        program = read_program(Path(schema))
+        program = read_program(Path(schema), str(decode.get("format")))
     except ValueError as exc:
         tell((*path, "schema"), str(exc))
         return

@@ -12,6 +12,8 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
+from fastwire.decode.jsonschema import fitted
+from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import BadRecord, SchemaError, Step
 from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
@@ -50,10 +52,10 @@ class DecodedRows:
 class ValueDecoder:
     """Decodes the values of record batches of ``system`` into ``columns``, with at most ``memory`` bytes at a time.
 
-    Columns of the records have a _ before their name. ``extra`` ones are in the batches, and not in the files. With a
-    ``registry`` each value begins with the id of its schema, and is read into the columns of ``program``; while the
-    registry is away, ``pause`` is called between two attempts. Columns of other schemas are added if the columns are
-    ``open_ended``, or (``evolve``) refused.
+    The values have the format ``form``. Columns of the records have a _ before their name. ``extra`` ones are in the
+    batches, and not in the files. With a ``registry`` each value begins with the id of its schema, and is read into the
+    columns of ``program``; while the registry is away, ``pause`` is called between two attempts. Columns of other
+    schemas are added if the columns are ``open_ended``, or (``evolve``) refused.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ValueDecoder:
         columns: Sequence[str],
         system: str,
         *,
+        form: Literal["avro", "json"] = "avro",
         on_bad: Literal["divert", "stop"] = "divert",
         evolve: Literal["add", "strict", "divert"] = "add",
         open_ended: bool = False,
@@ -70,6 +73,7 @@ class ValueDecoder:
         registry: SchemaRegistry | None = None,
     ) -> None:
         self._pool = Pool(memory)
+        self._form = form
         self._given = program
         self._registry = registry
         self._written: dict[int, Sequence[Step]] = {}
@@ -161,7 +165,9 @@ class ValueDecoder:
             self.columns += tuple(name for name in self._schema.names if name not in self.columns)
         self._columns = (*self.columns, *(name for name in self._extra if name not in self.columns))
 
-    def _made(self) -> AvroDecoder:
+    def _made(self) -> AvroDecoder | JsonDecoder:
+        if self._form == "json":
+            return JsonDecoder(fitted(self._program, self._given), self._pool)
         if self._registry is not None:
             return AvroDecoder(self._program, self._pool, framed=True)
         return AvroDecoder(self._program, self._pool, written=resolve(self._given, self._program))
@@ -187,6 +193,7 @@ class ValueDecoder:
             resolve(written, grown(self._program, written))  # its columns stay away if its values do
             self._grow(written)
             _log.info("columns of a schema are added", schema_id=id, columns=[str(column) for column in new])
+        assert isinstance(self._decoder, AvroDecoder)
         self._decoder.add(id, resolve(written, self._program))
 
     def _lands(self, column: Column) -> bool:
@@ -194,6 +201,7 @@ class ValueDecoder:
 
     def _refuse(self, id: int, reason: str, why: str) -> None:
         _log.warning("values of a schema cannot be decoded", schema_id=id, reason=reason, why=why)
+        assert isinstance(self._decoder, AvroDecoder)
         self._decoder.refuse(id, f"{reason} {id} ({why})")
         self._refused = True
 

@@ -112,7 +112,7 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
     from .decoding import ValueDecoder
 
     try:
-        program = read_program(decode.definition)
+        program = read_program(decode.definition, decode.format)
         columns = chosen_columns(decode.columns, program, config.source.system)
     except ValueError as exc:
         raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
@@ -120,6 +120,7 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
         program,
         columns,
         config.source.system,
+        form=decode.format,
         on_bad=decode.on_bad,
         evolve=decode.evolve,
         open_ended="*" in decode.columns,

@@ -35,7 +35,7 @@ topics = ["orders"]
 group = "landing"
 start = "earliest"
 [pipelines.orders.decode]
-format = "avro"
+format = "{form}"
 schema = "{schema}"
 columns = ["*", "_offset"]
 [pipelines.orders.sink]
@@ -48,26 +48,26 @@ def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-def values() -> list[bytes]:
+def values(form: str) -> list[bytes]:
     """The orders, the tenth of them damaged."""
-    encoded = [encode(SCHEMA, order) for order in ORDERS]
+    encoded = [encode(SCHEMA, order) if form == "avro" else json.dumps(order).encode() for order in ORDERS]
     encoded[10] = encoded[10][:-1]
     return encoded
 
 
-@pytest.mark.parametrize("system", ["kafka", "pulsar"])
-def test_values_of_a_broker_land_as_columns(system: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("system", "form"), [("kafka", "avro"), ("pulsar", "avro"), ("kafka", "json")])
+def test_values_of_a_broker_land_as_columns(system: str, form: str, tmp_path: Path) -> None:
     schema, config, data = tmp_path / "order.avsc", tmp_path / "c.toml", tmp_path / "data"
     schema.write_text(json.dumps(SCHEMA))
     with running(KafkaDevBroker() if system == "kafka" else PulsarDevBroker()) as broker:
         broker.create_topic("orders", 1)
-        config.write_text(CONFIG.format(url=broker.url, schema=schema, path=data))
+        config.write_text(CONFIG.format(url=broker.url, form=form, schema=schema, path=data))
         if isinstance(broker, PulsarDevBroker):
-            block = encode_pulsar(values(), 0, [b"k"] * 30)
+            block = encode_pulsar(values(form), 0, [b"k"] * 30)
             entry = encode_block_entry(block, 30, producer_name="p", sequence_id=0, publish_time=1_700_000_000_000)
             broker.append("persistent://public/default/orders-partition-0", [entry])
         else:
-            block = encode_values(values())
+            block = encode_values(values(form))
             broker.append("orders", [encode_block_batch(block, 30, base_timestamp=1_700_000_000_000)])
         checked = command("check", config)
         ran = command("run", config, "--until-end")
@@ -97,7 +97,7 @@ def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:
         registry.register(1, narrow)
         registry.register(2, SCHEMA)
         broker.create_topic("orders", 1)
-        text = CONFIG.format(url=broker.url, schema=schema, path=data)
+        text = CONFIG.format(url=broker.url, form="avro", schema=schema, path=data)
         config.write_text(text.replace('format = "avro"', f'format = "avro"\nregistry = {{ url = "{registry.url}" }}'))
         block = encode_values([*older, *newer])
         broker.append("orders", [encode_block_batch(block, 30, base_timestamp=1_700_000_000_000)])

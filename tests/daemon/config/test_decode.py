@@ -77,6 +77,20 @@ def test_a_field_with_the_name_of_a_chosen_column_of_the_records(schema: Path) -
     assert only.endswith('"_offset" is a field of the schema and a column of the records: leave it out')
 
 
+def test_a_type_that_json_has_no_single_form_of(schema: Path) -> None:
+    text = decode(schema).replace('"avro"', '"json"')
+    assert parse_config(text, {}).pipelines["orders"].decode is not None
+    schema.write_text(json.dumps({**SCHEMA, "fields": [{"name": "a", "type": ["int", "string"]}]}))
+    (only,) = problems(text)
+    assert only.endswith(f"decode.schema: {schema}: a: a union of several types is not supported in JSON")
+
+
+def test_json_has_no_registry(schema: Path) -> None:
+    text = decode(schema, 'registry = { url = "https://registry.example.com" }').replace('"avro"', '"json"')
+    (only,) = problems(text)
+    assert 'decode.registry: is for format = "avro"' in only
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "stdout"])
 def test_decoding_is_for_parquet_and_arrow(schema: Path, kind: str) -> None:
     text = decode(schema).replace('type = "parquet"', f'type = "{kind}"').replace('path = "/data/orders"\n', "")
