@@ -163,6 +163,10 @@ class Pipeline:
         self._settled[index] = floor
         self._wake.set()
 
+    def on_unconfirmed(self, reason: str) -> None:
+        """See ``SourceEvents.on_unconfirmed``."""
+        self.commit_soon(reason)
+
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """See ``SourceEvents.on_stopped``; the pipeline fails when every log has stopped."""
         stopped = self._source.logs[index]

@@ -172,6 +172,9 @@ class ClusterReader:
     def on_settled(self, index: int, floor: Position) -> None:
         """Do nothing: no state is kept."""
 
+    def on_unconfirmed(self, reason: str) -> None:
+        """Do nothing: nothing lands."""
+
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """Note a partition that cannot be read. Reading fails, unless it has an end: the others are read up to it."""
         self._stopped.append(error)

@@ -124,6 +124,9 @@ class SourceEvents(Protocol):
     def on_settled(self, index: int, floor: Position) -> None:
         """Note that the broker has confirmed all acks up to ``floor``: ``Coverage.settle`` may forget intervals."""
 
+    def on_unconfirmed(self, reason: str) -> None:
+        """Commit what was received: the source requests nothing for some logs until that has landed."""
+
     def on_stopped(self, index: int, error: LogStopped) -> None:
         """Note that this log is stopped until the daemon is restarted; the others continue."""
 

@@ -113,6 +113,11 @@ class AnyPipe:
         self.told.append(("settled", index, floor))
         self.coverage.settle(self.source.logs[index], floor)
 
+    def on_unconfirmed(self, reason: str) -> None:
+        self.told.append(("unconfirmed", reason))
+        if self.eager:
+            self.commit()
+
     def on_stopped(self, index: int, error: LogStopped) -> None:
         self.told.append(("stopped", index, str(error)))
 

@@ -47,6 +47,8 @@ class Partition(StagedPartition):
     queued: bool = field(default=False, init=False)  # a GET that waits for its turn on the connection
     committing: bool = field(default=False, init=False)
     dirty: bool = field(default=False, init=False)  # the Broker has moved its position since the last COMMIT
+    held: bool = field(default=False, init=False)  # no GETs until what was fetched has landed and is confirmed
+    confirmed_at: float = field(default=0.0, init=False)  # the loop's time of the last COMMIT, or of the grant
     lag_bytes: int = field(default=-1, init=False)
     backlog: int = field(default=-1, init=False)  # entries of the store behind the last GET
     read_at: int = field(default=-1, init=False)  # where the last GET began

@@ -35,6 +35,7 @@ from ..cluster import Cluster
 from ..inventory import list_partitions
 from ..link import Link, RefusedError
 from .beginning import REPLACED, Beginnings
+from .commits import Commits
 from .lag import FetchedLag
 from .member import AnyMember, Change, Member, NodeMember
 from .partition import Partition
@@ -83,6 +84,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
         self._beginnings = Beginnings(settings, self._registrations)
+        self._commits = Commits(self, self._registrations, self._tasks, self._ask_on)
         self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
         self._queues: WeakKeyDictionary[Link, deque[Partition]] = WeakKeyDictionary()  # GETs that wait for their turn
@@ -179,7 +181,8 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 partition.move(Stage.READING)
                 partition.session += 1
                 partition.error = ""
-                partition.committing = partition.at_end = partition.dirty = False
+                partition.committing = partition.at_end = partition.dirty = partition.held = False
+                partition.confirmed_at = self._loop.time()
                 partition.pace = Pace(partition.pace.filtered)
                 self.slots.attach(partition.index, partition.position(coverage), partition.session)
         self._ask_on()
@@ -189,7 +192,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._coverage = coverage
         self._changed.set()
         for partition in self.partitions:
-            self._commit_soon(partition)
+            self._commits.soon(partition)
 
     def void(self) -> None:
         """See ``Source.void``."""
@@ -355,25 +358,11 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         at = self._coverage.end(partition.log)
         try:
             known = self.settings.keeps_offsets and partition.registered
-            if known and at is not None and not await self._confirmed(partition, at == received):
+            if known and at is not None and not await self._commits.last(partition, at == received):
                 await self._registrations.register(partition, at.a)
             await self._registrations.unregister(partition)
         except FastwireError as exc:
             log.info("a partition was not unregistered", partition=str(partition.place), error=str(exc))
-
-    async def _confirmed(self, partition: Partition, landed: bool) -> bool:
-        """Confirm everything that was fetched if all of it has ``landed``; return True if the Broker has that."""
-        if not landed or partition.in_flight:
-            return False
-        if not partition.dirty:
-            return True
-        try:
-            await self._registrations.commit(partition)
-        except FastwireError as exc:
-            log.debug("an offset was not committed", partition=str(partition.place), error=str(exc))
-            return False
-        partition.dirty = False
-        return True
 
     def _jump(self) -> None:
         """Go on at the end of each partition, as an operator asks; the dataset declares what is left out."""
@@ -382,10 +371,19 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 self._beginnings.jump(partition)
                 self._reconsider(partition, "an operator asks to go on at the end")
 
-    def _revoke(self, partition: Partition, reason: str) -> None:
-        """Stop reading a partition; messages that were received are committed at once."""
+    @property
+    def coverage(self) -> Coverage:
+        """What has landed."""
+        return self._coverage
+
+    def hand_on(self) -> None:
+        """Pass the open chunks on to the pipeline."""
         for link in tuple(self.cluster.links.values()):
             link.hand_on()
+
+    def _revoke(self, partition: Partition, reason: str) -> None:
+        """Stop reading a partition; messages that were received are committed at once."""
+        self.hand_on()
         assignment = partition.assignment
         granted = partition.granted
         if granted:
@@ -450,7 +448,9 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     def _ask(self, partition: Partition) -> None:
         """Send a GET, or queue it behind others of its connection."""
         link = partition.link
-        if link is None or partition.in_flight or partition.queued or partition.committing or partition.leaving:
+        if link is None or partition.in_flight or partition.queued or partition.committing:
+            return
+        if partition.leaving or partition.held:
             return
         if link.connection.fetches_outstanding >= MOST_GETS:
             partition.queued = True
@@ -510,7 +510,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         fine = fetched.code in (Code.SUCCESS, Code.NOT_FOUND)
         partition.error = "" if fine else str(BrokerError(fetched.code, fetched.text))
         if partition.at_end:
-            self._commit_soon(partition)
+            self._commits.soon(partition)
         if partition.pace.due > now:
             self._loop.call_at(partition.pace.due, self._ask_later, partition)
         elif not self.holding:
@@ -544,34 +544,6 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             f"the message at {at} cannot be decoded ({message.reason}: {message.detail})",
         )
 
-    # --- COMMIT
-
-    def _commit_soon(self, partition: Partition) -> None:
-        """Commit if everything fetched has landed: a COMMIT confirms everything fetched (spec: tubemq 11.3)."""
-        if (
-            self.settings.keeps_offsets
-            and partition.granted
-            and partition.dirty
-            and not (partition.in_flight or partition.committing)
-            and self._coverage.end(partition.log) == self.slots.position(partition.index)
-        ):
-            partition.committing = True  # no GET until the response
-            self._tasks.run(self._commit(partition, partition.session), "commit")
-
-    async def _commit(self, partition: Partition, session: int) -> None:
-        # The COMMIT is sent before this task first waits, so that nothing was fetched since it was planned.
-        try:
-            if partition.granted and partition.session == session:
-                await self._registrations.commit(partition)
-                partition.dirty = False
-        except FastwireError as exc:
-            log.info("an offset was not committed", partition=str(partition.place), error=str(exc))
-            partition.pace.due = max(partition.pace.due, self._loop.time() + AGAIN_S)
-        finally:
-            if partition.session == session:
-                partition.committing = False
-        self._ask_on()
-
     # --- connections and time
 
     def on_lost(self, link: Link, reason: Exception | None) -> None:
@@ -594,6 +566,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 self._offers.add(partition.offer())
         self._offers.tell()
         self._stats.look(now)
+        self._commits.look(now)
         self._steer()  # answers may be awaited behind messages
         if now >= self._heartbeat_at:
             self._heartbeat_at = now + self.settings.heartbeat_s

@@ -1,6 +1,7 @@
 """The source of TubeMQ where registrations, GETs, COMMITs and events of the balance meet."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,7 +18,7 @@ from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
 from fastwire_daemon.pipeline.until_end import _is_behind
 from fastwire_daemon.runtime.budget import Level
-from fastwire_daemon.systems.tubemq.source import TubeMQSettings
+from fastwire_daemon.systems.tubemq.source import TubeMQSettings, commits
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
 from tests.support.source_pipe import until
 from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving
@@ -297,6 +298,60 @@ async def test_a_log_that_ends_before_what_has_landed_stops() -> None:
         async with reading(broker, coverage=pipe.coverage) as again:
             await until(lambda: again.count("stopped") == 1, "the stop")
             assert "ends at 140" in again.told[-1][2]
+
+
+# --- COMMITs
+
+
+@asynccontextmanager
+async def streaming(broker: TubeMQDevBroker) -> AsyncIterator[None]:
+    """Messages that keep coming: no GET finds the end for long."""
+
+    async def stream() -> None:
+        for number in itertools.count():
+            broker.produce("t", texts(10 * number, 10))
+            await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(stream())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def confirmed_offset(broker: TubeMQDevBroker) -> int:
+    (progress,) = broker.progress.values()
+    return progress.committed
+
+
+async def test_the_offset_of_the_group_follows_a_stream_that_never_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "FOLLOW_S", 0.2)
+    monkeypatch.setattr(commits, "LOOK_S", 0.05)
+    async with serving() as broker, reading(broker) as pipe:
+        pipe.eager = True  # it commits when it is asked to, and never else
+        async with streaming(broker):
+            await pipe.got(1)
+            for _ in range(3):
+                before = confirmed_offset(broker)
+                await until(lambda offset=before: confirmed_offset(broker) > offset, "a COMMIT")  # type: ignore[misc]
+        assert pipe.count("unconfirmed") >= 3
+        assert pipe.count("revoked") == 0
+        assert pipe.once()
+
+
+async def test_reading_goes_on_when_what_was_fetched_does_not_land_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "FOLLOW_S", 0.1)
+    monkeypatch.setattr(commits, "LOOK_S", 0.05)
+    monkeypatch.setattr(commits, "HOLD_S", 0.2)
+    async with serving() as broker, reading(broker) as pipe, streaming(broker):
+        await pipe.got(1)
+        before = confirmed_offset(broker)
+        for tries in range(1, 4):
+            await until(lambda count=tries: pipe.count("unconfirmed") >= count, "a partition that is held back")  # type: ignore[misc]
+            rows = pipe.rows
+            await until(lambda count=rows: pipe.rows > count, "more rows")  # type: ignore[misc]
+        assert confirmed_offset(broker) == before
+        assert pipe.once()
 
 
 # --- rebalances
