@@ -28,6 +28,7 @@ from ....net.endpoint import LinkLost
 from ....runtime.budget import Level
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
+from ....runtime.tasks import wait_for_set
 from ...clustered import ClusteredSource
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ...stage import Stage
@@ -48,6 +49,7 @@ REGISTER_TRIES = 5
 AGAIN_S = 1.0
 MOST_GETS = 8  # in flight on a connection, which a Broker answers one after the other
 TIMER_S = 0.001  # by which a timer of the loop may be early
+UNASSIGNED_S = 150.0  # a Master balances once a minute, first a minute after its start (spec: tubemq 9.3)
 GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 
 _FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
@@ -209,8 +211,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         return self.slots.position(index) if self.partitions[index].was_granted else None
 
     async def heads(self) -> Mapping[int, Position]:
-        """See ``Source.heads``: the ends of the partitions that were assigned to this member first."""
-        await self._assigned.wait()
+        """See ``Source.heads``: the ends of the partitions that were assigned to this member first.
+
+        A member may get none, and nobody tells it: after ``UNASSIGNED_S`` the others are taken to have them all.
+        """
+        await wait_for_set(self._assigned, UNASSIGNED_S)
+        if not self._assigned.is_set():
+            log.warning(
+                "no partition was assigned to this member: others of the group have them", waited_s=UNASSIGNED_S
+            )
         return {one.index: Position(max(one.end, 0), 0) for one in self.partitions if one.end}
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:

@@ -18,7 +18,7 @@ from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
 from fastwire_daemon.pipeline.until_end import _is_behind
 from fastwire_daemon.runtime.budget import Level
-from fastwire_daemon.systems.tubemq.source import TubeMQSettings, commits
+from fastwire_daemon.systems.tubemq.source import TubeMQSettings, commits, source
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
 from tests.support.source_pipe import until
 from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving
@@ -321,7 +321,7 @@ async def streaming(broker: TubeMQDevBroker) -> AsyncIterator[None]:
 
 def confirmed_offset(broker: TubeMQDevBroker) -> int:
     (progress,) = broker.progress.values()
-    return progress.committed
+    return progress.committed or 0
 
 
 async def test_the_offset_of_the_group_follows_a_stream_that_never_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,6 +393,17 @@ async def test_a_partition_that_was_lost_is_not_moved_at_the_end() -> None:
         broker.fail(Method.CONSUMER_HEARTBEAT, Code.SERVICE_UNAVAILABLE, 10_000)
         await pipe.source.close(5.0)
         assert broker.backlog("t", GROUP) == 0
+
+
+async def test_a_member_without_partitions_knows_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for ever: ``--until-end`` ends."""
+    monkeypatch.setattr(source, "UNASSIGNED_S", 0.2)
+    async with serving(1) as broker, reading(broker) as one:
+        broker.produce("t", texts(0, 10))
+        await landing(one, 10)
+        assert len(await one.source.heads()) == 1
+        async with reading(broker, coverage=one.coverage) as two:
+            assert await two.source.heads() == {}
 
 
 # --- client balance
