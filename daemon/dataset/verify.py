@@ -338,6 +338,7 @@ class _Verification:
         state.rows += entry.rows
         state.files += len(entry.files)
         state.nbytes += entry.nbytes
+        state.types = entry.types or state.types
 
     def _fold_span(self, span: Span, name: str, coverage: Coverage, log_report: LogReport) -> None:
         system = span.log.system

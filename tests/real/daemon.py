@@ -33,6 +33,7 @@ class Job:
     source: dict[str, Any] = field(default_factory=dict)
     sink: dict[str, Any] = field(default_factory=dict)
     roll: dict[str, Any] = field(default_factory=dict)
+    decode: dict[str, Any] = field(default_factory=dict)
     daemon: dict[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
@@ -51,6 +52,8 @@ class Job:
             "pipelines.p.sink": {"type": "parquet", "path": str(self.path), **self.sink},
             "pipelines.p.sink.roll": {"idle": "1s", **self.roll},
         }
+        if self.decode:
+            tables["pipelines.p.decode"] = self.decode
         return "\n".join(
             f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items() if value is not None)
             for name, table in tables.items()

@@ -432,4 +432,5 @@ def test_the_columns_of_a_dataset_are_in_its_checkpoints(
         coverage = sink.commit()
         sink.close()
     assert len([*(tmp_path / "data/_fastwire/checkpoint").iterdir()]) >= 1
+    assert verify(tmp_path / "data").problems == []
     assert [column.name for column in opened(decoder(("*",), REGISTERED)).types] == ["id", "country", "note"]
