@@ -3,25 +3,24 @@
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 from typing import Any, Literal
 
 import orjson
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.text import LineFormatter
-from fastwire.wire.pool import Pool
 
 from ..config import Connection, Start, TopicChoice
 from ..runtime.logs import configure
-from ..systems.base import SchemaTexts, TopicReader
+from ..systems.base import SchemaTexts
 from ..systems.cell import cell_bytes
-from ..systems.registry import system_named
+from ..systems.registry import reading
 from .opening import open_when_up
 
 __all__ = ["TailFormat", "tail"]
 
 TailFormat = Literal["pretty", "jsonl", "raw"]
-MEMORY = 1 << 30  # bytes; the largest value is an eighth of it, and most of it is never touched
 WIDE = 100  # characters; a longer JSON value is printed on several lines
 
 
@@ -43,40 +42,27 @@ async def tail(
     cannot be reached.
     """
     configure(level="error")  # the caller reports an error at the start
-    reader: TopicReader | None = None
     printed = 0
     shown: set[tuple[str, bytes]] | None = set() if schemas else None
     try:
-        reader = await open_when_up(lambda: _open(connection, topics, start))
-        configure(level="warning")
-        async for chunk in reader.up_to_now() if until_end else reader:
-            for letter in chunk.diverted:
-                print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)
-            lines = _lines(chunk)
-            if count is not None:
-                lines = lines[: count - printed]
-            printed += len(lines)
-            if shown is not None and reader.schemas is not None:
-                await _show_schemas(reader.schemas, lines, shown)
-            _print(_formed(lines, form))
-            if count is not None and printed >= count:
-                break
+        async with AsyncExitStack() as stack:
+            reader = await open_when_up(lambda: stack.enter_async_context(reading(connection, topics, start)))
+            configure(level="warning")
+            async for chunk in reader.up_to_now() if until_end else reader:
+                for letter in chunk.diverted:
+                    print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)
+                lines = _lines(chunk)
+                if count is not None:
+                    lines = lines[: count - printed]
+                printed += len(lines)
+                if shown is not None and reader.schemas is not None:
+                    await _show_schemas(reader.schemas, lines, shown)
+                _print(_formed(lines, form))
+                if count is not None and printed >= count:
+                    break
     except asyncio.CancelledError:
         pass  # Ctrl-C is the usual end
-    finally:
-        if reader is not None:
-            await reader.close()
     return printed
-
-
-async def _open(connection: Connection, topics: TopicChoice, start: Start) -> TopicReader:
-    reader = system_named(connection.system).open_reader(connection, topics, start, Pool(MEMORY))
-    try:
-        await reader.open()
-    except BaseException:
-        await reader.close()
-        raise
-    return reader
 
 
 def _lines(chunk: Chunk) -> list[bytes]:

@@ -1,17 +1,20 @@
 """The systems by name. The modules of a system are imported at its first use."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 
 from fastwire.systems import package_of
 from fastwire.wire.pool import Pool
 
-from ..config import SourceConfig
+from ..config import Connection, SourceConfig, Start, TopicChoice
 from ..runtime.metrics import PipelineMetrics
-from .base import System
+from .base import System, TopicReader
 from .source import Source, SourceEvents
 
-__all__ = ["source_factory", "system_named"]
+__all__ = ["reading", "source_factory", "system_named"]
+
+READ_MEMORY = 1 << 30  # bytes; the largest value is an eighth of it, and most of it is never touched
 
 
 def system_named(name: str) -> System:
@@ -42,3 +45,20 @@ def source_factory(
         return source
 
     return make
+
+
+def reading(connection: Connection, topics: TopicChoice, start: Start) -> AbstractAsyncContextManager[TopicReader]:
+    """Return what opens a reader of ``topics`` from ``start`` on, and closes it at the end of its block.
+
+    Raises ConfigError for a file that cannot be used; entering raises FastwireError as ``TopicReader.open`` does.
+    """
+    return _opened(system_named(connection.system).open_reader(connection, topics, start, Pool(READ_MEMORY)))
+
+
+@asynccontextmanager
+async def _opened(reader: TopicReader) -> AsyncIterator[TopicReader]:
+    try:
+        await reader.open()
+        yield reader
+    finally:
+        await reader.close()

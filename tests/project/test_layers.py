@@ -57,12 +57,13 @@ BESIDE = {
     # Tasks write files as the sinks do and read brokers by the connections of the daemon, and the job tells of its
     # batches as the daemon does.
     "spark": {"systems", "dataset", "encoders", "net", "config", "runtime"},
-    "testing": {"pipeline", "systems", "sinks", "dataset", "encoders", "config", "runtime", "devbroker"},
-    "pulsar": {"systems"},  # the name under which users import the asyncio client
+    "testing": {"pipeline", "systems", "sinks", "dataset", "encoders", "config", "runtime", "devbroker", "client"},
+    "pulsar": {"systems"},  # the name under which users import the asyncio client of Pulsar
+    "client": {"systems", "config"},  # the asyncio client of all systems
 }
 COMMANDS = {"cli"}
 # The only modules in ``daemon/`` itself.
-ENTRY_POINTS = {"pulsar"}
+ENTRY_POINTS = {"client", "pulsar"}
 
 # What only some modules may import.
 ONLY_IN = {

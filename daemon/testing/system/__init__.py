@@ -1,9 +1,10 @@
 """Conformance tests of a message system.
 
 From the bottom: ``scene`` (an embedded broker, a sink in memory, pipelines), ``suite`` (what a subclass sets), and the
-tests by subject: ``texts``, ``embedded``, ``delivery``, ``memory`` and ``tools``.
+tests by subject: ``texts``, ``embedded``, ``delivery``, ``memory``, ``tools`` and ``client``.
 """
 
+from .client import SystemClient
 from .delivery import SystemDelivery
 from .embedded import SystemBroker
 from .memory import SystemMemory
@@ -14,7 +15,7 @@ from .tools import SystemTools
 __all__ = ["Ability", "SystemConformance"]
 
 
-class SystemConformance(SystemTexts, SystemBroker, SystemDelivery, SystemMemory, SystemTools):
+class SystemConformance(SystemTexts, SystemBroker, SystemDelivery, SystemMemory, SystemTools, SystemClient):
     """Inherit, set ``system`` to the name of the system, and run pytest.
 
     The system is found by its name and URL as the commands find it. Every test also checks that the embedded broker has

@@ -17,7 +17,7 @@ from fastwire_toy.devbroker import ToyBroker
 from fastwire_toy.position import POSITIONS
 from fastwire_toy.scan import Slot
 from fastwire_toy.source import Partition, ToySource
-from fastwire_toy.system import ToySystem
+from fastwire_toy.system import ToySystem, ToyWriter
 
 Patch = pytest.MonkeyPatch
 
@@ -218,6 +218,15 @@ def test_a_weak_part_is_found(
 def test_null_values_that_become_empty_are_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr("fastwire_toy.system._text", lambda data: base64.b64encode(data or b"").decode())
     fails(Toy(), "test_null_values_are_read_again", "assert", monkeypatch)
+
+
+def test_headers_that_are_dropped_are_found(monkeypatch: Patch) -> None:
+    class Lacking(Toy):
+        lacks = {"headers": "a record is a key and a value"}  # noqa: RUF012
+
+    write = ToyWriter.write
+    monkeypatch.setattr(ToyWriter, "write", lambda self, put: write(self, put._replace(properties=())))
+    fails(Lacking(), "test_a_record_with_more_than_the_system_has_is_refused", "DID NOT RAISE", monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ class ToyWriter:
         self._partitions = partitions
 
     async def write(self, put: Put) -> None:
+        if put.properties:
+            raise ValueError("Toy has no properties")
         partition = self.produced.records % self._partitions if put.partition is None else put.partition
         if not 0 <= partition < self._partitions:
             raise ProduceError(f"{self.topic} has no partition {partition}: there are {self._partitions}")

@@ -1,0 +1,69 @@
+"""The asyncio client of all systems: ``connect`` returns a :class:`Client`, which reads and writes topics.
+
+Records are read as Arrow columns. The client is a thin layer over ``systems.base.System`` and depends on no system.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from .config import Connection, TopicChoice, parse_connection
+from .systems.base import TopicReader
+from .systems.registry import reading, system_named
+from .systems.writer import Put, WriteOptions, Writer
+
+__all__ = ["Client", "Put", "TopicReader", "WriteOptions", "Writer", "connect"]
+
+TOGETHER = WriteOptions(batch=1000)
+
+
+def connect(url: str, **keys: Any) -> "Client":
+    """Return a client of the brokers at ``url``, whose scheme names the system.
+
+    ``keys`` are those of a connection in a configuration file: ``auth={"user": "u", "password": "p"}``,
+    ``tls={"ca": "ca.pem"}``. Connections are opened on demand. Raises ConfigError for an invalid URL, and for a key
+    that the system does not have.
+    """
+    return Client(parse_connection({"url": url} | keys))
+
+
+class Client:
+    """A client of one cluster. It holds no connection: each reader and writer has its own, which end with its block."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._system = system_named(connection.system)
+
+    @property
+    def system(self) -> str:
+        """The name of the message system."""
+        return self._system.grammar.name
+
+    def read(
+        self, topics: str | Iterable[str] = (), start: str = "latest", *, pattern: str | None = None
+    ) -> AbstractAsyncContextManager[TopicReader]:
+        """Return what opens a reader of ``topics``, or of all that match ``pattern``; it leaves nothing at the brokers.
+
+        Iterate over the reader for chunks as they arrive, or over ``reader.up_to_now()`` for those up to the end of the
+        topics at the opening. ``pyarrow.record_batch(chunk)`` takes a chunk without a copy. ``start`` is what the
+        command ``tail`` takes as ``--from``: earliest, latest, ``-5m``, an RFC 3339 time or a position. Raises
+        ValueError for a topic, pattern or start that the system does not have, and ConfigError for unusable files; the
+        block and the iteration raise FastwireError where the brokers refuse or do not answer.
+        """
+        grammar = self._system.grammar
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("a reader takes either topics or a pattern")
+        choice = TopicChoice(tuple(map(grammar.topic, names)), None if pattern is None else grammar.pattern(pattern))
+        return reading(self._connection, choice, self._system.start_of(start, choice))
+
+    def produce(self, topic: str, options: WriteOptions = TOGETHER) -> AbstractAsyncContextManager[Writer]:
+        """Return what opens ``topic`` for writing: ``await writer.write(Put(b"value"))``.
+
+        Leaving the block in order waits until all records are confirmed, as ``flush`` does. Raises ValueError for a
+        topic that is not valid and for options that the system does not have, and ConfigError for unusable files. The
+        block raises ProduceError; ``write`` raises ValueError that names the system if it lacks a part of the record,
+        such as a key.
+        """
+        self._system.grammar.topic(topic)
+        return self._system.open_writer(self._connection, topic, options)

@@ -1,0 +1,84 @@
+"""Conformance tests of a system under the asyncio client of all systems."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from ...client import Client, Put, connect
+from ...config import ConfigError
+from .scene import PATIENCE_S, TOPIC, Row, Scene, rows_of
+from .suite import SystemSuite, on_a_loop
+
+__all__ = ["SystemClient"]
+
+
+class SystemClient(SystemSuite):
+    """Programs that use ``fastwire_daemon.client``: the same calls for each system."""
+
+    @on_a_loop
+    async def test_a_client_reads_what_it_has_written(self, scene: Scene) -> None:
+        """Records that ``write`` took are at the brokers when the block ends, and are read as Arrow columns."""
+        client = connect(scene.broker.url)
+        assert client.system == self.system
+        async with client.produce(TOPIC) as writer:
+            for number in range(100):
+                await writer.write(Put(b"%d" % number, partition=number % 2))
+            await writer.flush()
+            assert writer.produced.records == 100
+        rows = await _read(client, "earliest")
+        for partition in (0, 1):
+            values = [row.value for row in rows if row.partition == partition]
+            assert values == [b"%d" % number for number in range(partition, 100, 2)]
+
+    @on_a_loop
+    async def test_a_client_reads_what_comes_later(self, scene: Scene) -> None:
+        """A reader from the end gets only the records that are written while it is open."""
+        client = connect(scene.broker.url)
+        scene.produce(5)
+        assert await _read(client, "latest") == []
+        async with asyncio.timeout(PATIENCE_S), client.read(TOPIC, "latest") as reader:
+            async with client.produce(TOPIC) as writer:
+                await writer.write(Put(b"later"))
+            async for chunk in reader:
+                if chunk.rows:
+                    assert [row.value for row in rows_of(pa.record_batch(chunk))] == [b"later"]
+                    break
+
+    @on_a_loop
+    async def test_a_record_with_more_than_the_system_has_is_refused(self, scene: Scene) -> None:
+        """``write`` raises ValueError that names the system for a part that it lacks, and stores nothing then."""
+        parts = {
+            "keys": Put(b"v", key="k"),
+            "headers": Put(b"v", properties=(("name", "value"),)),
+            "null values": Put(None, key=None if "keys" in self.lacks else "k"),
+        }
+        title = self._grammar.title
+        client = connect(scene.broker.url)
+        async with client.produce(TOPIC) as writer:
+            for ability, put in parts.items():
+                if ability in self.lacks:
+                    with pytest.raises(ValueError, match=f"^{title} has no "):
+                        await writer.write(put)
+                else:
+                    await writer.write(put)
+        assert len(await _read(client, "earliest")) == len(parts.keys() - self.lacks.keys())
+
+    def test_a_client_refuses_keys_that_the_system_lacks(self) -> None:
+        """``connect`` raises ConfigError that names an unknown key, ``read`` ValueError for unnamed topics."""
+        url = f"{self.system}://127.0.0.1"
+        with pytest.raises(ConfigError, match="no_such_key"):
+            connect(url, no_such_key=1)
+        for topics, pattern in (((), None), (TOPIC, ".*")):
+            with pytest.raises(ValueError, match="either topics or a pattern"):
+                connect(url).read(topics, pattern=pattern)
+
+
+async def _read(client: Client, start: str) -> list[Row]:
+    """Return the records from ``start`` to the present end of the topic."""
+    found: list[Row] = []
+    async with asyncio.timeout(PATIENCE_S), client.read(TOPIC, start) as reader:
+        async for chunk in reader.up_to_now():
+            if chunk.rows:
+                found += rows_of(pa.record_batch(chunk))
+    return found
