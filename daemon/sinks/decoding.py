@@ -74,6 +74,7 @@ class ValueDecoder:
     ) -> None:
         self._pool = Pool(memory)
         self._form = form
+        self._program: Sequence[Step] = ()
         self._given = program
         self._registry = registry
         self._written: dict[int, Sequence[Step]] = {}
@@ -145,19 +146,15 @@ class ValueDecoder:
         Raises SchemaError if they conflict, or differ and must not.
         """
         if self._evolve == "add":
-            self._grow(program_of(types))
+            self._read_into(grown(self._program, program_of(types)))
         elif types and (differing := set(self.types) ^ set(types)):
             names = ", ".join(sorted({column.name for column in differing}))
             raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
 
-    def _grow(self, program: Sequence[Step]) -> None:
-        """Add the columns of ``program``. Raises SchemaError if they conflict."""
-        union = grown(self._program, program)
-        if columns_of(union) != columns_of(self._program) or len(union) != len(self._program):
-            self._read_into(union)
-
     def _read_into(self, program: Sequence[Step]) -> None:
         """Decode into the columns of ``program`` from now on."""
+        if program == self._program:
+            return
         self._program = program
         self._decoder, self._refused = self._made(), False
         self._schema = pa.schema(self._decoder)
@@ -184,14 +181,15 @@ class ValueDecoder:
 
     def _admit(self, id: int, written: Sequence[Step]) -> None:
         """Read values of a schema from now on. Raises SchemaError if they do not fit the columns."""
-        union = columns_of(grown(self._program, written))
-        new = [column for column in union if column not in self.types and self._lands(column)]
+        union = grown(self._program, written)
+        new = [column for column in columns_of(union) if column not in self.types and self._lands(column)]
         if new and self._evolve != "add":
             self._refuse(id, _NEW_COLUMNS, ", ".join(map(str, new)))
             return
+        if self._evolve == "add":
+            resolve(written, union)  # its columns stay away if its values do
+            self._read_into(union)  # also for symbols of an enum, which are no columns
         if new:
-            resolve(written, grown(self._program, written))  # its columns stay away if its values do
-            self._grow(written)
             _log.info("columns of a schema are added", schema_id=id, columns=[str(column) for column in new])
         assert isinstance(self._decoder, AvroDecoder)
         self._decoder.add(id, resolve(written, self._program))

@@ -365,6 +365,22 @@ def test_columns_of_a_newer_schema_are_refused(
     assert letter["reason"].startswith("NewColumns 8 (id int64 not null, note string)")
 
 
+def test_new_symbols_of_an_enum_are_text_of_its_column(
+    opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
+) -> None:
+    def enum(*symbols: str) -> Any:
+        kind = {"type": "enum", "name": "E", "symbols": symbols}
+        return {**REGISTERED, "fields": [{"name": "e", "type": kind}]}
+
+    registry.register(7, enum("A"))
+    registry.register(8, enum("B", "A"))
+    sink = opened(of_registry(registry, enum("A")))
+    sink.write(GivenFeed().chunk_of([framed(7, b"\0"), framed(8, b"\0"), framed(8, b"\2"), framed(7, b"\0")]))
+    sink.commit()
+    assert [row["e"] for row in rows(tmp_path / "data")] == ["A", "B", "A", "A"]
+    assert len(files(tmp_path / "data")) == 1
+
+
 def test_a_required_field_that_has_gone_is_a_dead_letter(
     opened: Opened, registry: SchemaRegistryServer, tmp_path: Path
 ) -> None:
