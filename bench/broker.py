@@ -18,8 +18,8 @@ from itertools import cycle
 from typing import Any
 
 from fastwire.pulsar.payload import Compression, Entry
-from fastwire_daemon.systems.pulsar.produce import client_settings, produce
 from tests.brokers.admin import PulsarAdmin
+from tests.support.pulsar.produce import client_settings, produce
 
 from .child import ROOT, Case, show
 from .pipeline import compare

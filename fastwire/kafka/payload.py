@@ -27,7 +27,6 @@ __all__ = [
     "compress",
     "encode_batch",
     "encode_block_batch",
-    "encode_marker",
     "encode_records",
     "encode_values",
     "place_batch",
@@ -249,23 +248,6 @@ def encode_block_batch(
     )
     head = pack(">qiibI", base_offset, _COVERED_FROM - 12 + len(covered), leader_epoch, 2, crc32c(covered))
     return head + covered
-
-
-def encode_marker(
-    *, commit: bool, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0, leader_epoch: int = -1
-) -> bytes:
-    """Return the control batch that ends a transaction (spec: kafka 6.1)."""
-    record = Record(key=pack(">hh", 0, int(commit)), value=pack(">hi", 0, 0), timestamp=timestamp)
-    return encode_block_batch(
-        encode_records([record], timestamp),
-        1,
-        base_timestamp=timestamp,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        attributes=_TRANSACTIONAL | _CONTROL,
-    )
 
 
 def place_batch(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:

@@ -93,7 +93,6 @@ class Connection(ChunkConnection[ScannerLike, Event]):
         self.state = State.NEW
         self.protocol_version = 0
         self.features = pb.FeatureFlags()
-        self.unmatched_replies = 0
         self.permits_granted = 0
         self.acks_sent = 0  # commands, not ids
         self.acks_confirmed = 0
@@ -176,20 +175,6 @@ class Connection(ChunkConnection[ScannerLike, Event]):
             self._forget(request_id)
             events.append(TimedOut(request_id, kind))
         return events or _NOTHING
-
-    def next_deadline(self) -> float | None:
-        """Return the time by which ``tick`` must be called; None if only other calls create a deadline."""
-        if self.state is State.HANDSHAKE:
-            return self._connect_deadline
-        if self.state is not State.READY:
-            return None
-        if self._suspended_at is not None:
-            return self._suspended_ping_at
-        alive = self._received_at if self._pinged_at is None else max(self._pinged_at, self._received_at)
-        deadline = alive + self._keep_alive_s
-        if self._pending:
-            deadline = min(deadline, next(iter(self._pending.values()))[1])
-        return deadline
 
     def suspend(self, now: float) -> None:
         """Stop reading; pings keep the connection alive, because a broker counts any command as a sign of life."""
@@ -300,8 +285,7 @@ class Connection(ChunkConnection[ScannerLike, Event]):
     def _reply(self, command: pb.BaseCommand, events: list[Event]) -> None:
         request_id = reply_id(command)
         if request_id is None or (request_id not in self._pending and request_id not in self._queued):
-            self.unmatched_replies += 1  # it timed out, or was never requested
-            return
+            return  # it timed out, or was never requested
         if command.partitionMetadataResponse.partitions > MOST_PARTITIONS:
             count = command.partitionMetadataResponse.partitions
             raise ProtocolError("partitions", detail=f"{count} of a topic, the limit is {MOST_PARTITIONS}")

@@ -478,11 +478,6 @@ cdef class SlotTable(LogTable):
         cdef Slot* s = self.get(consumer_id)
         return Position(s.staged_ledger, s.staged_entry)
 
-    def landed_position(self, int64_t consumer_id):
-        """Return the position up to which entries are durable."""
-        cdef Slot* s = self.get(consumer_id)
-        return Position(s.landed_ledger, s.landed_entry)
-
     def entry_runs(self, int64_t consumer_id):
         """Shared: return the runs above the floor as (ledger, first, last, landed)."""
         cdef Slot* s = self.get(consumer_id)

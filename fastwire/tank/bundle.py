@@ -3,7 +3,7 @@
 The producer and the embedded broker use this module; ``fastwire.tank.scan`` decodes what a consumer receives.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import pack
 
@@ -13,7 +13,7 @@ from fastwire.errors import CorruptEntryError, Damage, ProtocolError
 from fastwire.tank.message import PayloadReader
 from fastwire.wire.writer import encode_varint
 
-__all__ = ["BundleHead", "Message", "encode_bundle", "encode_values", "read_head", "read_messages", "split_bundles"]
+__all__ = ["BundleHead", "Message", "encode_bundle", "encode_values", "read_head", "read_messages"]
 
 COMPRESS_BYTES = 1024  # of keys and values: a larger bundle is compressed, as the reference client does
 COMPRESS_COUNT = 512
@@ -145,19 +145,6 @@ def read_head(data: bytes, start: int, end: int, base: int) -> BundleHead:
         if count != 1:
             last = first + r.varint() + 1
     return BundleHead(start, start + r.at, end, flags, count, first, last)
-
-
-def split_bundles(chunk: bytes, base: int) -> Iterator[BundleHead]:
-    """Read the headers of the bundles of a chunk; ``base`` is the sequence of the first one. Raises ProtocolError."""
-    r = PayloadReader(chunk, "chunk")
-    while r.left:
-        size = r.varint()
-        if size > r.left:
-            raise ProtocolError("chunk", r.at, size, r.left)
-        head = read_head(chunk, r.at, r.at + size, base)
-        r.take(size)
-        base = head.next_sequence
-        yield head
 
 
 def read_messages(data: bytes, head: BundleHead) -> list[Message]:

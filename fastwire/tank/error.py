@@ -59,19 +59,6 @@ class ReloadCode(IntEnum):
     CLUSTER_MODE = 12
 
 
-_RETRIABLE: frozenset[IntEnum] = frozenset(
-    {
-        PartitionStatus.SYSTEM_FAULT,
-        PartitionStatus.REDIRECT,
-        PartitionStatus.NO_LEADER,
-        ProduceCode.TIMED_OUT,
-        ProduceCode.NOT_ENOUGH_REPLICAS,
-        ProduceCode.REDIRECT,
-        ProduceCode.NO_LEADER,
-    }
-)
-
-
 # Codes of different answers are equal as numbers: they are compared as objects, by class and value.
 _ADVICE: tuple[tuple[IntEnum, str], ...] = (
     (PartitionStatus.SYSTEM_FAULT, "the broker cannot read or write the partition's log; its own log says why"),
@@ -86,13 +73,9 @@ _ADVICE: tuple[tuple[IntEnum, str], ...] = (
 
 
 class BrokerError(FastwireError):
-    """A broker has refused a request; ``code`` is the code, ``retriable`` tells whether a retry may succeed.
-
-    The message ends with advice where there is some.
-    """
+    """A broker has refused a request with ``code``; the message ends with advice where there is some."""
 
     def __init__(self, code: IntEnum, what: str, advice: str = "") -> None:
         self.code = code
-        self.retriable = any(code is one for one in _RETRIABLE)
         advice = advice or next((text for one, text in _ADVICE if one is code), "")
         super().__init__(f"{what}: {code.name.lower().replace('_', ' ')}" + (f"; {advice}" if advice else ""))

@@ -13,6 +13,7 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.tank import TankDevBroker
 from tests.brokers.admin import partition_names
+from tests.support.kafka.markers import encode_marker
 from tests.support.sequence_audit import numbered
 
 __all__ = ["KafkaLoad", "Load", "PulsarLoad", "TankLoad"]
@@ -197,7 +198,7 @@ class KafkaLoad(Load[bytes]):
         commit = self._dice.random() < 0.5
         self._producer_id += 1
         batches = [self._batch(lands=commit, producer_id=self._producer_id) for _ in range(self._dice.randrange(1, 3))]
-        marker = kafka.encode_marker(commit=commit, producer_id=self._producer_id, producer_epoch=0, timestamp=TIME_MS)
+        marker = encode_marker(commit=commit, producer_id=self._producer_id, producer_epoch=0, timestamp=TIME_MS)
         return [*batches, marker]
 
     def _store(self, partition: int, entries: Sequence[bytes]) -> None:

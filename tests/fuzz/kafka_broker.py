@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 from fastwire.kafka.connection import Key, State
 from fastwire.kafka.error import Code
 from fastwire.kafka.message import APIS, Body, encode_response
-from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
+from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.kafka.subscription import encode_assignment, encode_subscription
 from fastwire_daemon.devbroker.kafka.requests import RELEASES, versions_of
 from tests.fuzz.kafka_client import TOPIC_IDS, TOPICS, Asked, Client
 from tests.fuzz.pulsar import mutate
+from tests.support.kafka.markers import encode_marker
 
 __all__ = ["Broker", "body_by_table"]
 

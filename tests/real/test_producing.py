@@ -26,12 +26,13 @@ from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.net.auth import TokenCredentials
 from fastwire_daemon.net.tls import ClientTls
 from fastwire_daemon.systems.produced import ProduceError
-from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic
 from fastwire_daemon.systems.pulsar.producer import TopicProducer
 from fastwire_daemon.systems.pulsar.sealing import Sealer
 from fastwire_daemon.systems.pulsar.settings import ClientSettings
+from fastwire_daemon.systems.pulsar.writer import open_topic
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
+from tests.support.pulsar.produce import client_settings
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually
 from tests.support.written_records import assert_read, records

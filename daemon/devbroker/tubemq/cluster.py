@@ -192,11 +192,6 @@ class Cluster(DevBroker):
         """Ask a client-balanced group to go on at the end, as an administrator does."""
         self.to_end[group] = now_ms()
 
-    @on_loop
-    def set_rules(self, text: str) -> None:
-        """Give the cluster other rules of flow control, as JSON."""
-        self.rules = self.rules[0] + 1 if self.rules[0] > 0 else 1, text
-
     # For the handlers of requests.
 
     @property

@@ -9,18 +9,19 @@ from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.routing import Hashing, Router
+from fastwire.pulsar.topic import parse_topic
 
 from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
 from ..writer import Put, WriteOptions, codec_named, refuse_create
+from .client_cluster import ClientCluster
 from .load import entries
-from .produce import open_topic
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields, encrypt_for
 
-__all__ = ["PulsarWriter", "open_writer"]
+__all__ = ["PulsarWriter", "open_topic", "open_writer"]
 
 
 class PulsarWriter:
@@ -75,6 +76,31 @@ def open_writer(connection: Connection, topic: str, options: WriteOptions) -> Ab
         encrypt=encrypt_for(options.public_keys),
     )
     return _open(ClientSettings(**client_fields(connection)), topic, settings, Hashing(options.hashing))
+
+
+@asynccontextmanager
+async def open_topic(
+    client: ClientSettings,
+    topic: str,
+    settings: ProducerSettings | None = None,
+    *,
+    router: Router | None = None,
+) -> AsyncIterator[TopicProducer]:
+    """Open a topic for writing; leaving the block in order waits until everything is confirmed.
+
+    Raises ProduceError.
+    """
+    async with ClientCluster(client) as cluster:
+        producer = TopicProducer(
+            cluster,
+            client.url,
+            parse_topic(topic),
+            settings,
+            router=router,
+            operation_timeout_s=client.operation_timeout_s,
+        )
+        async with producer:
+            yield producer
 
 
 @asynccontextmanager

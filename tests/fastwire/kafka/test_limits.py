@@ -8,11 +8,12 @@ from crc32c import crc32c
 
 from fastwire.errors import Damage, ProtocolError
 from fastwire.kafka.message import decode_response, encode_response
-from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
+from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.wire.pool import Pool
 from fastwire.wire.writer import encode_varint
 from tests.support.kafka.bombs import headers_of, value_of
 from tests.support.kafka.golden import Reading, fetch_response
+from tests.support.kafka.markers import encode_marker
 
 MIB = 1 << 20
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]

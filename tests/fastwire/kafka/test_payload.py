@@ -15,13 +15,13 @@ from fastwire.kafka.payload import (
     compress,
     encode_batch,
     encode_block_batch,
-    encode_marker,
     encode_records,
     encode_values,
     place_batch,
     split_batches,
 )
 from tests.support.kafka.golden import Reading, fetch_response
+from tests.support.kafka.markers import encode_marker
 
 TIME = 1_700_000_000_000
 TWO_RECORDS = bytes.fromhex(

@@ -116,7 +116,6 @@ def test_ordered_spans_go_from_position_to_position() -> None:
     second = feed(to, frames([(4, 2)]))
     assert second.spans == [Span(LOG, Position(4, 0), Position(4, 2), 2)]
     assert slots.staged_position(CONSUMER) == slots.last_position(CONSUMER) == Position(4, 2)
-    assert slots.landed_position(CONSUMER) == EARLIEST
 
 
 def test_ordered_landed_and_staged_entries_are_cut() -> None:
@@ -171,11 +170,12 @@ def test_of_very_many_gaps_the_latest_are_remembered() -> None:
 
 
 def test_landed_never_goes_back() -> None:
-    _, slots = scanner()
+    to, slots = scanner()
     slots.set_landed(CONSUMER, Position(5, 5))
     slots.set_landed(CONSUMER, Position(5, 4))
     slots.set_landed(CONSUMER, Position(4, 9))
-    assert slots.landed_position(CONSUMER) == Position(5, 5)
+    assert entries(feed(to, frames([(5, 4), (5, 5), (5, 6)])).rows) == [(5, 6)]
+    assert slots.take_cut_landed(CONSUMER) == [(5, 4, 5)]
 
 
 def test_the_first_position_is_where_spans_begin() -> None:

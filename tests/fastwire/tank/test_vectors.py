@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastwire.errors import ProtocolError
-from fastwire.tank.bundle import Message, encode_bundle, read_head, read_messages, split_bundles
+from fastwire.tank.bundle import Message, encode_bundle, read_head, read_messages
 from fastwire.tank.consume import ConsumeRequest, FetchPartition, PartitionAnswer, encode_consume_answer
 from fastwire.tank.error import PartitionStatus
 from fastwire.tank.message import (
@@ -30,6 +30,7 @@ from fastwire.tank.message import (
     encode_frame,
 )
 from fastwire.tank.produce import ProduceAnswer, ProduceRequest
+from tests.support.tank.bundles import split_bundles
 from tests.support.tank.golden import Reading, Row, asked_by, described, digest, names, request, response, timestamp_of
 
 CONSUME = [name for name in names("consume") if not name.startswith("bad_")]

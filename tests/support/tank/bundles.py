@@ -1,8 +1,12 @@
-"""Numbered bundles of TANK for tests."""
+"""Numbered bundles of TANK for tests, and the bundles of a chunk."""
 
-from fastwire.tank.bundle import encode_values
+from collections.abc import Iterator
 
-__all__ = ["bundle", "bundles"]
+from fastwire.errors import ProtocolError
+from fastwire.tank.bundle import BundleHead, encode_values, read_head
+from fastwire.tank.message import PayloadReader
+
+__all__ = ["bundle", "bundles", "split_bundles"]
 
 
 def bundle(number: int, rows: int = 10, size: int = 0, compress: bool | None = False) -> bytes:
@@ -13,3 +17,16 @@ def bundle(number: int, rows: int = 10, size: int = 0, compress: bool | None = F
 
 def bundles(first: int, count: int, rows: int = 10, size: int = 0) -> list[bytes]:
     return [bundle(number, rows, size) for number in range(first, first + count)]
+
+
+def split_bundles(chunk: bytes, base: int) -> Iterator[BundleHead]:
+    """Read the headers of the bundles of a chunk; ``base`` is the sequence of the first one. Raises ProtocolError."""
+    r = PayloadReader(chunk, "chunk")
+    while r.left:
+        size = r.varint()
+        if size > r.left:
+            raise ProtocolError("chunk", r.at, size, r.left)
+        head = read_head(chunk, r.at, r.at + size, base)
+        r.take(size)
+        base = head.next_sequence
+        yield head

@@ -17,9 +17,9 @@ from fastwire.pulsar.payload import Compression, Record, encode_batch_entry
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.pulsar.load import entries
-from fastwire_daemon.systems.pulsar.produce import client_settings, produce
 from tests.brokers.certs import make_certificates
 from tests.support.pulsar.load import fill
+from tests.support.pulsar.produce import client_settings, produce
 from tests.support.waiting import eventually
 
 WAIT_MS = 10_000

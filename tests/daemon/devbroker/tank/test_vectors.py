@@ -7,13 +7,14 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from fastwire.tank.bundle import Message, encode_bundle, split_bundles
+from fastwire.tank.bundle import Message, encode_bundle
 from fastwire.tank.consume import END
 from fastwire.tank.error import PartitionStatus
 from fastwire.tank.message import FRAME_HEAD, PING
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tank.topics import PartitionLog
+from tests.support.tank.bundles import split_bundles
 from tests.support.tank.golden import described, names, request, response
 from tests.support.tank.raw_client import read_frame
 from tests.support.waiting import eventually

@@ -26,11 +26,12 @@ from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, 
 from fastwire_daemon.net.auth import TokenCredentials
 from fastwire_daemon.net.tls import ClientTls
 from fastwire_daemon.systems.produced import ProduceError
-from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic
 from fastwire_daemon.systems.pulsar.producer import TopicProducer
+from fastwire_daemon.systems.pulsar.writer import open_topic
 from tests.brokers.certs import make_certificates
 from tests.daemon.devbroker.pulsar.test_official_client import EARLIEST, client_of, receive
 from tests.support.hostile.pulsar import NeverAnswers
+from tests.support.pulsar.produce import client_settings
 from tests.support.waiting import until
 from tests.support.written_records import assert_read, records
 

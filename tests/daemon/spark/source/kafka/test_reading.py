@@ -10,10 +10,11 @@ from fastwire.errors import FastwireError
 from fastwire.kafka.connection import Key
 from fastwire.kafka.error import Code
 from fastwire.kafka.message import decode_response, encode_response
-from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
+from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Position
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, Request
 from fastwire_daemon.spark.source.ranges import QueryPartition, Range
+from tests.support.kafka.markers import encode_marker
 from tests.support.kafka.source_pipe import batch, batches
 from tests.support.ranges import ALL, Ranges, T
 from tests.support.spark_scene import ROWS, KafkaScene, numbers, numbers_of, serve

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from fastwire.kafka.payload import Compression, Record, encode_batch, encode_marker
+from fastwire.kafka.payload import Compression, Record, encode_batch
 from fastwire.position import Coverage
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems.source import SourceFailed
+from tests.support.kafka.markers import encode_marker
 from tests.support.kafka.source_pipe import KafkaPipe, batch, batches
 from tests.support.kafka.source_scene import assert_once, reading, serving
 from tests.support.source_pipe import until

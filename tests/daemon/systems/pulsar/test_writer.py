@@ -13,8 +13,9 @@ from fastwire_daemon.net.auth import TokenCredentials
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.produced import ProduceError
 from fastwire_daemon.systems.pulsar.load import entries as entries_of
-from fastwire_daemon.systems.pulsar.produce import client_settings, open_topic, produce
+from fastwire_daemon.systems.pulsar.writer import open_topic
 from tests.support.hostile.pulsar import WrongRequestIds
+from tests.support.pulsar.produce import client_settings, produce
 
 LOAD = Load(records=100, partitions=2, batch=10)
 

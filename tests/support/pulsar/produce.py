@@ -1,23 +1,18 @@
-"""Producing over connections of its own: for the command line, demos and tests (spec: pulsar 24)."""
+"""Producing entries over connections of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 
 from fastwire.pulsar.payload import Entry
-from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.routing import Router
-from fastwire.pulsar.topic import parse_service_url, parse_topic
+from fastwire.pulsar.topic import parse_service_url
+from fastwire_daemon.config import TlsConfig
+from fastwire_daemon.net.auth import Credentials, NoCredentials
+from fastwire_daemon.net.tls import ClientTls
+from fastwire_daemon.systems.produced import Produced
+from fastwire_daemon.systems.pulsar.settings import ClientSettings
+from fastwire_daemon.systems.pulsar.writer import open_topic
 
-from ...config import TlsConfig
-from ...net.auth import Credentials, NoCredentials
-from ...net.tls import ClientTls
-from ..produced import Produced
-from .client_cluster import ClientCluster
-from .producer import TopicProducer
-from .settings import ClientSettings
-
-__all__ = ["client_settings", "open_topic", "produce"]
+__all__ = ["client_settings", "produce"]
 
 
 def client_settings(
@@ -28,31 +23,6 @@ def client_settings(
     if service.tls and tls is None:
         tls = ClientTls(TlsConfig())
     return ClientSettings(url=service, credentials=credentials or NoCredentials(), tls=tls)
-
-
-@asynccontextmanager
-async def open_topic(
-    client: ClientSettings,
-    topic: str,
-    settings: ProducerSettings | None = None,
-    *,
-    router: Router | None = None,
-) -> AsyncIterator[TopicProducer]:
-    """Open a topic for writing; leaving the block in order waits until everything is confirmed.
-
-    Raises ProduceError.
-    """
-    async with ClientCluster(client) as cluster:
-        producer = TopicProducer(
-            cluster,
-            client.url,
-            parse_topic(topic),
-            settings,
-            router=router,
-            operation_timeout_s=client.operation_timeout_s,
-        )
-        async with producer:
-            yield producer
 
 
 async def produce(
