@@ -85,6 +85,12 @@ TARGETS = (
         lambda figures: figure(figures, "cpu_us_per_message", "decode_values", who="fastwire", format="avro"),
         "decode_values",
     ),
+    Target(
+        "JSON values of 8 fields to columns",
+        0.25,
+        lambda figures: figure(figures, "cpu_us_per_message", "decode_values", who="fastwire", format="json"),
+        "decode_values",
+    ),
     Target("socket to columns, 1,000 x 100 B", 0.05, cpu("discard", BATCHES), "discard", BATCHES),
     Target("the same in lz4", 0.08, cpu("discard", LZ4), "discard", LZ4),
     Target("the same with 1 KiB a message", 0.30, cpu("discard", LARGE), "discard", LARGE),
