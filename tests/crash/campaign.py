@@ -17,14 +17,17 @@ from types import TracebackType
 from typing import Any, Self
 
 from fastwire.tank.error import PartitionStatus
+from fastwire.tubemq.error import Code
+from fastwire.tubemq.frame import Method
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from tests.brokers.admin import partition_names
-from tests.crash.load import KafkaLoad, Load, PulsarLoad, TankLoad
+from tests.crash.load import KafkaLoad, Load, PulsarLoad, TankLoad, TubeMQLoad
 from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.system import KAFKA_KINDS
@@ -34,7 +37,7 @@ from tests.support.sequence_audit import assert_each_once
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually
 
-__all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround", "TankGround"]
+__all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround", "TankGround", "TubeMQGround"]
 
 PARTITIONS = 3
 ENTRIES = 5  # a cycle and partition
@@ -55,16 +58,25 @@ class Ground(ABC):
 
     load: Load[Any]
     proxy: Proxy
-    broker: PulsarDevBroker | KafkaDevBroker | TankDevBroker
+    broker: PulsarDevBroker | KafkaDevBroker | TankDevBroker | TubeMQDevBroker
     topic: str
 
     def __init__(self, kind: str, dice: random.Random) -> None:
         self.kind = kind
         self.dice = dice
 
+    @property
+    def url(self) -> str:
+        """The URL of the source, through the proxy."""
+        return self.proxy.url
+
     @abstractmethod
     def source(self) -> dict[str, Any]:
         """Keys of the source."""
+
+    def cut_in_frame(self) -> None:
+        """Cut a connection within one of the next frames."""
+        self.proxy.cut_in_frame(self.dice.randrange(4))
 
     @abstractmethod
     def disturb(self) -> None:
@@ -163,6 +175,49 @@ class TankGround(Ground):
         return behind(job.path, [end.a for end in self.broker.end_positions(self.topic)])
 
 
+class TubeMQGround(Ground):
+    """A group of TubeMQ that the Master balances; the proxy stands before the Broker."""
+
+    broker: TubeMQDevBroker
+    topic = "campaign"
+
+    def __init__(self, kind: str, dice: random.Random, stack: ExitStack) -> None:
+        super().__init__(kind, dice)
+        self.broker = stack.enter_context(running(TubeMQDevBroker(TubeMQOptions(consumer_timeout_s=SESSION_S))))
+        self.broker.create_topic(self.topic, PARTITIONS)
+        self.load = TubeMQLoad(self.broker, self.topic, PARTITIONS, dice)
+        self.proxy = stack.enter_context(Proxy(self.broker.ports[1], scheme="tubemq"))
+        self.broker.advertise("127.0.0.1", self.proxy.port)
+
+    @property
+    def url(self) -> str:
+        return self.broker.url
+
+    def source(self) -> dict[str, Any]:
+        return {"subscription_type": None, "heartbeat": "50ms"}
+
+    def cut_in_frame(self) -> None:
+        self.broker.cut_after(self.dice.randrange(2000))  # frames of blocks: the proxy does not know them
+
+    def disturb(self) -> None:
+        method = self.dice.choice((Method.GET, Method.COMMIT, Method.CONSUMER_HEARTBEAT, Method.BROKER_REGISTER))
+        match self.dice.randrange(4):
+            case 0:
+                self.broker.forget_clients()
+            case 1:
+                self.broker.expire_owners()
+            case 2:
+                self.broker.lose_answers(method)
+            case 3:
+                self.broker.fail(method, Code.SERVICE_UNAVAILABLE, self.dice.randrange(1, 4))
+
+    def unacknowledged(self, job: Job) -> object:
+        try:
+            return self.broker.backlog(self.topic, job.subscription)
+        except KeyError:
+            return "no daemon has lived long enough to register"
+
+
 KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
     "failover": PulsarGround,
     "shared": PulsarGround,
@@ -171,6 +226,7 @@ KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
     "consumer": KafkaGround,
     "none": KafkaGround,
     "tank": TankGround,
+    "tubemq": TubeMQGround,
 }
 
 
@@ -188,7 +244,7 @@ class Campaign:
         self._stack = ExitStack()
         self._ground = KINDS[kind](kind, self._dice, self._stack)
         self._job = Job(
-            self._ground.proxy.url,
+            self._ground.url,
             self._ground.topic,
             folder / "data",
             kind=kind,
@@ -207,7 +263,7 @@ class Campaign:
             "disk full": self._fill,
             "sync failed": self._fail_sync,
             "connections cut": self._ground.proxy.cut,
-            "cut in a frame": lambda: self._ground.proxy.cut_in_frame(self._dice.randrange(4)),
+            "cut in a frame": self._ground.cut_in_frame,
             "stalled": self._stall,
             "half-open": self._half_open,
             "broker killed": lambda: self._ground.broker.restart(self._dice.uniform(0, 0.3)),

@@ -9,14 +9,17 @@ from typing import Generic, TypeVar
 from fastwire.kafka import payload as kafka
 from fastwire.pulsar import payload as pulsar
 from fastwire.tank import bundle as tank
+from fastwire.tubemq import request as tubemq
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.tank import TankDevBroker
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
+from fastwire_daemon.devbroker.tubemq.topics import StoredMessage
 from tests.brokers.admin import partition_names
 from tests.support.kafka.markers import encode_marker
 from tests.support.sequence_audit import numbered
 
-__all__ = ["KafkaLoad", "Load", "PulsarLoad", "TankLoad"]
+__all__ = ["KafkaLoad", "Load", "PulsarLoad", "TankLoad", "TubeMQLoad"]
 
 TIME_MS = 1_700_000_000_000
 CORRUPT = 0.03  # of the entries
@@ -246,3 +249,30 @@ class TankLoad(Load[bytes]):
     def _store(self, partition: int, entries: Sequence[bytes]) -> None:
         if entries:
             self._broker.append(self._topic, entries, partition)
+
+
+class TubeMQLoad(Load[StoredMessage]):
+    """Messages with and without attributes; what is damaged has a checksum that is not its own."""
+
+    def __init__(self, broker: TubeMQDevBroker, topic: str, partitions: int, dice: random.Random) -> None:
+        super().__init__(partitions, dice)
+        self._broker = broker
+        self._topic = topic
+
+    def end(self) -> None:
+        return  # nothing is ever incomplete
+
+    def _make(self, partition: int) -> Sequence[StoredMessage]:
+        made = []
+        for _ in range(self._dice.randrange(1, 12)):
+            damaged = self._dice.random() < CORRUPT / 4
+            self.corrupt += damaged
+            attributes = {"colour": "red"} if self._dice.random() < 0.5 else {}
+            size = self._dice.randrange(20, LARGEST) if self._dice.random() < 0.1 else 0
+            payload, flag = tubemq.encode_payload(self._value(size, lands=not damaged), attributes)
+            checksum = tubemq.payload_checksum(payload) ^ damaged
+            made.append(StoredMessage(partition, 0, payload, flag, checksum, None))
+        return made
+
+    def _store(self, partition: int, entries: Sequence[StoredMessage]) -> None:
+        self._broker.append_stored(self._topic, entries)

@@ -2,7 +2,7 @@
 
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastwire.position import Position
@@ -69,6 +69,7 @@ class Cluster(DevBroker):
         self.visit_token = now_ms()
         self.requests: Counter[str] = Counter()  # ever received, by name
         self.next_message = now_ms() << 20
+        self._advertised: tuple[str, int] | None = None
         # Faults.
         self.standby = False  # the Master refuses everything
         self.tamper: Callable[[Request, bytes], bytes] | None = None  # maps each response's frame to what is sent
@@ -142,6 +143,12 @@ class Cluster(DevBroker):
         return store.append(message)
 
     @on_loop
+    def append_stored(self, name: str, messages: Iterable[StoredMessage]) -> None:
+        """Store messages as they are, sound or not."""
+        for message in messages:
+            self.store(name, message)
+
+    @on_loop
     def end_positions(self, name: str) -> list[Position]:
         """See ``DevBroker``: the offset behind the last message of each partition, not the end of its store."""
         topic = self.topics[name]
@@ -192,12 +199,17 @@ class Cluster(DevBroker):
         """Ask a client-balanced group to go on at the end, as an administrator does."""
         self.to_end[group] = now_ms()
 
+    @on_loop
+    def advertise(self, host: str, port: int) -> None:
+        """Let the Master name another address for the Broker: that of a proxy."""
+        self._advertised = host, port
+
     # For the handlers of requests.
 
     @property
     def broker(self) -> Broker:
         """The one broker, by its address."""
-        return Broker(BROKER_ID, self.host, self.ports[1])
+        return Broker(BROKER_ID, *(self._advertised or (self.host, self.ports[1])))
 
     def list_brokers(self, known: int) -> list[str]:
         """Return the list of brokers for a client that knows the one with the id ``known``."""
