@@ -19,7 +19,7 @@ _GATHER_BYTES = 64 << 10
 
 
 class Medium(Protocol):
-    """What an operation waits for, and how."""
+    """Target of an operation: says which of its failures waiting can help, and waits."""
 
     def lacks(self, exc: OSError) -> str | None:
         """Return what a failed operation waits for; None if waiting cannot help."""

@@ -21,14 +21,14 @@ PATIENCE_S = 120.0
 QUICK = RedeliveryBackoff(0.1, 1.0, 0.1)
 
 
+async def with_client(broker: PulsarBroker, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.timeout(PATIENCE_S), connect(broker.service_url) as client:
+        await work(client)
+
+
 def run(broker: PulsarBroker, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
     """Do ``work`` with a client of ``broker``."""
-
-    async def main() -> None:
-        async with asyncio.timeout(PATIENCE_S), connect(broker.service_url) as client:
-            await work(client)
-
-    asyncio.run(main())
+    asyncio.run(with_client(broker, work))
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import selectors
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -14,30 +12,7 @@ from fastwire.position import Log
 from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.atleaders import AtLeaders, Freshness
 from fastwire_daemon.systems.kafka.source.partition import Partition
-
-
-class Jumping(selectors.SelectSelector):
-    """Waits for nothing: time jumps to when something is due."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        self.now += timeout or 0.0
-        return super().select(0)
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = Jumping()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.now
-
-
-def simulate(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        runner.run(main())
+from tests.support.loops import JUMPING
 
 
 class Scene:
@@ -89,68 +64,62 @@ class Scene:
         return {}
 
 
-def test_a_leader_that_comes_back_after_an_hour_is_found_within_about_a_second(
+@JUMPING
+async def test_a_leader_that_comes_back_after_an_hour_is_found_within_about_a_second(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.leading[1] = -1
-        scene._answer()
-        scene.at_leaders.add(scene.partitions)
-        await asyncio.sleep(3600.0)
-        assert scene.done.keys() == {0, 2, 3}
-        assert max(scene.done.values()) < 0.2
-        assert scene.at_leaders.failing == {
-            scene.partitions[1]: "t partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
-        }
-        # The cluster is asked about once a second, not more.
-        assert 3300 < len(scene.asked_at) < 4700
-        scene.leading[1] = 0
-        await asyncio.sleep(5.0)
-        assert scene.done[1] - 3600.0 <= 1.0
-        assert scene.at_leaders.failing == {}
-        await scene.tasks.close()
-
-    with caplog.at_level(logging.INFO, "fastwire.source"):
-        simulate(main)
+    caplog.set_level(logging.INFO, "fastwire.source")
+    scene = Scene()
+    scene.leading[1] = -1
+    scene._answer()
+    scene.at_leaders.add(scene.partitions)
+    await asyncio.sleep(3600.0)
+    assert scene.done.keys() == {0, 2, 3}
+    assert max(scene.done.values()) < 0.2
+    assert scene.at_leaders.failing == {
+        scene.partitions[1]: "t partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
+    }
+    # The cluster is asked about once a second, not more.
+    assert 3300 < len(scene.asked_at) < 4700
+    scene.leading[1] = 0
+    await asyncio.sleep(5.0)
+    assert scene.done[1] - 3600.0 <= 1.0
+    assert scene.at_leaders.failing == {}
+    await scene.tasks.close()
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert 59 <= len(warnings) <= 60  # one a minute
     assert caplog.records[-1].message == "no partition waits any more"
 
 
-def test_a_leader_that_cannot_be_reached_holds_up_no_other() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.slow = {1}
-        scene.at_leaders.add(scene.partitions)
-        await asyncio.sleep(5.0)
-        assert scene.done == {0: 0.0, 2: 0.0}
-        scene.at_leaders.add([scene.partitions[0]])  # something new, while the other one still hangs
-        await asyncio.sleep(0.1)
-        assert scene.done[0] == 5.0
-        scene.slow.clear()
-        await asyncio.sleep(10.0)
-        assert scene.done.keys() == {0, 1, 2, 3}
-        assert max(scene.done.values()) < 11.0
-        await scene.tasks.close()
-
-    simulate(main)
+@JUMPING
+async def test_a_leader_that_cannot_be_reached_holds_up_no_other() -> None:
+    scene = Scene()
+    scene.slow = {1}
+    scene.at_leaders.add(scene.partitions)
+    await asyncio.sleep(5.0)
+    assert scene.done == {0: 0.0, 2: 0.0}
+    scene.at_leaders.add([scene.partitions[0]])  # something new, while the other one still hangs
+    await asyncio.sleep(0.1)
+    assert scene.done[0] == 5.0
+    scene.slow.clear()
+    await asyncio.sleep(10.0)
+    assert scene.done.keys() == {0, 1, 2, 3}
+    assert max(scene.done.values()) < 11.0
+    await scene.tasks.close()
 
 
-def test_what_was_dropped_or_added_again_meanwhile() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.slow = {1}
-        scene.at_leaders.add(scene.partitions)
-        await asyncio.sleep(1.0)
-        scene.slow.clear()
-        scene.at_leaders.drop(scene.partitions[1])
-        scene.at_leaders.add([scene.partitions[3]])  # the attempt under way is about what was before
-        await asyncio.sleep(0.1)
-        assert scene.done[3] == 1.0
-        await asyncio.sleep(20.0)
-        assert 1 not in scene.done
-        assert scene.partitions[3] not in scene.at_leaders
-        await scene.tasks.close()
-
-    simulate(main)
+@JUMPING
+async def test_what_was_dropped_or_added_again_meanwhile() -> None:
+    scene = Scene()
+    scene.slow = {1}
+    scene.at_leaders.add(scene.partitions)
+    await asyncio.sleep(1.0)
+    scene.slow.clear()
+    scene.at_leaders.drop(scene.partitions[1])
+    scene.at_leaders.add([scene.partitions[3]])  # the attempt under way is about what was before
+    await asyncio.sleep(0.1)
+    assert scene.done[3] == 1.0
+    await asyncio.sleep(20.0)
+    assert 1 not in scene.done
+    assert scene.partitions[3] not in scene.at_leaders
+    await scene.tasks.close()

@@ -35,23 +35,23 @@ def servers(broker: KafkaDevBroker) -> str:
     return ",".join(f"{broker.host}:{port}" for port in broker.ports)
 
 
+async def write_numbers(servers: str, count: int, between: Callable[[int], None]) -> None:
+    client = ClientSettings(url=parse_bootstrap_url(f"kafka://{servers}"))
+    async with ClientCluster(client) as cluster, TopicProducer(cluster, "t", SMALL) as producer:
+        for number in range(count):
+            between(number)
+            future = await producer.put(Record(value=b"%d" % number, timestamp=1), partition=number % 2)
+            assert producer._pending_bytes == sum(part.machine.weight for part in producer._parts) > 0
+            if number % 50 == 49:
+                await future
+        await producer.flush()
+        assert producer.produced.records == count
+        assert producer._pending_bytes == 0
+
+
 def write(servers: str, count: int, *, between: Callable[[int], None] = lambda number: None) -> None:
     """Write numbers to topic t, round its two partitions; ``between`` is called before each."""
-
-    async def main() -> None:
-        client = ClientSettings(url=parse_bootstrap_url(f"kafka://{servers}"))
-        async with ClientCluster(client) as cluster, TopicProducer(cluster, "t", SMALL) as producer:
-            for number in range(count):
-                between(number)
-                future = await producer.put(Record(value=b"%d" % number, timestamp=1), partition=number % 2)
-                assert producer._pending_bytes == sum(part.machine.weight for part in producer._parts) > 0
-                if number % 50 == 49:
-                    await future
-            await producer.flush()
-            assert producer.produced.records == count
-            assert producer._pending_bytes == 0
-
-    asyncio.run(main())
+    asyncio.run(write_numbers(servers, count, between))
 
 
 def read(servers: str) -> list[list[int]]:

@@ -84,25 +84,26 @@ class Nobody:
     def after_read(self, link: Link) -> None: ...
 
 
+async def count_requests(broker: PulsarDevBroker, work: Callable[[Schemas], Coroutine[Any, Any, None]]) -> int:
+    """Run ``work``; return how many schemas it has requested of the broker."""
+    await broker.start()
+    broker.create_topic("t", 2)
+    service = parse_service_url(broker.url)
+    cluster = Cluster(ClientSettings(url=service), SlotTable(), Pool(1 << 24), Nobody())
+    try:
+        await work(Schemas(cluster, service))
+        return sum(
+            each.commands.count("GET_SCHEMA") for each in broker.connections if isinstance(each, PulsarConnection)
+        )
+    finally:
+        await cluster.close()
+        await broker.stop()
+        assert broker.violations == []
+
+
 def asking(broker: PulsarDevBroker, work: Callable[[Schemas], Coroutine[Any, Any, None]]) -> int:
-    """Run ``work``; return how many questions the broker got."""
-
-    async def main() -> int:
-        await broker.start()
-        broker.create_topic("t", 2)
-        service = parse_service_url(broker.url)
-        cluster = Cluster(ClientSettings(url=service), SlotTable(), Pool(1 << 24), Nobody())
-        try:
-            await work(Schemas(cluster, service))
-            return sum(
-                each.commands.count("GET_SCHEMA") for each in broker.connections if isinstance(each, PulsarConnection)
-            )
-        finally:
-            await cluster.close()
-            await broker.stop()
-            assert broker.violations == []
-
-    return asyncio.run(main())
+    """Run ``count_requests`` on a loop of its own."""
+    return asyncio.run(count_requests(broker, work))
 
 
 def test_a_version_is_asked_for_once() -> None:
