@@ -45,7 +45,7 @@ help:
 	@echo 'make check    lint, types, unit tests'
 	@echo 'make test     everything: check, packaging, model, crash, Spark and real brokers where Java and Maven are'
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
-	@echo 'make docs     the generated documents: docs/configuration.md, pictures, figures, dashboard'
+	@echo 'make docs     the generated documents: docs/configuration.md, pictures, figures, dashboard; the site: build/site'
 	@echo 'make dist     sdist and wheels in dist/, tried; PYTHONS="python3.12 …": for these interpreters'
 	@echo 'make bench    figures beside those of others, in one run'
 	@echo 'make soak     what is longer than anybody waits, half an hour of fuzzing a system under the sanitizers among it'
@@ -120,6 +120,7 @@ docs: $(BUILT)
 	$(PY) -m docs.architecture
 	$(PY) -m docs.dashboard
 	$(PY) -m bench.readme
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 # Needs the package registry: build tools for each interpreter, and the dependencies of each trial.
 dist: $(INSTALLED)

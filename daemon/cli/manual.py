@@ -1,7 +1,7 @@
 """The manual page fastwire-consume(1), made from the help of the commands."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from typer.core import TyperGroup
 
@@ -9,7 +9,7 @@ from fastwire import __version__
 
 from .exits import EXITS
 
-__all__ = ["manual_page"]
+__all__ = ["Description", "described", "manual_page"]
 
 _ENVIRONMENT = {
     "FASTWIRE_TOKEN": "Token for the brokers, for commands that take a URL.",
@@ -23,6 +23,32 @@ def manual_page(group: Any) -> str:
     return "".join(f"{line}\n" for line in _lines(group))
 
 
+class Description(NamedTuple):
+    """The help of a command: its name, usage, paragraphs without line breaks, and options with their meanings."""
+
+    name: str
+    usage: str
+    paragraphs: list[str]
+    options: list[tuple[str, str]]
+
+
+def described(group: Any) -> Iterator[Description]:
+    """Yield the help of each command of ``group``, the context of the command line."""
+    for each in group.command.commands.values():
+        context = each.context_class(each, parent=group, info_name=each.name)
+        records = [
+            parameter.get_help_record(context)
+            for parameter in each.get_params(context)
+            if "--help" not in parameter.opts
+        ]
+        yield Description(
+            each.name or "",
+            " ".join([each.name or "", *each.collect_usage_pieces(context)]),
+            [" ".join(paragraph.split()) for paragraph in (each.help or "").split("\n\n")],
+            [record for record in records if record is not None],
+        )
+
+
 def _lines(group: Any) -> Iterator[str]:
     name, commands = "fastwire-consume", group.command
     assert isinstance(commands, TyperGroup)
@@ -33,17 +59,14 @@ def _lines(group: Any) -> Iterator[str]:
     yield f".B {_text(name)}"
     yield "\\fICOMMAND\\fR [\\fIOPTIONS\\fR]"
     yield ".SH COMMANDS"
-    for each in commands.commands.values():
-        context = each.context_class(each, parent=group, info_name=each.name)
-        yield f'.SS "{_text(" ".join([each.name or "", *each.collect_usage_pieces(context)]))}"'
-        for number, paragraph in enumerate((each.help or "").split("\n\n")):
+    for each in described(group):
+        yield f'.SS "{_text(each.usage)}"'
+        for number, paragraph in enumerate(each.paragraphs):
             if number:
                 yield ".PP"
-            yield _text(" ".join(paragraph.split()))
-        for parameter in each.get_params(context):
-            record = parameter.get_help_record(context)
-            if record is not None and "--help" not in parameter.opts:
-                yield from _item(*record)
+            yield _text(paragraph)
+        for option in each.options:
+            yield from _item(*option)
     yield ".SH EXIT STATUS"
     for code, meaning in EXITS.items():
         yield from _item(str(code), meaning)
