@@ -25,6 +25,7 @@ class Member:
     held: dict[str, BrokerPartition] = field(default_factory=dict)
     events: deque[pb.EventProto] = field(default_factory=deque)
     sent: bool = False  # the head of the events; each is sent once
+    cleared: set[int] = field(default_factory=set)  # ids of sent events that took too many rounds
 
 
 @dataclass(slots=True)
@@ -45,12 +46,14 @@ class Group:
     def result(self, member: Member, event: pb.EventProto, *, strict: bool) -> None:
         """Take the result of an event off the queue. A real Master looks at nothing but the id's sign.
 
-        Raises ProtocolError for another result than that of the event that was sent, if ``strict``.
+        Raises ProtocolError for another result than that of the event that was sent, if ``strict``; a member cannot
+        know that its event was cleared meanwhile.
         """
         if event.rebalanceId <= 0:
             return
         head = member.events[0] if member.events and member.sent else None
-        if strict and (head is None or head.rebalanceId != event.rebalanceId):
+        late = event.rebalanceId in member.cleared
+        if strict and not late and (head is None or head.rebalanceId != event.rebalanceId):
             raise ProtocolError("event", detail=f"{event.rebalanceId} is not one that {member.client} has to finish")
         if member.events:
             member.events.popleft()
@@ -77,6 +80,8 @@ class Group:
             if self.stuck <= rounds:
                 return
             for member in self.members.values():
+                if member.sent:
+                    member.cleared.add(member.events[0].rebalanceId)
                 member.events.clear()
                 member.sent = False
         self.stuck = 0

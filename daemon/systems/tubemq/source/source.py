@@ -382,7 +382,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
 
     @property
     def coverage(self) -> Coverage:
-        """What has landed."""
+        """The positions that have landed."""
         return self._coverage
 
     def hand_on(self) -> None:
