@@ -34,8 +34,8 @@ _DELETED_AT_ONCE = 1000
 _RANGE_BYTES = 1 << 20
 # A renewal that is under way when a lease ends may come late: the lock that it leaves grows old.
 _JOIN_S = 5.0
-# Answers that stay the same however often the request is sent.
-_REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d")
+# Answers that stay the same however often the request is sent. Amazon says 400 of a request that came too slowly.
+_REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d(?!.*<Code>RequestTimeout</Code>)", re.DOTALL)
 _CODE = re.compile(r"<Code>(.*?)</Code>")
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 

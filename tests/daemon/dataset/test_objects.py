@@ -12,7 +12,7 @@ from fastwire_daemon.dataset.log import STAGING, entry_name
 from fastwire_daemon.dataset.probe import probe_bucket
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
-from fastwire_daemon.runtime.errors import DatasetDamagedError, FencedError, SinkFailedError, Superseded
+from fastwire_daemon.runtime.errors import DatasetDamagedError, FatalDiskError, FencedError, SinkFailedError, Superseded
 from tests.support import rolls
 from tests.support.store import LocalBucket, fail_once
 
@@ -135,6 +135,32 @@ def test_a_commit_that_arrives_after_the_writer_gave_up_finds_its_files(tmp_path
     assert rolls.end_of(second.coverage) == 15
     second.close()
     assert rolls.rows(tmp_path) == list(range(16)) and rolls.staging(tmp_path) == []
+
+
+def test_a_commit_that_arrives_after_its_repetition_was_refused_finds_its_files(tmp_path: Path) -> None:
+    """Credentials that end between the two requests: the first one may yet be carried out."""
+    late: list[Callable[[], object]] = []
+
+    class Ending(LocalBucket):
+        def create(self, name: str, data: bytes) -> bool:
+            if name != entry_name(2):
+                return super().create(name, data)
+            if late:
+                raise PermissionError("the store refuses it: ExpiredToken")
+            late.append(lambda: bucket.create(name, data))
+            raise StoreAwayError("no answer")
+
+    bucket = LocalBucket(tmp_path)
+    writer = opened(Ending(tmp_path))
+    rolls.land(writer, -1, 9)
+    with pytest.raises(FatalDiskError, match="ExpiredToken"):
+        rolls.land(writer, 9, 15)
+    writer.close()
+    late[0]()
+    second = opened(bucket)
+    assert rolls.end_of(second.coverage) == 15
+    second.close()
+    assert rolls.rows(tmp_path) == list(range(16))
 
 
 def test_a_commit_that_arrives_after_another_writer_has_the_number_is_void(tmp_path: Path) -> None:
