@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
@@ -15,7 +16,7 @@ from .bucket import Bucket
 from .chain import all_entries
 from .description import DatasetOptions, Description
 from .disk import Disk
-from .log import DIVERTED, STAGING, LogEntry, entry_name
+from .log import DIVERTED, STAGING, entry_name
 from .origin import look_at
 from .place import storage_at
 from .storage import Storage
@@ -86,14 +87,15 @@ def expire(
     try:
         writer.open()  # this also publishes what dead writers have committed, and clears their staging
         before, until = _bounds(storage, older_s)
-        found, names = _find(storage, description.extension, before, until)
+        found, names, folders = _find(storage, description.extension, before, until)
         if found.number > before:
             writer.expire(found.number)
     finally:
         writer.close()
     for first in range(0, len(names), _DELETED_AT_ONCE):
         storage.discard(*names[first : first + _DELETED_AT_ONCE])
-    storage.sync(folders=[folder for folder in set(map(os.path.dirname, names)) if storage.has_folder(folder)])
+    # Also folders in which an earlier call has deleted, which may have ended before its sync.
+    storage.sync(folders=[folder for folder in sorted(folders) if storage.has_folder(folder)])
     reached("expired")
     return found
 
@@ -115,26 +117,33 @@ def _options(description: Description) -> DatasetOptions:
 def _bounds(storage: Storage, older_s: float) -> tuple[int, int]:
     """Return the numbers up to which the entries have expired before, and up to which they are old enough now."""
     since = storage.now() - older_s
-    staged = {f"{STAGING}/{name}" for name in storage.walk(STAGING)}
-    before = until = 0
+    before = 0
+    old: list[list[str]] = []  # the staged names of the files of each entry that is old enough, from the first on
     for number, entry in all_entries(storage):
         if entry.expired >= number:
             raise DatasetDamagedError(f"{storage.path(entry_name(number))} expires entries that come after it")
         before = max(before, entry.expired)
-        if until == number - 1 and _seconds(entry.at) < since and _is_published(entry, staged):
-            until = number
-    return before, until
+        if len(old) == number - 1 and _seconds(entry.at) < since:
+            old.append([source for source, _name in entry.moves(0, "")])
+    # Only a file that is staged now can be published again (R13). The look comes after the entries were read: their
+    # files were staged before, so one that is missing has been published, and not one that comes later.
+    staged = {f"{STAGING}/{name}" for name in storage.walk(STAGING)}
+    published = takewhile(staged.isdisjoint, old)
+    return before, sum(1 for _ in published)
 
 
-def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Expired, list[str]]:
-    """Return the result for entries up to ``until``, and the files to delete, from the oldest on."""
+def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Expired, list[str], set[str]]:
+    """Return the result for entries up to ``until``, the files to delete, from the oldest on, and all their folders."""
     there = {*visible(storage), *(f"{DIVERTED}/{name}" for name in storage.list(DIVERTED))}
     names: list[str] = []
+    folders: set[str] = set()
     new = Expired(storage.root)
     for number, entry in all_entries(storage):
         if number > max(before, until):
             break
-        names += (name for _staged, name in entry.moves(number, extension) if name in there)
+        moved = [name for _staged, name in entry.moves(number, extension)]
+        names += (name for name in moved if name in there)
+        folders.update(map(os.path.dirname, moved))
         if number > before:
             new.entries += 1
             new.files += len(entry.files)
@@ -144,12 +153,7 @@ def _find(storage: Storage, extension: str, before: int, until: int) -> tuple[Ex
     found = new if new.files or new.letters else Expired(storage.root)
     found.number = until if found is new else before
     found.deleted = len(names)
-    return found, names
-
-
-def _is_published(entry: LogEntry, staged: set[str]) -> bool:
-    """Return True if no staged file of ``entry`` is left, from which a writer could publish it again (R13)."""
-    return staged.isdisjoint(source for source, _name in entry.moves(0, ""))
+    return found, names, folders
 
 
 def _seconds(at: str) -> float:
