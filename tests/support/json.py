@@ -4,14 +4,16 @@ import base64
 import ctypes
 import json
 import random
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import count
 from typing import Any
 
+import orjson
 from hypothesis import strategies as st
 
-__all__ = ["documents", "expected", "written"]
+__all__ = ["documents", "expected", "is_json", "written"]
 
 _SCALARS: Mapping[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
@@ -60,6 +62,16 @@ def _record(draw: st.DrawFn, names: Any, depth: int) -> tuple[dict[str, Any], st
 def expected(schema: Any, text: bytes) -> Any:
     """Return the record of a text as pyarrow returns it from the decoded columns of ``schema``."""
     return _arrow_value(schema, json.loads(text, parse_float=Decimal))
+
+
+def is_json(text: bytes) -> bool:
+    """Return True if orjson takes ``text``, after numbers beyond a double, which JSON has, are made smaller."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as exc:
+        smaller = re.sub(rb"(?<=\d)[eE]\+?\d{3,}", b"e1", text)
+        return "infinity" in str(exc) and smaller != text and is_json(smaller)
+    return True
 
 
 def _arrow_value(schema: Any, value: Any) -> Any:
