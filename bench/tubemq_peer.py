@@ -11,7 +11,7 @@ import sys
 
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.frame import Method, encode_request
-from fastwire.tubemq.request import Consumer
+from fastwire.tubemq.request import ConsumerRequests
 from fastwire.tubemq.text import Broker, BrokerPartition
 
 from .kafka_peer import Meter
@@ -26,7 +26,7 @@ def main() -> None:
     broker, topic = Broker(1, host, int(port)), sys.argv[2]
     partitions, messages, batch, frame_bytes = map(int, sys.argv[3:])
     places = [BrokerPartition(broker, topic, number * STORE) for number in range(partitions)]
-    consumer = Consumer("bench_127.0.0.1-1-1-Pull-raw", "bench-raw")
+    consumer = ConsumerRequests("bench_127.0.0.1-1-1-Pull-raw", "bench-raw")
     buffer = memoryview(bytearray(1 << 20))
     meter = Meter(messages)
     with socket.create_connection((host, int(port))) as sock:

@@ -155,6 +155,8 @@ def _values(shape: Schema) -> str:
     kind = shape.get("type")
     if kind == "array":
         return "array of column names" if "enum" in shape["items"] else f"array of {_plural(shape['items'])}"
+    if "properties" in shape:
+        return "table"
     if kind == "object":
         return f"table of {_plural(shape.get('additionalProperties', {}))}"
     if kind == ["string", "integer"]:
@@ -169,7 +171,7 @@ def _values(shape: Schema) -> str:
 
 
 def _plural(shape: Schema) -> str:
-    return "numbers" if shape.get("type") == "integer" else "strings"
+    return {"integer": "numbers", "object": "tables"}.get(shape["type"], "strings")
 
 
 def _default(value: object, shape: Schema, *, required: bool) -> str:

@@ -131,9 +131,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Dead letters",
-                "Entries that could not be decoded, within an hour.",
+                "Entries that could not be decoded, and values that do not match their schema, within an hour.",
                 "short",
-                ((_within("1h", "fastwire_source_diverted_entries_total"), "{{pipeline}}"),),
+                (
+                    (_within("1h", "fastwire_source_diverted_entries_total"), "{{pipeline}} entries"),
+                    (_within("1h", "fastwire_decode_bad_values_total"), "{{pipeline}} values"),
+                ),
             ),
             Panel(
                 "Memory",

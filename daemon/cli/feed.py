@@ -15,7 +15,7 @@ from ..systems.load import Load
 from ..systems.produced import Produced
 from ..systems.writer import Put, Writer
 from .input import InputError, lines_of
-from .opening import open_when_up
+from .retry import open_when_up
 
 __all__ = ["Aborted", "feed"]
 

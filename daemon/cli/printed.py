@@ -41,7 +41,7 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     typer.echo(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
     if sink.is_dataset:
         levels = [] if sink.split == "none" else [f"each {sink.split}"]
-        levels += [] if sink.partition_by == "none" else [f"each {sink.partition_by} (UTC)"]
+        levels += [f"each {level}" for level in sink.partition_by.words]
         columns = "all columns" if sink.columns is None else f"columns {', '.join(sink.columns)}"
         if pipeline.decode is not None:
             columns = _decoded_columns(pipeline)

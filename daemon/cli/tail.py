@@ -3,20 +3,26 @@
 import asyncio
 import os
 import sys
+import time
+from base64 import b64encode
 from contextlib import AsyncExitStack
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from fastwire.columns.chunk import Chunk
+from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.text import LineFormatter
+from fastwire.position import positions_of
 
 from ..config import Connection, Start, TopicChoice
 from ..runtime.logs import configure
 from ..systems.base import SchemaTexts
 from ..systems.cell import cell_bytes
 from ..systems.registry import reading
-from .opening import open_when_up
+from .retry import open_when_up
+
+if TYPE_CHECKING:
+    from ..sinks.valuedecoder import ValueDecoder
 
 __all__ = ["TailFormat", "tail"]
 
@@ -33,12 +39,14 @@ async def tail(
     until_end: bool,
     form: TailFormat,
     schemas: bool = False,
+    decoder: "ValueDecoder | None" = None,
 ) -> int:
     """Print the records of ``topics`` from ``start`` on until ``count`` records, the end, or Ctrl-C.
 
     Returns the number of records. ``until_end`` stops at the end that the topics had at the start; ``schemas`` prints
-    each schema to standard error, before the first records that have it. A broker that is starting is waited for, and
-    a lost connection is made again. Raises FastwireError when the broker refuses the connection or the topics, or
+    each schema to standard error, before the first records that have it. With a ``decoder`` values are printed as their
+    fields, and those that do not match go to standard error. A broker that is starting is waited for, and a lost
+    connection is made again. Raises FastwireError when the broker refuses the connection or the topics, or
     cannot be reached.
     """
     configure(level="error")  # the caller reports an error at the start
@@ -50,8 +58,11 @@ async def tail(
             configure(level="warning")
             async for chunk in reader.up_to_now() if until_end else reader:
                 for letter in chunk.diverted:
-                    print(f"{letter.log.topic} {letter.position}: cannot be decoded: {letter.reason}", file=sys.stderr)
-                lines = _lines(chunk)
+                    _complain(letter)
+                if decoder is None:
+                    lines = _lines(chunk)
+                else:  # on a thread, because a registry is waited for
+                    lines = await asyncio.to_thread(_decoded_lines, chunk, decoder, form)
                 if count is not None:
                     lines = lines[: count - printed]
                 printed += len(lines)
@@ -74,6 +85,47 @@ def _lines(chunk: Chunk) -> list[bytes]:
     pieces: list[bytes] = []
     formatter.write(pieces.append)
     return b"".join(pieces).splitlines(keepends=True)
+
+
+def _decoded_lines(chunk: Chunk, decoder: "ValueDecoder", form: TailFormat) -> list[bytes]:
+    """Return the rows as lines of JSON with the fields of their values; other forms have them as text."""
+    import pyarrow as pa
+
+    if not chunk.rows:
+        return []
+    batch = pa.record_batch(chunk)
+    runs = [(chunk.log(index), first, rows) for index, first, rows in chunk.runs()]
+    lines = _lines(chunk)
+    printed = []
+    for rows in decoder.decode(batch, runs, _wait):
+        for letter in rows.letters:
+            _complain(letter)
+        for number, fields in zip(rows.numbers, rows.batch.to_pylist(), strict=True):
+            value = orjson.dumps(fields, default=_plain)
+            row = orjson.loads(lines[number])
+            row["value"] = orjson.Fragment(value) if form == "jsonl" else value.decode()
+            printed.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+    return printed
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a value of a column: text for decimals, and for bytes if they are text."""
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
+
+
+def _wait(why: str, seconds: float) -> None:
+    print(why, file=sys.stderr)
+    time.sleep(seconds)
+
+
+def _complain(letter: DeadLetter) -> None:
+    place = positions_of(letter.log.system).format(letter.position)
+    print(f"{letter.log.topic} {place}: cannot be decoded: {letter.reason}", file=sys.stderr)
 
 
 def _formed(lines: list[bytes], form: TailFormat) -> list[bytes]:

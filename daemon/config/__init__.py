@@ -10,8 +10,8 @@ from .connection import Connection
 from .fields import Start, check_issuer_url, parse_start
 from .machine import available_memory, cores
 from .model import Config, DaemonConfig, PipelineConfig, RollConfig, SinkConfig
+from .parser import load_config, parse_config, parse_connection
 from .problem import ConfigError, Problem
-from .reading import load_config, parse_config, parse_connection
 from .schema import json_schema
 from .secured import Secured
 from .source import SourceConfig, SubscribedSource, TopicChoice

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from fastwire.systems import positions_named, row_of
 
 from .access import AuthConfig, TlsConfig
 from .connection import Tell
 from .fields import FolderPath, RegistryUrl, Text, is_exposed
+from .partitioning import check_partitioning
+from .problem import ConfigError, Problem
 from .secured import check_auth, check_tls
 from .table import Table
 from .text import KeyPath, nearest
@@ -19,7 +21,7 @@ from .text import KeyPath, nearest
 if TYPE_CHECKING:
     from fastwire.decode.program import Step
 
-__all__ = ["DecodeConfig", "RegistryConfig", "check_decode", "chosen_columns", "read_program"]
+__all__ = ["DecodeConfig", "RegistryConfig", "check_decode", "chosen_columns", "parse_decode", "read_program"]
 
 SINKS = ("parquet", "arrow")
 
@@ -53,6 +55,20 @@ class DecodeConfig(Table):
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name."""
     on_bad: Literal["divert", "stop"] = "divert"
     """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
+
+
+def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
+    """Return the table with these keys. Raises ConfigError."""
+    try:
+        return DecodeConfig.model_validate(keys)
+    except ValidationError as exc:
+        problems = [
+            Problem(
+                "", ".".join(("decode", *map(str, error["loc"]))), str(error.get("ctx", {}).get("error", error["msg"]))
+            )
+            for error in exc.errors(include_url=False)
+        ]
+    raise ConfigError(problems)
 
 
 def read_program(path: Path, form: str) -> "tuple[Step, ...]":
@@ -119,6 +135,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     fine = next((step for step in program if step.arrow.startswith("tsn")), None)
     if fine is not None and kind == "parquet":
         tell((*path, "schema"), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
+    check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell)
     if columns == []:
         tell((*path, "columns"), "names no column")
     elif system and isinstance(columns, list) and all(isinstance(name, str) for name in columns):

@@ -21,6 +21,7 @@ from .fields import (
     sink_kind,
 )
 from .machine import available_memory
+from .partitioning import UNPARTITIONED, PartitioningField
 from .source import Reading, SourceConfig, SourceField
 from .spark import SparkConfig
 from .sparksource import SparkBrokers
@@ -70,8 +71,9 @@ class SinkConfig(Table):
     """Columns to keep; default: all."""
     split: Literal["none", "topic", "partition"] = "none"
     """Folders by topic (t=…) or partition (t=…/p=…). A topic name too long for a folder is cut and ends with a hash."""
-    partition_by: Literal["none", "day", "hour"] = "none"
-    """Folders by day (dt=…) or by hour (dt=…/hh=…) of the record's timestamp, in UTC."""
+    partition_by: PartitioningField = UNPARTITIONED
+    """Folders by day (dt=…) or hour (dt=…/hh=…) of the record's timestamp, in UTC; or by columns of decoded values:
+    { column = "country" }, { column = "created", by = "day" } for one with times, or an array of these."""
     roll: RollConfig = RollConfig.model_construct()
     writers: Count = 1
     """Files written at once; default: 2, or 1 with one core or less than 256MiB of memory. 1 keeps files in order."""

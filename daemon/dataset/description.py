@@ -12,7 +12,7 @@ from fastwire.decode.program import SchemaError
 from fastwire.systems import grammar_named
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
-from .level import PARTITION_BY, SPLITS, level_keys
+from .level import SPLITS, level_keys, time_level
 
 __all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
 
@@ -37,12 +37,13 @@ class DatasetOptions:
 
     ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must
     not change. ``types`` are the columns of decoded values; with them the columns of the records have a _ before
-    their name, and columns may be added or become wider by log entries. ``levels`` are columns that become folder
-    levels, below those of ``split`` and ``partition_by``; files do not contain them. The name ``cluster`` at creation
-    is kept for good: logs are named by it. ``hosts`` (``host:port``) are the addresses of the cluster: a dataset with
-    other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if the source
-    delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a dataset with
-    another log, as for a Spark job, whose query would write the same records as another one.
+    their name, and columns may be added or become wider by log entries. ``partition_by`` is as in ``time_level``.
+    ``levels`` are columns that become folder levels, below those of ``split`` and ``partition_by``; files do not
+    contain them. The name ``cluster`` at creation is kept for good: logs are named by it. ``hosts`` (``host:port``) are
+    the addresses of the cluster: a dataset with other hosts belongs to another cluster, unless its cluster's name is
+    ``cluster``. ``shared`` is true if the source delivers in any order (Shared, Key_Shared); it may change. With
+    ``single_log`` the writer refuses a dataset with another log, as for a Spark job, whose query would write the same
+    records as another one.
     """
 
     system: str
@@ -60,8 +61,7 @@ class DatasetOptions:
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
             raise ValueError(f"split is {self.split!r}; it can be {', '.join(SPLITS)}")
-        if self.partition_by not in PARTITION_BY:
-            raise ValueError(f"partition_by is {self.partition_by!r}; it can be {', '.join(PARTITION_BY)}")
+        time_level(self.partition_by)
         if not self.extension or "/" in self.extension or self.extension.startswith("."):
             raise ValueError(f"{self.extension!r} cannot end a file's name")
         for level in self.levels:
@@ -173,7 +173,8 @@ def read_description(data: bytes, root: str) -> Description:
         types = columns_from_json(value.get("types", []))
         if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts)):
             raise TypeError("all values but the format are text")
-        if texts["split"] not in SPLITS or texts["partition_by"] not in PARTITION_BY:
+        time_level(texts["partition_by"])
+        if texts["split"] not in SPLITS:
             raise ValueError("unknown levels")
         return Description(columns=tuple(columns), levels=tuple(levels), types=types, hosts=tuple(hosts), **texts)
     except (ValueError, KeyError, TypeError) as exc:

@@ -18,12 +18,15 @@ __all__ = [
     "check_directory",
     "hive_directory",
     "level_directory",
+    "level_fits",
     "level_keys",
     "shortened",
+    "time_level",
 ]
 
 SPLITS = {"none": (), "topic": ("t",), "partition": ("t", "p")}
 PARTITION_BY = {"none": (), "day": ("dt",), "hour": ("dt", "hh")}
+_TIME = re.compile(r"(none|day|hour)|(day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 # Hive, Spark, DuckDB, Polars and pyarrow read this as null. It stands for times that no calendar has.
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -37,9 +40,20 @@ _FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1
 _LAST_US = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
+def time_level(partition_by: str) -> tuple[str, str]:
+    """Return the unit of ``partition_by``, and the column of values that it is of; "" for the record's timestamp.
+
+    Its forms are none, day, hour, day(column) and hour(column). Raises ValueError for others.
+    """
+    found = _TIME.fullmatch(partition_by)
+    if found is None:
+        raise ValueError(f"partition_by is {partition_by!r}; it can be {', '.join(PARTITION_BY)}")
+    return found[1] or found[2], found[3] or ""
+
+
 def level_keys(split: str, partition_by: str) -> tuple[str, ...]:
     """Return the names of a dataset's folder levels, outermost first."""
-    return (*SPLITS[split], *PARTITION_BY[partition_by])
+    return (*SPLITS[split], *PARTITION_BY[time_level(partition_by)[0]])
 
 
 def level_directory(
@@ -63,7 +77,7 @@ def hive_directory(levels: Iterable[tuple[str, str | None]]) -> str:
     """
     directory = ""
     for key, value in levels:
-        level = f"{key}={_NO_VALUE if value is None else _encode(value)}"
+        level = _level(key, value)
         if (size := len(level.encode())) > NAME_BYTES:
             raise ValueError(
                 f"a value of {key} is too long for the name of a folder, which may have {NAME_BYTES} bytes and would "
@@ -71,6 +85,15 @@ def hive_directory(levels: Iterable[tuple[str, str | None]]) -> str:
             )
         directory += f"{level}/"
     return directory
+
+
+def level_fits(key: str, value: str) -> bool:
+    """Return True if the name of the level is short enough."""
+    return len(_level(key, value).encode()) <= NAME_BYTES
+
+
+def _level(key: str, value: str | None) -> str:
+    return f"{key}={_NO_VALUE if value is None else _encode(value)}"
 
 
 def shortened(key: str, value: str) -> str:

@@ -514,11 +514,14 @@ class DatasetWriter:
         while entries := entries_behind(self._storage, self._state.number, self.read_ahead):
             self._trust(range(self._state.number + 1, self._state.number + 1 + len(entries)))
             self._reached("entry-trusted")
-            for data in entries:
-                name = self._storage.path(entry_name(self._state.number + 1))
+            names = [self._storage.path(entry_name(self._state.number + 1 + at)) for at in range(len(entries))]
+            expired = max(entry.expired for entry in map(LogEntry.decode, entries, names))  # held one at a time
+            for data, name in zip(entries, names, strict=True):
                 entry = LogEntry.decode(data, name)
                 check_tail(entry, self._tail, name)
-                self._publish_found(self._state.number + 1, entry)
+                # A store may carry out an upload after its file was published, expired and deleted (R13).
+                if self._state.number >= expired:
+                    self._publish_found(self._state.number + 1, entry)
                 self._reached("entry-published")
                 self._fold(entry, data)
                 found = found or (own is not None and self._is_own(entry, own))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fastwire.position import Log
 
-__all__ = ["Gatherer", "Piece", "memory_of", "own"]
+__all__ = ["Gatherer", "Piece", "by_values", "memory_of", "own"]
 
 Piece = tuple[str, pa.RecordBatch]
 """Rows of one folder."""
@@ -66,8 +66,8 @@ class Gatherer:
     """Takes the rows of chunks and returns pieces for files. For one thread.
 
     ``folder`` returns the folder of a log and a time. Without ``by_log`` its log is None, without ``by_time`` its time
-    is None, else the beginning of the day or hour of the column ``time``. At most ``limit_bytes`` are buffered. The
-    rows of one log keep their order.
+    is None, else the beginning of the day or hour of the column ``time``. Pieces that are to be split by ``levels``
+    (``by_values``) are large. At most ``limit_bytes`` are buffered. The rows of one log keep their order.
     """
 
     def __init__(
@@ -78,12 +78,14 @@ class Gatherer:
         by_log: bool = False,
         by_time: Literal["day", "hour"] | None = None,
         time: str = "timestamp",
+        levels: Sequence[str] = (),
     ) -> None:
         self._name = lru_cache(maxsize=_NAMES_REMEMBERED)(folder)
         self._limit_bytes = limit_bytes
         self._by_log = by_log
         self._by_time = by_time
         self._time = time
+        self._whole = not levels  # a chunk of one folder needs no splitting
         self._batches: list[tuple[pa.RecordBatch, list[_Run]]] = []
         self._folder: str | None = ""  # of all buffered rows; None: they have several
         self.pending_rows = 0
@@ -99,7 +101,7 @@ class Gatherer:
         folders = self._runs(batch, runs)
         folder = folders[0][0] if len(folders) == 1 else None
         mostly_empty = held_bytes > 2 * batch.get_total_buffer_size()
-        if folder is not None and not mostly_empty and (not self._batches or self._folder == folder):
+        if folder is not None and self._whole and not mostly_empty and (not self._batches or self._folder == folder):
             return [*self.flush(), (folder, batch)]
         if mostly_empty:
             batch = own(batch)
@@ -110,7 +112,7 @@ class Gatherer:
         self._batches.append((batch, folders))
         self.pending_rows += batch.num_rows
         self.pending_bytes += held_bytes + _COLUMN_OVERHEAD * batch.num_columns + _RUN_OVERHEAD * len(folders)
-        enough = _ENOUGH_ROWS if self._folder is not None else _ENOUGH_ROWS_TO_DEAL
+        enough = _ENOUGH_ROWS if self._folder is not None and self._whole else _ENOUGH_ROWS_TO_DEAL
         if self.pending_rows >= enough or self.pending_bytes >= self._limit_bytes:
             return self.flush()
         return []
@@ -150,6 +152,7 @@ def _time_runs(times: pa.Array, unit: str) -> list[_TimeRun]:
     # This import takes as long as the rest of pyarrow, and 8 MiB, so it is made only when it is needed.
     import pyarrow.compute as pc
 
+    times = _micros(times)
     if not times.null_count:
         ends = pc.min_max(times.view(pa.int64()))
         first, last = (ends[key].as_py() // _MICROS[unit] * _MICROS[unit] for key in ("min", "max"))
@@ -162,6 +165,17 @@ def _time_runs(times: pa.Array, unit: str) -> list[_TimeRun]:
         runs.append((micros, end - start))
         start = end
     return runs
+
+
+def _micros(times: pa.Array) -> pa.Array:
+    """Return times or dates in microseconds, null for dates that these cannot count; decoders refuse such times."""
+    import pyarrow.compute as pc
+
+    if not pa.types.is_date32(times.type):
+        return times.cast(pa.timestamp("us", times.type.tz), safe=False)  # nanoseconds are cut off
+    days = times.cast(pa.int32()).cast(pa.int64())
+    counted = pc.less_equal(pc.abs(days), ((1 << 63) - 1) // _MICROS["day"])
+    return pc.multiply(pc.if_else(counted, days, None), _MICROS["day"]).cast(pa.timestamp("us"))
 
 
 def _intersect(
@@ -203,6 +217,62 @@ def _deal_slices(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[P
     return [(folder, pa.concat_batches(parts)) for folder, parts in slices.items()]
 
 
+Levels = Callable[[Iterable[tuple[str, str | None]]], str]
+"""Returns the folder for pairs of a column and its value."""
+
+
+def by_values(folder: str, batch: pa.RecordBatch, columns: Sequence[str], levels: Levels) -> Sequence[Piece]:
+    """Split the rows of a folder among the folders in it for the values of ``columns``, without these columns.
+
+    Rows with equal values keep their order. An empty text counts as null, as readers of folder names have it.
+    """
+    if not columns:
+        return [(folder, batch)]
+    import pyarrow.compute as pc
+
+    codes, texts = _codes([_texts(batch.column(name)) for name in columns])
+    order = pc.array_sort_indices(codes)  # stable
+    runs = pc.run_end_encode(codes.take(order))
+    indices = []
+    first = 0
+    for end, code in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+        indices.append((folder + levels(zip(columns, texts(code), strict=True)), order.slice(first, end - first)))
+        first = end
+    rest = batch.drop_columns(list(columns))
+    return [(indices[0][0], rest)] if len(indices) == 1 else _Picked(rest, indices)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return values as text for names of folders, null for an empty text."""
+    import pyarrow.compute as pc
+
+    text = pc.cast(column, pa.string())
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def _codes(columns: Sequence[pa.Array]) -> tuple[pa.Array, Callable[[int], list[str | None]]]:
+    """Return a number for each row, equal for equal values, and a function that returns the values of a number."""
+    import pyarrow.compute as pc
+
+    codes: pa.Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
+    values: list[list[str | None]] = []
+    for column in columns:
+        encoded = column.dictionary_encode()
+        known: list[str | None] = [*encoded.dictionary.to_pylist(), None]
+        own = pc.fill_null(encoded.indices.cast(pa.int64()), len(known) - 1)
+        codes = pc.add_checked(pc.multiply_checked(codes, len(known)), own)
+        values.append(known)
+
+    def texts(code: int) -> list[str | None]:
+        found = []
+        for known in reversed(values):
+            code, place = divmod(code, len(known))
+            found.append(known[place])
+        return found[::-1]
+
+    return codes, texts
+
+
 def _deal_rows(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[Piece]:
     indices: dict[str, array[int]] = {}
     base = 0
@@ -212,13 +282,17 @@ def _deal_rows(batches: list[tuple[pa.RecordBatch, list[_Run]]]) -> Sequence[Pie
         base += batch.num_rows
     together = pa.concat_batches([batch for batch, _ in batches])
     batches.clear()
-    return _Picked(together, list(indices.items()))
+    return _Picked(together, [(folder, _as_indices(rows)) for folder, rows in indices.items()])
+
+
+def _as_indices(rows: "array[int]") -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
 
 
 class _Picked(Sequence[Piece]):
     """Pieces that are copied on access: thousands of small pieces take much more memory than their rows."""
 
-    def __init__(self, together: pa.RecordBatch, indices: "list[tuple[str, array[int]]]") -> None:
+    def __init__(self, together: pa.RecordBatch, indices: list[tuple[str, pa.Array]]) -> None:
         self._together = together
         self._indices = indices
 
@@ -233,5 +307,4 @@ class _Picked(Sequence[Piece]):
         if isinstance(index, slice):
             return _Picked(self._together, self._indices[index])
         folder, rows = self._indices[index]
-        chosen = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-        return folder, self._together.take(chosen)
+        return folder, self._together.take(rows)

@@ -9,6 +9,7 @@ from typing import Any
 from fastwire.columns.chunk import Chunk
 
 from ..runtime.metrics import PipelineMetrics
+from ..sinks.base import Decoded
 
 __all__ = ["Commit", "PipelineFigures"]
 
@@ -29,8 +30,9 @@ class Commit:
 class PipelineFigures:
     """Counts of rows, bytes (of keys and values), chunks, dead letters and commits; all are 0 at the start.
 
-    ``published`` counts files and their bytes. ``first_row_at`` and ``last_commit_at`` are None before the first row
-    and the first commit with rows, else a pair: seconds of ``clock`` (monotonic), CPU seconds of the process.
+    ``published`` counts files and their bytes. ``decoded`` is None if no values are decoded; the bad ones are among the
+    dead letters. ``first_row_at`` and ``last_commit_at`` are None before the first row and the first commit with rows,
+    else a pair: seconds of ``clock`` (monotonic), CPU seconds of the process.
     """
 
     def __init__(self, metrics: PipelineMetrics, clock: Callable[[], float]) -> None:
@@ -41,6 +43,7 @@ class PipelineFigures:
         self.rows_committed = 0
         self.commits = 0
         self.published = (0, 0)
+        self.decoded: Decoded | None = None
         self.first_row_at: tuple[float, float] | None = None
         self.last_commit_at: tuple[float, float] | None = None
         self._metrics = metrics
@@ -59,8 +62,20 @@ class PipelineFigures:
             self.dead_letters += len(chunk.diverted)
             self._metrics.diverted(len(chunk.diverted))
 
-    def committed(self, rows: int, published: tuple[int, int], seconds: float, reason: str) -> None:
-        """Count a commit that has just ended; ``published`` is the sink's count of files and bytes since its start."""
+    def committed(
+        self, rows: int, published: tuple[int, int], seconds: float, reason: str, decoded: Decoded | None = None
+    ) -> int:
+        """Count a commit of ``rows`` records that has just ended; return the rows that landed.
+
+        ``published`` is the sink's count of files and bytes since its start, ``decoded`` that of values: the bad ones
+        are no rows.
+        """
+        if decoded is not None:
+            values, bad, columns = (new - old for new, old in zip(decoded, self.decoded or Decoded(), strict=True))
+            self.decoded = decoded
+            self.dead_letters += bad
+            rows -= bad
+            self._metrics.decoded(values, bad, columns)
         self.rows_committed += rows
         self.commits += 1
         files, file_bytes = (new - old for new, old in zip(published, self.published, strict=True))
@@ -69,6 +84,7 @@ class PipelineFigures:
         if rows:  # the first positions of new logs are committed before the first row arrives
             self.last_commit_at = (self._clock(), process_time())
             self._last.appendleft((self._clock(), Commit(rows, files, file_bytes, round(seconds, 3), reason)))
+        return rows
 
     def tell(self) -> None:
         """Update the metrics of received records: a few times a second and not per chunk, which would cost too much."""
@@ -87,5 +103,6 @@ class PipelineFigures:
             "dead_letters": self.dead_letters,
             "rows_committed": self.rows_committed,
             "commits": self.commits,
+            **({} if self.decoded is None else {"decoded": self.decoded._asdict()}),
             "recent_commits": [{"s_ago": round(now - at, 1), **asdict(commit)} for at, commit in self._last],
         }

@@ -31,8 +31,8 @@ from ..runtime.tasks import wait_for_set
 from ..sinks.base import Sink
 from ..sinks.thread import SinkThread
 from ..systems.source import Assignment, LogStopped, Source, SourceEvents, SourceFailed
-from .beginning import refuse_lost_dataset, tell_first_positions
 from .figures import PipelineFigures
+from .firstposition import refuse_lost_dataset, tell_first_positions
 from .roll import Roll, RollPolicy
 from .setback import Setbacks
 from .stages import stage_figures
@@ -381,7 +381,7 @@ class Pipeline:
         self._roll.restart()
         if rows:
             self._setbacks.landed()
-        self.figures.committed(rows, self._sink.published, seconds, reason)
+        rows = self.figures.committed(rows, self._sink.published, seconds, reason, self._sink.decoded)
         self.count()
         self._budget.check()
         log.info("committed", pipeline=self.name, rows=rows, seconds=round(seconds, 3), reason=reason)

@@ -127,6 +127,9 @@ class _Families:
         self.committed_rows = counter("fastwire_sink_committed_rows_total", "Records committed.")
         self.files = counter("fastwire_sink_files_total", "Files published.")
         self.file_bytes = counter("fastwire_sink_file_bytes_total", "Bytes of these files.")
+        self.decoded = counter("fastwire_decode_values_total", "Values decoded into columns and committed.")
+        self.bad = counter("fastwire_decode_bad_values_total", "Dead letters: values that do not match their schema.")
+        self.added = counter("fastwire_decode_added_columns_total", "Columns that newer schemas have added.")
         self.superseded = counter("fastwire_sink_superseded_rolls_total", "Rolls given up for another writer's commit.")
         self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
@@ -161,6 +164,7 @@ class PipelineMetrics:
         self._committed_rows = families.committed_rows.labels(pipeline)
         self._files = families.files.labels(pipeline)
         self._file_bytes = families.file_bytes.labels(pipeline)
+        self._decoded = [each.labels(pipeline) for each in (families.decoded, families.bad, families.added)]
         self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
         self._superseded = families.superseded.labels(pipeline)
         self._failures = families.failures.labels(pipeline)
@@ -236,6 +240,11 @@ class PipelineMetrics:
         self._committed_rows.inc(rows)
         self._files.inc(files)
         self._file_bytes.inc(file_bytes)
+
+    def decoded(self, values: int, bad: int, columns: int) -> None:
+        """Count values of a commit, those that became dead letters, and columns that were added."""
+        for each, count in zip(self._decoded, (values, bad, columns), strict=True):
+            each.inc(count)
 
     def stalled(self, setting: str) -> None:
         """Count a stop of delivery until records are acknowledged; ``setting`` names the broker's limit."""

@@ -413,6 +413,7 @@ def _tell_end(name: str, pipeline: Pipeline) -> None:
         payload_bytes=pipeline.figures.bytes_received,
         files=pipeline.figures.published[0],
         file_bytes=pipeline.figures.published[1],
+        dead_letters=pipeline.figures.dead_letters,
         stages=pipeline.stages(),
     )
     if pipeline.figures.first_row_at is not None and pipeline.figures.last_commit_at is not None:

@@ -11,7 +11,7 @@ __all__ = ["Totals"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Rows committed, payload received and files published by one pipeline.
+    """Rows committed, payload received, files published, and dead letters of one pipeline.
 
     ``seconds`` and ``cpu_s``, the CPU time of the process, are counted from the first record to the last commit, and 0
     without one. ``stages`` is the result of ``stage_figures``.
@@ -21,6 +21,7 @@ class Totals:
     payload_bytes: int
     files: int
     file_bytes: int
+    dead_letters: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
     stages: Mapping[str, Any] = field(default_factory=dict)
@@ -33,6 +34,8 @@ class Totals:
             "files": self.files,
             "file_bytes": self.file_bytes,
         }
+        if self.dead_letters:
+            fields["dead_letters"] = self.dead_letters
         if self.seconds > 0:
             fields["seconds"] = round(self.seconds, 3)
             if self.rows:
@@ -43,6 +46,8 @@ class Totals:
     def sentence(self, name: str) -> str:
         """Return the totals of pipeline ``name`` for a person."""
         said = f"{name} has ended: {self.rows:,} row{'' if self.rows == 1 else 's'} committed"
+        if self.dead_letters:
+            said += f" and {self.dead_letters:,} dead letter{'' if self.dead_letters == 1 else 's'}"
         if not self.rows:
             return said
         said += f" ({format_bytes(self.payload_bytes)})"

@@ -1,14 +1,14 @@
 """The contract of sinks: all that a third-party sink needs (entry point group ``fastwire.sinks``)."""
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Coverage, Log, Position
 
 from ..runtime.errors import SinkFailedError, Superseded
 
-__all__ = ["LoggedSink", "Sink", "SinkFailedError", "Superseded"]
+__all__ = ["Decoded", "LoggedSink", "Sink", "SinkFailedError", "Superseded"]
 
 
 @runtime_checkable
@@ -42,6 +42,17 @@ class Sink(Protocol):
         """Release resources; uncommitted rows are dropped. Called once, also after an error."""
 
 
+class Decoded(NamedTuple):
+    """Counts of values that were decoded into columns."""
+
+    values: int = 0
+    """Values that have landed."""
+    bad: int = 0
+    """Values that became dead letters."""
+    columns: int = 0
+    """Columns that newer schemas have added to the dataset."""
+
+
 @runtime_checkable
 class LoggedSink(Sink, Protocol):
     """A sink with its own log: rows and positions are one commit, which makes a pipeline exactly-once.
@@ -49,7 +60,8 @@ class LoggedSink(Sink, Protocol):
     Methods are called from the pipeline's thread like those of Sink; properties and ``interrupt`` are for any thread.
 
     An optional method ``identify(cluster_id)`` is called with the cluster's id ("": it has none) before records are
-    requested. It raises DatasetMismatchError if the log belongs to another cluster.
+    requested. It raises DatasetMismatchError if the log belongs to another cluster. An optional property ``decoded``
+    has the ``Decoded`` of all commits of this object, if it decodes values.
     """
 
     @property

@@ -23,15 +23,16 @@ from fastwire.systems import row_of
 from ..dataset.bucket import Bucket
 from ..dataset.description import DatasetOptions
 from ..dataset.disk import Disk
-from ..dataset.level import level_directory
+from ..dataset.level import hive_directory, level_directory, time_level
 from ..dataset.staging import StagedFile
 from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
-from ..encoders.gather import Gatherer, Piece
+from ..encoders.gather import Gatherer, Piece, by_values
 from ..encoders.worker import EncoderThread
 from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
-from .decoding import ValueDecoder
+from .base import Decoded
+from .valuedecoder import ValueDecoder
 
 __all__ = ["DatasetSink", "file_extension"]
 
@@ -88,15 +89,18 @@ class DatasetSink:
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop)
         self._decoder = decoder
-        self._by_folder = self._by_log or options.partition_by != "none"
+        unit, time = time_level(options.partition_by)
+        self._of_records = unit != "none" and not time
+        self._by_folder = bool(options.level_keys)
         # With folders, a quarter is for rows that are gathered before they are split among the encoders.
         self._encoder_bytes = (gather_bytes * 3 // 4 if self._by_folder else gather_bytes) // writers
         self._gatherer = Gatherer(
             self._folder,
             min(gather_bytes // 4, row_group_bytes),
             by_log=self._by_log,
-            by_time=None if options.partition_by == "none" else cast(Literal["day", "hour"], options.partition_by),
-            time="timestamp" if decoder is None else "_timestamp",
+            by_time=None if unit == "none" else cast(Literal["day", "hour"], unit),
+            time=time or ("timestamp" if decoder is None else "_timestamp"),
+            levels=options.levels,
         )
         self._writers = writers
         self._encoder = encoder
@@ -124,6 +128,7 @@ class DatasetSink:
         self._ratio = _FIRST_RATIO
         self.committed_files = 0
         self.committed_bytes = 0
+        self.decoded = None if decoder is None else Decoded()
 
     def _forget(self) -> None:
         self._gatherer.clear()
@@ -158,8 +163,7 @@ class DatasetSink:
         """The columns that chunks must have: those of the files, and those that determine the folder."""
         if self._decoder is not None:
             return self._decoder.needed
-        by_time = self._options.partition_by != "none"
-        return frozenset(self._options.columns) | (frozenset({"timestamp"}) if by_time else frozenset())
+        return frozenset(self._options.columns) | (frozenset({"timestamp"}) if self._of_records else frozenset())
 
     @property
     def staged_bytes(self) -> int:
@@ -223,7 +227,8 @@ class DatasetSink:
         with self._rolling():
             if not self._writer.exists:
                 # Staging a file creates the dataset; no commit names this file, so it is deleted with the roll.
-                self._writer.stage(self._folder(Log("", "", "-", "-"), 0)).close()
+                nulls = hive_directory((level, None) for level in self._options.levels)
+                self._writer.stage(self._folder(Log("", "", "-", "-"), 0) + nulls).close()
 
     def identify(self, cluster_id: str) -> None:
         """Compare the cluster's id with that of the dataset: see ``DatasetWriter.identify``."""
@@ -260,10 +265,15 @@ class DatasetSink:
                     "values do not match the schema: they become dead letters with this commit", values=self._diverted
                 )
             types = () if self._decoder is None else self._decoder.types
+            before = len(self._writer.types)
             coverage = self._writer.commit(
                 files, self._spans.take(), filtered=self._diverted, floors=self._floors, types=types
             )
             self._adopt()
+        if self.decoded is not None:
+            values, bad, columns = self.decoded
+            rows, added = sum(staged.rows for staged in files), len(self._writer.types) - before
+            self.decoded = Decoded(values + rows, bad + self._diverted, columns + added)
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
             self._ratio = min(1.0, written / self._raw_bytes)  # a file of one row says nothing
@@ -353,6 +363,14 @@ class DatasetSink:
             self._on_full(None)
 
     def _deal(self, pieces: Sequence[Piece]) -> None:
+        """Give rows to the threads."""
+        if not self._options.levels:
+            self._deal_files(pieces)
+            return
+        for folder, batch in pieces:
+            self._deal_files(by_values(folder, batch, self._options.levels, hive_directory))
+
+    def _deal_files(self, pieces: Sequence[Piece]) -> None:
         """Give rows to the threads: a single piece round-robin, several by folder, so that each folder has one file."""
         if len(pieces) == 1:
             self._turn = (self._turn + 1) % len(self._threads)

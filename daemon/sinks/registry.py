@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
-from ..config.decode import chosen_columns, read_program
+from ..config.decode import DecodeConfig, chosen_columns, read_program
+from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.store import StoreUrl
 from ..runtime.pages import keep_heap_pages
 from .base import Sink
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
-    from .decoding import ValueDecoder
+    from .valuedecoder import ValueDecoder
 
 __all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_decoder"]
 
@@ -91,9 +92,10 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
         system=source.system,
         cluster=source.cluster_name,
         columns=tuple(name for name in known if name in wanted) if decoder is None else decoder.columns,
+        levels=sink.partition_by.columns,
         types=() if decoder is None else decoder.types,
         split=sink.split,
-        partition_by=sink.partition_by,
+        partition_by=sink.partition_by.level,
         extension=extension,
         shared=source.shared,
         hosts=tuple(source.url.hosts.split(",")),
@@ -105,26 +107,33 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
 
     It takes at most ``memory`` bytes for one record.
     """
-    decode = config.decode
-    if decode is None:
+    if config.decode is None:
         return None
+    return decoder_of(config.decode, config.source.system, config.sink.partition_by, memory=memory)
+
+
+def decoder_of(
+    decode: DecodeConfig, system: str, by: Partitioning = UNPARTITIONED, *, memory: int = 64 << 20
+) -> "ValueDecoder":
+    """Return a decoder of values of ``system``, whose columns may name folders. Raises ConfigError."""
     from ..net.schemaregistry import registry_of
-    from .decoding import ValueDecoder
+    from .valuedecoder import ValueDecoder
 
     try:
         program = read_program(decode.definition, decode.format)
-        columns = chosen_columns(decode.columns, program, config.source.system)
+        chosen = chosen_columns(decode.columns, program, system)
     except ValueError as exc:
         raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
     return ValueDecoder(
         program,
-        columns,
-        config.source.system,
+        tuple(name for name in chosen if name not in by.columns),
+        system,
         form=decode.format,
         on_bad=decode.on_bad,
         evolve=decode.evolve,
         open_ended="*" in decode.columns,
-        extra=() if config.sink.partition_by == "none" else ("_timestamp",),
+        extra=(*by.of_values, *(("_timestamp",) if by.of_records else ())),
+        levels=by.columns,
         memory=memory,
         registry=None if decode.registry is None else registry_of(decode.registry),
     )

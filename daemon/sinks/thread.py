@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fastwire.columns.chunk import Chunk
 
-from .base import LoggedSink, Sink
+from .base import Decoded, LoggedSink, Sink
 
 __all__ = ["SinkThread"]
 
@@ -72,6 +72,11 @@ class SinkThread:
     def published(self) -> tuple[int, int]:
         """Files that the sink has published so far, and their size in bytes."""
         return (0, 0) if self.logged is None else (self.logged.committed_files, self.logged.committed_bytes)
+
+    @property
+    def decoded(self) -> Decoded | None:
+        """See ``LoggedSink``; None for a sink that decodes nothing."""
+        return getattr(self.logged, "decoded", None)
 
     @property
     def must_end(self) -> str | None:

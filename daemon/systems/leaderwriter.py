@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from fastwire.batching import BatchedProducer, Outcome
 from fastwire.errors import FastwireError
+from fastwire.producer import BatchedProducer, Outcome
 
 from ..net.backoff import Backoff
 from ..runtime.logs import get_logger

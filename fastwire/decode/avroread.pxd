@@ -2,29 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from fastwire.decode.decoded cimport Records
+from fastwire.decode.decoded cimport Reason, Record, Records
 from fastwire.decode.nested cimport Output
-
-cdef enum Reason:
-    SOUND
-    TRUNCATED
-    VARINT
-    RANGE
-    BOOLEAN
-    LENGTH
-    BRANCH
-    SYMBOL
-    UTF8
-    DECIMAL
-    BLOCK
-    TRAILING
-    NO_VALUE
-    TOO_LARGE
-    UNEXPECTED_NULL
-    NO_HEADER
-    REFUSED                      # the caller has refused the record's schema
-    UNKNOWN                      # the caller does not know the record's schema yet: not a property of the record
-    NO_MEMORY                    # of the system, not a property of the record
 
 cdef enum Operation:
     OP_NULL
@@ -78,10 +57,6 @@ cdef struct Walk:
     Step* steps                  # its steps
     bint framed                  # each record begins with the id of its schema
     int32_t id                   # of the record that stopped a run
-    const uint8_t* start         # of the record
-    const uint8_t* pos
-    const uint8_t* end
-    const uint8_t* edge          # of the whole column of bytes: readable
-    int at                       # the step that failed
+    Record record
 
-cdef Reason run(Walk* w, Records* records, int64_t most) noexcept nogil
+cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil

@@ -8,14 +8,35 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport is_utf8
-from fastwire.decode.decoded cimport Records, is_null
+from fastwire.decode.decoded cimport (
+    BLOCK,
+    BOOLEAN,
+    BRANCH,
+    DECIMAL,
+    LENGTH,
+    NO_HEADER,
+    NO_MEMORY,
+    RANGE,
+    REFUSED,
+    SOUND,
+    SYMBOL,
+    TOO_LARGE,
+    TRAILING,
+    TRUNCATED,
+    NULL_VALUE,
+    UNKNOWN,
+    UTF8,
+    VARINT,
+    Reason,
+    Records,
+    run_records,
+)
 from fastwire.decode.nested cimport (
     SHAPE_DOUBLE,
     SHAPE_INT32,
     SHAPE_INT64,
     Nested,
     nested_cell,
-    nested_cut,
     nested_null,
     nested_row,
     put_bit,
@@ -53,44 +74,44 @@ cdef extern from *:
 
 cdef inline Reason read_long(Walk* w, int64_t* value) noexcept nogil:
     cdef uint64_t raw = 0
-    cdef const uint8_t* behind = fw_varint(w.pos, w.end, &raw)
+    cdef const uint8_t* behind = fw_varint(w.record.pos, w.record.end, &raw)
     if behind is NULL:
         return long_fault(w)
-    w.pos = behind
+    w.record.pos = behind
     value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
     return SOUND
 
 
 cdef Reason long_fault(const Walk* w) noexcept nogil:
     """Tell a varint that is cut off from one of more than 64 bits."""
-    cdef const uint8_t* p = w.pos
-    while p < w.end and p - w.pos < 10:
+    cdef const uint8_t* p = w.record.pos
+    while p < w.record.end and p - w.record.pos < 10:
         if p[0] < 0x80:
             return VARINT
         p += 1
-    return TRUNCATED if p == w.end and p - w.pos < 10 else VARINT
+    return TRUNCATED if p == w.record.end and p - w.record.pos < 10 else VARINT
 
 
 cdef inline Reason read_size(Walk* w, int64_t* size) noexcept nogil:
     """Read a length, and compare it with the bytes that are there."""
-    cdef const uint8_t* start = w.pos
+    cdef const uint8_t* start = w.record.pos
     cdef Reason fault = read_long(w, size)
     if fault:
         return fault
-    if size[0] < 0 or size[0] > w.end - w.pos:
-        w.pos = start
+    if size[0] < 0 or size[0] > w.record.end - w.record.pos:
+        w.record.pos = start
         return LENGTH if size[0] < 0 else TRUNCATED
     return SOUND
 
 
 cdef inline Reason read_index(Walk* w, int64_t count, Reason unknown, int64_t* index) noexcept nogil:
     """Read a number from 0 to below ``count``; ``unknown`` is the reason if it is another one."""
-    cdef const uint8_t* start = w.pos
+    cdef const uint8_t* start = w.record.pos
     cdef Reason fault = read_long(w, index)
     if fault:
         return fault
     if index[0] < 0 or index[0] >= count:
-        w.pos = start
+        w.record.pos = start
         return unknown
     return SOUND
 
@@ -111,12 +132,12 @@ cdef inline Reason walk(Walk* w, int which) noexcept nogil:
             if not fault:
                 return SOUND
         if fault:
-            if w.at < 0:
-                w.at = which
+            if w.record.at < 0:
+                w.record.at = which
             return fault
     fault = read_value(w, which) if step.column >= 0 else skip_value(w, which)
-    if fault and w.at < 0:
-        w.at = which
+    if fault and w.record.at < 0:
+        w.record.at = which
     return fault
 
 
@@ -125,14 +146,14 @@ cdef Reason put_null(Walk* w, int column) noexcept nogil:
     if column < 0:
         return SOUND
     if not w.out.columns[column].nullable:
-        return UNEXPECTED_NULL
+        return NULL_VALUE
     return short(w) if nested_null(&w.out, column) else SOUND
 
 
 cdef Reason read_value(Walk* w, int which) noexcept nogil:
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[step.column]
-    cdef const uint8_t* start = w.pos
+    cdef const uint8_t* start = w.record.pos
     cdef int64_t number = 0
     cdef Reason fault
     if step.operation == OP_INT:
@@ -140,7 +161,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         if fault:
             return fault
         if number < step.low or number > step.high:
-            w.pos = start
+            w.record.pos = start
             return RANGE
         if nested_row(&w.out, c):
             return short(w)
@@ -156,31 +177,31 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         fault = read_size(w, &number)
         if fault:
             return fault
-        if step.operation == OP_TEXT and not is_utf8(w.pos, number):
+        if step.operation == OP_TEXT and not is_utf8(w.record.pos, number):
             return UTF8
-        if nested_cell(&w.out, c, w.pos, number, w.edge):
+        if nested_cell(&w.out, c, w.record.pos, number, w.record.edge):
             return short(w)
-        w.pos += number
+        w.record.pos += number
         return SOUND
     elif step.operation in (OP_FLOAT, OP_DOUBLE, OP_FIXED):      # the machine is little-endian, as Avro's numbers are
-        if w.end - w.pos < step.size:
+        if w.record.end - w.record.pos < step.size:
             return TRUNCATED
         if nested_row(&w.out, c):
             return short(w)
         if step.operation == OP_FLOAT and c.shape == SHAPE_DOUBLE:
-            put_float(c, w.pos)
+            put_float(c, w.record.pos)
         else:
-            memcpy(c.rows + c.length * c.width, w.pos, <size_t>c.width)
-        w.pos += step.size
+            memcpy(c.rows + c.length * c.width, w.record.pos, <size_t>c.width)
+        w.record.pos += step.size
     elif step.operation == OP_BOOL:
-        if w.pos == w.end:
+        if w.record.pos == w.record.end:
             return TRUNCATED
-        if w.pos[0] > 1:
+        if w.record.pos[0] > 1:
             return BOOLEAN
         if nested_row(&w.out, c):
             return short(w)
-        put_bit(c.rows, c.length, w.pos[0])
-        w.pos += 1
+        put_bit(c.rows, c.length, w.record.pos[0])
+        w.record.pos += 1
     elif step.operation == OP_RECORD:
         return read_record(w, which)
     elif step.operation == OP_ENUM:
@@ -188,7 +209,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         if fault:
             return fault
         if step.symbols[number].text is NULL:
-            w.pos = start
+            w.record.pos = start
             return SYMBOL
         if nested_cell(
             &w.out, c, step.symbols[number].text, step.symbols[number].size,
@@ -210,13 +231,13 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
             fault = read_size(w, &number)
             if fault:
                 return fault
-        elif w.end - w.pos < number:
+        elif w.record.end - w.record.pos < number:
             return TRUNCATED
         if nested_row(&w.out, c):
             return short(w)
-        if fw_decimal(w.pos, number, step.digits, c.rows + c.length * 16):
+        if fw_decimal(w.record.pos, number, step.digits, c.rows + c.length * 16):
             return DECIMAL
-        w.pos += number
+        w.record.pos += number
     c.length += 1
     return SOUND
 
@@ -255,23 +276,23 @@ cdef Reason skip_value(Walk* w, int which) noexcept nogil:
         fault = read_size(w, &number)
         if fault:
             return fault
-    if w.end - w.pos < number:
+    if w.record.end - w.record.pos < number:
         return TRUNCATED
-    w.pos += number
+    w.record.pos += number
     return SOUND
 
 
 cdef Reason read_default(Walk* w, int which) noexcept nogil:
     """Fill a column that the writer lacks: its step reads the encoded default instead of the record."""
     cdef Step* step = &w.steps[which]
-    cdef const uint8_t* pos = w.pos
-    cdef const uint8_t* end = w.end
-    cdef const uint8_t* edge = w.edge
+    cdef const uint8_t* pos = w.record.pos
+    cdef const uint8_t* end = w.record.end
+    cdef const uint8_t* edge = w.record.edge
     cdef Reason fault
-    w.pos = step.value.text
-    w.end = w.edge = step.value.text + step.value.size
+    w.record.pos = step.value.text
+    w.record.end = w.record.edge = step.value.text + step.value.size
     fault = walk(w, step.first)
-    w.pos, w.end, w.edge = pos, end, edge
+    w.record.pos, w.record.end, w.record.edge = pos, end, edge
     return fault
 
 
@@ -312,7 +333,7 @@ cdef Reason read_items(Walk* w, int which) noexcept nogil:
     cdef const uint8_t* behind
     cdef Reason fault
     while True:
-        start = w.pos
+        start = w.record.pos
         behind = NULL
         fault = read_long(w, &count)
         if fault:
@@ -323,9 +344,9 @@ cdef Reason read_items(Walk* w, int which) noexcept nogil:
             fault = read_size(w, &size)
             if fault:
                 return fault
-            behind = w.pos + size
-        if count > w.end - w.pos or count < w.pos - w.end:
-            w.pos = start
+            behind = w.record.pos + size
+        if count > w.record.end - w.record.pos or count < w.record.pos - w.record.end:
+            w.record.pos = start
             return TRUNCATED
         left = count if count > 0 else -count
         while left:
@@ -333,15 +354,15 @@ cdef Reason read_items(Walk* w, int which) noexcept nogil:
             fault = walk(w, w.steps[which].first)
             if fault:
                 return fault
-        if behind is not NULL and behind != w.pos:
-            w.pos = start
+        if behind is not NULL and behind != w.record.pos:
+            w.record.pos = start
             return BLOCK
 
 
 cdef Reason read_union(Walk* w, int which) noexcept nogil:
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[step.column]
-    cdef const uint8_t* start = w.pos
+    cdef const uint8_t* start = w.record.pos
     cdef int64_t branch = 0
     cdef int i, chosen
     cdef Reason fault = read_index(w, step.count, BRANCH, &branch)
@@ -351,7 +372,7 @@ cdef Reason read_union(Walk* w, int which) noexcept nogil:
         return put_null(w, step.column)
     chosen = step.first + step.branches[branch]
     if w.steps[chosen].column < 0:
-        w.pos = start
+        w.record.pos = start
         return BRANCH
     for i in range(c.first, c.first + c.children):
         if i == w.steps[chosen].column:
@@ -370,9 +391,9 @@ cdef Reason open_frame(Walk* w) noexcept nogil:
     """Read the id of a record's schema, and choose its script."""
     cdef int i
     cdef int32_t id
-    if w.end - w.pos < HEADER or w.pos[0]:
+    if w.record.end - w.record.pos < HEADER or w.record.pos[0]:
         return NO_HEADER
-    id = <int32_t>fw_u32be(w.pos + 1)
+    id = <int32_t>fw_u32be(w.record.pos + 1)
     if w.script < 0 or w.scripts[w.script].id != id:
         w.script = -1
         for i in range(w.scripts_count):
@@ -383,38 +404,26 @@ cdef Reason open_frame(Walk* w) noexcept nogil:
             return UNKNOWN
         w.steps = w.scripts[w.script].steps
     if w.steps is NULL:
-        w.pos += 1
+        w.record.pos += 1
         return REFUSED
-    w.pos += HEADER
+    w.record.pos += HEADER
     return SOUND
 
 
-cdef Reason run(Walk* w, Records* records, int64_t most) noexcept nogil:
-    """Decode records until one is bad, which is removed from the columns, or the columns have grown by ``most``."""
-    cdef const int32_t* offsets = records.offsets + records.shift
-    cdef int64_t row, kept
+cdef inline Reason read_one(void* context) noexcept nogil:
+    """Read one record, for the ``Walk`` at ``context``."""
+    cdef Walk* w = <Walk*>context
     cdef Reason fault
-    w.edge = records.data + offsets[records.count]
-    while True:
-        row = records.next
-        kept = w.out.columns[0].length
-        w.start = w.pos = records.data + offsets[row]
-        w.end = records.data + offsets[row + 1]
-        w.at = -1
-        w.out.grown = 0
-        w.out.over = False
-        if is_null(records, row):
-            return NO_VALUE
-        if w.framed:
-            fault = open_frame(w)
-            if fault:
-                return fault
-        fault = read_record(w, 0)
-        if not fault and w.pos != w.end:
-            fault = TRAILING
+    if w.framed:
+        fault = open_frame(w)
         if fault:
-            nested_cut(&w.out, 0, kept)
             return fault
-        records.next += 1
-        if records.next == records.count or w.out.regrown >= most:
-            return SOUND
+    fault = read_record(w, 0)
+    if not fault and w.record.pos != w.record.end:
+        fault = TRAILING
+    return fault
+
+
+cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil:
+    cdef Walk* w = <Walk*>context
+    return run_records(&w.out, &w.record, context, read_one, records, most)

@@ -1,18 +1,10 @@
 """The decoder of Avro: programs of schemas as scripts of the walker, and the records that do not match them."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 
 from fastwire.decode.avroread cimport (
-    BLOCK,
-    BOOLEAN,
-    BRANCH,
-    DECIMAL,
-    LENGTH,
-    NO_HEADER,
-    NO_MEMORY,
-    NO_VALUE,
     OP_ABSENT,
     OP_ARRAY,
     OP_BOOL,
@@ -29,52 +21,42 @@ from fastwire.decode.avroread cimport (
     OP_RECORD,
     OP_TEXT,
     OP_UNION,
-    RANGE,
-    REFUSED,
-    SOUND,
-    SYMBOL,
-    TOO_LARGE,
-    TRAILING,
-    TRUNCATED,
-    UNEXPECTED_NULL,
-    UNKNOWN,
-    UTF8,
-    VARINT,
     Operation,
-    Reason,
     Script,
     Step,
     Symbol,
     Walk,
     run,
 )
-from fastwire.decode.decoded cimport Decoded, Records, output_of, records_of, schema_of, set_columns, take_columns
-from fastwire.decode.nested cimport nested_drop, nested_open
+from fastwire.decode.decoded cimport (
+    BLOCK,
+    BOOLEAN,
+    BRANCH,
+    DECIMAL,
+    LENGTH,
+    NO_HEADER,
+    NO_VALUE,
+    NULL_VALUE,
+    RANGE,
+    REFUSED,
+    SYMBOL,
+    TOO_LARGE,
+    TRAILING,
+    TRUNCATED,
+    UTF8,
+    VARINT,
+    Reason,
+    RecordDecoder,
+    names_of,
+)
 from fastwire.wire.pool cimport Pool
-
-from fastwire.decode.program import BadRecord
 
 __all__ = ["REASONS", "AvroDecoder"]
 
-cdef dict _NAMES = {
-    TRUNCATED: "Truncated",      # the record ends within a value
-    VARINT: "InvalidVarint",     # of more than 64 bits
-    RANGE: "OutOfRange",         # a number that its type does not have
-    BOOLEAN: "InvalidBoolean",   # neither 0 nor 1
-    LENGTH: "InvalidLength",     # negative
-    BRANCH: "UnknownBranch",     # of a union
-    SYMBOL: "UnknownSymbol",     # of an enum
-    UTF8: "InvalidUtf8",
-    DECIMAL: "DecimalTooLarge",  # more digits than the schema allows
-    BLOCK: "InvalidBlock",       # of an array or map: its items do not have the announced size
-    TRAILING: "TrailingBytes",   # after the record
-    NO_VALUE: "NoValue",         # the cell is null
-    TOO_LARGE: "TooLarge",       # its columns exceed the memory limit of one record; it may be sound
-    UNEXPECTED_NULL: "UnexpectedNull",   # the writer may have nulls where the column has none
-    NO_HEADER: "NoSchemaId",     # the value does not begin with the id of its schema
-}
-
-REASONS = tuple(_NAMES.values())
+REASONS = names_of((
+    TRUNCATED, VARINT, RANGE, BOOLEAN, LENGTH, BRANCH, SYMBOL, UTF8, DECIMAL, BLOCK, TRAILING, NO_VALUE,
+    TOO_LARGE, NULL_VALUE, NO_HEADER,
+))
 """Stable names of the reasons why a record is bad; ``AvroDecoder.refuse`` has its own."""
 
 cdef dict OPERATIONS = {
@@ -100,28 +82,22 @@ cdef dict SIZES = {"bool": 1, "float": 4, "double": 8}
 
 
 @cython.final
-cdef class AvroDecoder:
+cdef class AvroDecoder(RecordDecoder):
     """Decodes columns of Avro records into the columns of ``program``, in memory of ``pool``.
 
     Without ``framed`` all records are read by ``written``, or by the program itself. With it, each record begins with
     the id of its schema (spec: Confluent wire format): :meth:`add` and :meth:`refuse` make ids known.
-    One record may let the columns grow by a fourth of the pool's limit. A call ends early once they have grown by a
-    16th, or by 8 MiB. Not for two threads at once.
     """
     cdef Walk walk
-    cdef Pool pool
     cdef list programs           # of the scripts; None: refused, for the reason in ``reasons``
     cdef list reasons
-    cdef list texts              # names, symbols and defaults that the columns and steps point to
 
     def __cinit__(self, program, Pool pool not None, *, bint framed=False, written=None):
-        self.pool = pool
+        self.open(&self.walk.out, &self.walk.record, &self.walk, run, program, pool)
         self.programs = []
         self.reasons = []
-        self.texts = []
         self.walk.framed = framed
         self.walk.script = -1
-        set_columns(&self.walk.out, tuple(program), pool, self.texts)
         if not framed:
             self.add(0, program if written is None else written)
             self.walk.script = 0
@@ -129,11 +105,18 @@ cdef class AvroDecoder:
 
     def __dealloc__(self):
         cdef int i
-        nested_drop(&self.walk.out)
         for i in range(self.walk.scripts_count):
             drop_steps(&self.walk.scripts[i])
         free(self.walk.scripts)
-        free(self.walk.out.columns)
+
+    cdef tuple steps(self):
+        return self.programs[self.walk.script]
+
+    cdef str reason(self, Reason fault):
+        return self.reasons[self.walk.script] if fault == REFUSED else RecordDecoder.reason(self, fault)
+
+    cdef object unknown_id(self):
+        return self.walk.id
 
     def add(self, int32_t id, program):
         """Read records of the schema ``id`` by ``program``, whose steps name the columns of this decoder."""
@@ -195,47 +178,6 @@ cdef class AvroDecoder:
     cdef Symbol kept(self, bytes text):
         self.texts.append(text)
         return Symbol(text=<const uint8_t*><const char*>text, size=len(text))
-
-    def __arrow_c_schema__(self):
-        """Return an ``arrow_schema`` capsule of the columns."""
-        return schema_of(&self.walk.out)
-
-    def decode(self, values, int64_t first=0):
-        """Decode the records of a binary Arrow array (of the PyCapsule interface) from index ``first`` on.
-
-        At least one record is looked at, if there is one whose schema is known. Raises ValueError for an array of
-        another type, or an index beyond its end; MemoryError.
-        """
-        cdef Walk* w = &self.walk
-        cdef Records records
-        cdef int64_t most = output_of(&w.out)
-        cdef Reason fault
-        cdef Decoded decoded = Decoded.__new__(Decoded)
-        held = records_of(&records, values, first)
-        decoded.bad = []
-        if nested_open(&w.out):
-            raise MemoryError()
-        try:
-            while records.next < records.count:
-                with nogil:
-                    fault = run(w, &records, most)
-                if fault == SOUND:
-                    break
-                if fault == NO_MEMORY:
-                    raise MemoryError()
-                if fault == UNKNOWN:
-                    decoded.unknown = w.id
-                    break
-                path = self.programs[w.script][w.at].path if w.at >= 0 else ""
-                reason = self.reasons[w.script] if fault == REFUSED else _NAMES[fault]
-                decoded.bad.append(BadRecord(records.next, reason, path, w.pos - w.start))
-                records.next += 1
-            decoded.upto = records.next
-            take_columns(decoded, &w.out)
-        finally:
-            nested_drop(&w.out)
-            del held
-        return decoded
 
 
 cdef void drop_steps(Script* script) noexcept:

@@ -1,12 +1,49 @@
-"""The edges of every walker: the column of bytes that it reads, and the columns that it returns."""
+"""The decoder that those of all formats share. See ``decoded.pyx``."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from fastwire.decode.nested cimport Output
+from fastwire.decode.nested cimport Output, nested_cut
 from fastwire.wire.pool cimport Pool
 
 cdef enum:
     MOST_OUTPUT = 8 << 20        # growth of the columns after which a call ends
+
+cdef enum Reason:                # why a record is bad
+    SOUND                        # it is not
+    TRUNCATED
+    VARINT
+    RANGE
+    BOOLEAN
+    LENGTH
+    BRANCH
+    SYMBOL
+    UTF8
+    DECIMAL
+    BLOCK
+    TRAILING
+    NO_VALUE
+    TOO_LARGE
+    NULL_VALUE
+    NO_HEADER
+    REFUSED                      # the caller has refused the record's schema
+    UNKNOWN                      # the caller does not know the record's schema yet: not a property of the record
+    NO_MEMORY                    # of the system, not a property of the record
+    SYNTAX                       # the others are of text
+    DEEP
+    ESCAPE
+    TYPE
+    MISSING
+    DUPLICATE
+    INEXACT
+    BASE64
+    TIME
+
+cdef struct Record:              # the bytes of a record, and the place in them
+    const uint8_t* start
+    const uint8_t* pos
+    const uint8_t* end
+    const uint8_t* edge          # of the whole column of bytes: readable
+    int at                       # the step that failed, or -1
 
 cdef struct Records:             # a column of bytes
     const uint8_t* validity
@@ -15,6 +52,12 @@ cdef struct Records:             # a column of bytes
     int64_t shift                # index of the first record in the buffers
     int64_t count
     int64_t next                 # the record to read
+
+# Reads the record of a context into the columns. After a fault the columns may have a part of it.
+ctypedef Reason (*Reading)(void* context) noexcept nogil
+
+# Decodes records until one is bad, or the columns have grown by ``most``.
+ctypedef Reason (*Run)(void* context, Records* records, int64_t most) noexcept nogil
 
 
 cdef class Decoded:
@@ -27,13 +70,51 @@ cdef class Decoded:
     cdef readonly object unknown
 
 
-cdef object records_of(Records* records, values, int64_t first)
-cdef int set_columns(Output* out, tuple program, Pool pool, list texts) except -1
-cdef object schema_of(Output* out)
-cdef int64_t output_of(Output* out) noexcept
-cdef int take_columns(Decoded decoded, Output* out) except -1
+cdef class RecordDecoder:
+    cdef Output* out             # of the format's walker, as the next two
+    cdef Record* record
+    cdef void* context
+    cdef Run run
+    cdef Pool pool
+    cdef list texts              # names and symbols that the columns and steps point to
+
+    cdef int open(self, Output* out, Record* record, void* context, Run run, program, Pool pool) except -1
+    cdef tuple steps(self)
+    cdef str reason(self, Reason fault)
+    cdef object unknown_id(self)
+
+
+cdef tuple names_of(reasons)
 
 
 cdef inline bint is_null(const Records* records, int64_t row) noexcept nogil:
     cdef int64_t bit = row + records.shift
     return records.validity is not NULL and not records.validity[bit >> 3] >> (bit & 7) & 1
+
+
+cdef inline Reason run_records(
+    Output* out, Record* record, void* context, Reading reading, Records* records, int64_t most
+) noexcept nogil:
+    """Decode records until one is bad, which is removed from the columns, or the columns have grown by ``most``.
+
+    It is inline so that the compiler knows ``reading``, and has it in the loop.
+    """
+    cdef const int32_t* offsets = records.offsets + records.shift
+    cdef int64_t row, kept
+    cdef Reason fault
+    record.edge = records.data + offsets[records.count]
+    while True:
+        row = records.next
+        kept = out.columns[0].length
+        record.start = record.pos = records.data + offsets[row]
+        record.end = records.data + offsets[row + 1]
+        record.at = -1
+        out.grown = 0
+        out.over = False
+        fault = NO_VALUE if is_null(records, row) else reading(context)
+        if fault:
+            nested_cut(out, 0, kept)
+            return fault
+        records.next += 1
+        if records.next == records.count or out.regrown >= most:
+            return SOUND

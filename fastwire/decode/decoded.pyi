@@ -1,8 +1,8 @@
-from typing import final
+from typing import Any, final
 
 from fastwire.decode.program import BadRecord
 
-__all__ = ["Decoded"]
+__all__ = ["Decoded", "RecordDecoder"]
 
 @final
 class Decoded:
@@ -17,3 +17,7 @@ class Decoded:
     @property
     def unknown(self) -> int | None: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+class RecordDecoder:
+    def __arrow_c_schema__(self) -> object: ...
+    def decode(self, values: Any, first: int = 0) -> Decoded: ...

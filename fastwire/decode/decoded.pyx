@@ -1,9 +1,9 @@
-"""The edges of every walker: the column of bytes that it reads, and the columns that it returns."""
+"""The decoder that those of all formats share: records of a column of bytes become rows of columns, or are bad."""
 
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc
+from libc.stdlib cimport calloc, free
 
 from fastwire.columns.arrow cimport ArrowArray, ArrowSchema, array_capsule, schema_capsule
 from fastwire.decode.nested cimport (
@@ -23,11 +23,42 @@ from fastwire.decode.nested cimport (
     Output,
     Shape,
     nested_array,
+    nested_drop,
+    nested_open,
     nested_schema,
 )
 from fastwire.wire.pool cimport COLUMNS_SHARE, OUTPUT_SHARE, Pool, fw_pool_limit
 
-__all__ = ["Decoded"]
+from fastwire.decode.program import BadRecord
+
+__all__ = ["Decoded", "RecordDecoder"]
+
+cdef dict _NAMES = {
+    TRUNCATED: "Truncated",      # the record ends within a value
+    TRAILING: "TrailingBytes",   # after the record
+    NO_VALUE: "NoValue",         # the cell is null
+    TOO_LARGE: "TooLarge",       # its columns exceed the memory limit of one record; it may be sound
+    RANGE: "OutOfRange",         # a number that its type does not have
+    UTF8: "InvalidUtf8",
+    SYMBOL: "UnknownSymbol",     # of an enum
+    DECIMAL: "DecimalTooLarge",  # more digits than the schema allows
+    VARINT: "InvalidVarint",     # of more than 64 bits
+    LENGTH: "InvalidLength",     # negative
+    DEEP: "TooDeep",             # a value that is skipped nests too deep
+    NO_HEADER: "NoSchemaId",     # the value does not begin with the id of its schema
+    NULL_VALUE: "UnexpectedNull",
+    BOOLEAN: "InvalidBoolean",   # neither 0 nor 1
+    BRANCH: "UnknownBranch",     # of a union
+    BLOCK: "InvalidBlock",       # of an array or map: its items do not have the announced size
+    SYNTAX: "InvalidJson",
+    ESCAPE: "InvalidEscape",     # unknown, or half of a surrogate pair
+    TYPE: "WrongType",           # a value of JSON that its column does not take
+    MISSING: "MissingField",     # a field that is not nullable has no key
+    DUPLICATE: "DuplicateKey",   # a field has two
+    INEXACT: "Inexact",          # a number or time with decimal places that its column does not keep
+    BASE64: "InvalidBase64",
+    TIME: "InvalidTime",         # no date, time or timestamp
+}
 
 # By name: the layout in memory, and the bytes of a row.
 cdef dict SHAPES = {
@@ -97,26 +128,6 @@ cdef int set_columns(Output* out, tuple program, Pool pool, list texts) except -
     return 0
 
 
-cdef object schema_of(Output* out):
-    """Return an ``arrow_schema`` capsule of the columns."""
-    return schema_capsule(nested_schema(out, 0))
-
-
-cdef int64_t output_of(Output* out) noexcept:
-    """Set the limit of one record, and return the growth of the columns after which a call ends."""
-    out.most = fw_pool_limit(out.pool) // COLUMNS_SHARE
-    return min(fw_pool_limit(out.pool) // OUTPUT_SHARE, <int64_t>MOST_OUTPUT)
-
-
-cdef int take_columns(Decoded decoded, Output* out) except -1:
-    """Export the columns with the rows so far into ``decoded``."""
-    decoded.rows = out.columns[0].length
-    decoded.nbytes = out.bytes
-    decoded._array = array_capsule(nested_array(out, 0))
-    decoded._schema = schema_of(out)
-    return 0
-
-
 @cython.final
 cdef class Decoded:
     """Decoded records as a struct array by the Arrow C data interface, one row for each sound record.
@@ -135,3 +146,86 @@ cdef class Decoded:
             raise ValueError("the records were exported before")
         array, self._array = self._array, None
         return self._schema, array
+
+
+cdef tuple names_of(reasons):
+    """Return the stable names of reasons."""
+    return tuple([_NAMES[reason] for reason in reasons])
+
+
+cdef class RecordDecoder:
+    """Decodes columns of records into memory of a pool; the base of the decoders of all formats.
+
+    A record that does not match its schema is removed from the columns and reported; the records after it are decoded.
+    One record may let the columns grow by a fourth of the pool's limit. A call ends early once they have grown by a
+    16th, or by 8 MiB. Not for two threads at once.
+    """
+
+    cdef int open(self, Output* out, Record* record, void* context, Run run, program, Pool pool) except -1:
+        """Set the parts of the format's walker, which the caller owns, and allocate the columns of ``program``."""
+        self.out, self.record, self.context, self.run = out, record, context, run
+        self.pool = pool
+        self.texts = []
+        return set_columns(out, tuple(program), pool, self.texts)
+
+    def __dealloc__(self):
+        if self.out is not NULL:
+            nested_drop(self.out)
+            free(self.out.columns)
+
+    cdef tuple steps(self):
+        """Return the program by which the current record is read."""
+        raise NotImplementedError
+
+    cdef str reason(self, Reason fault):
+        """Return the stable name of a reason."""
+        return _NAMES[fault]
+
+    cdef object unknown_id(self):
+        """Return the id of the schema of the current record, which the decoder does not know."""
+
+    def __arrow_c_schema__(self):
+        """Return an ``arrow_schema`` capsule of the columns."""
+        return schema_capsule(nested_schema(self.out, 0))
+
+    def decode(self, values, int64_t first=0):
+        """Decode the records of a binary Arrow array (of the PyCapsule interface) from index ``first`` on.
+
+        At least one record is looked at, if there is one whose schema is known. Raises ValueError for an array of
+        another type, or an index beyond its end; MemoryError.
+        """
+        cdef Output* out = self.out
+        cdef Records records
+        cdef int64_t limit = fw_pool_limit(out.pool)
+        cdef int64_t most = min(limit // OUTPUT_SHARE, <int64_t>MOST_OUTPUT)
+        cdef Reason fault
+        cdef Decoded decoded = Decoded.__new__(Decoded)
+        held = records_of(&records, values, first)
+        decoded.bad = []
+        out.most = limit // COLUMNS_SHARE
+        if nested_open(out):
+            raise MemoryError()
+        try:
+            while records.next < records.count:
+                with nogil:
+                    fault = self.run(self.context, &records, most)
+                if fault == SOUND:
+                    break
+                if fault == NO_MEMORY:
+                    raise MemoryError()
+                if fault == UNKNOWN:
+                    decoded.unknown = self.unknown_id()
+                    break
+                path = self.steps()[self.record.at].path if self.record.at >= 0 else ""
+                place = self.record.pos - self.record.start
+                decoded.bad.append(BadRecord(records.next, self.reason(fault), path, place))
+                records.next += 1
+            decoded.upto = records.next
+            decoded.rows = out.columns[0].length
+            decoded.nbytes = out.bytes
+            decoded._array = array_capsule(nested_array(out, 0))
+            decoded._schema = self.__arrow_c_schema__()
+        finally:
+            nested_drop(out)
+            del held
+        return decoded

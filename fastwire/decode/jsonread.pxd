@@ -2,8 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from fastwire.decode.decoded cimport Records
-from fastwire.decode.jsontoken cimport Reason, Text
+from fastwire.decode.decoded cimport Reason, Record, Records
 from fastwire.decode.jsonvalue cimport Clock
 from fastwire.decode.nested cimport Output
 
@@ -44,14 +43,13 @@ cdef struct Step:
     uint32_t last_slot
 
 cdef struct Walk:
+    Record record
     Output out
     Step* steps
-    Text text
     uint8_t* scratch             # a key, symbol or time without its escapes
     int64_t scratch_size         # the longest name
-    int at                       # the step that failed
 
-cdef Reason run(Walk* w, Records* records, int64_t most) noexcept nogil
+cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil
 
 
 cdef inline uint32_t hash_of(const uint8_t* text, int64_t size) noexcept nogil:

@@ -5,13 +5,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from fastwire.columns.builder cimport is_utf8
-from fastwire.decode.decoded cimport Records, is_null
-from fastwire.decode.jsontoken cimport (
+from fastwire.decode.decoded cimport (
     BASE64,
     DUPLICATE,
     MISSING,
     NO_MEMORY,
-    NO_VALUE,
     NULL_VALUE,
     RANGE,
     SOUND,
@@ -22,9 +20,13 @@ from fastwire.decode.jsontoken cimport (
     TRUNCATED,
     TYPE,
     UTF8,
-    Number,
     Reason,
-    Text,
+    Record,
+    Records,
+    run_records,
+)
+from fastwire.decode.jsontoken cimport (
+    Number,
     enter,
     key_start,
     not_this,
@@ -39,7 +41,7 @@ from fastwire.decode.jsontoken cimport (
     white,
 )
 from fastwire.decode.jsonvalue cimport base64_bytes, number_decimal, number_double, number_float, number_int, time_value
-from fastwire.decode.nested cimport Nested, nested_cell, nested_cut, nested_data, nested_null, nested_row, put_bit
+from fastwire.decode.nested cimport Nested, nested_cell, nested_data, nested_null, nested_row, put_bit
 
 
 cdef inline Reason short(const Walk* w) noexcept nogil:
@@ -60,7 +62,7 @@ cdef int find_name(const Step* step, const uint8_t* text, int64_t size) noexcept
 
 cdef Reason read_name(Walk* w, const Step* step, int* index) noexcept nogil:
     """Read the string at ``pos`` as one of the names of ``step``; -1: it is another."""
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef const uint8_t* begin = t.pos + 1
     cdef int high = 0
     cdef const uint8_t* behind = plain(begin, t.end, t.edge, &high)
@@ -77,7 +79,7 @@ cdef Reason read_name(Walk* w, const Step* step, int* index) noexcept nogil:
     return SOUND
 
 
-cdef inline bint is_next(const Text* t, const Name* name) noexcept nogil:
+cdef inline bint is_next(const Record* t, const Name* name) noexcept nogil:
     """Return True if the string at ``pos`` is ``name``, without looking at escapes."""
     cdef uint64_t head
     if t.edge - t.pos > 8:
@@ -92,13 +94,13 @@ cdef inline bint is_next(const Text* t, const Name* name) noexcept nogil:
 cdef inline Reason walk(Walk* w, int which) noexcept nogil:
     """Read the value at ``pos`` into the column of a step. ``at`` keeps the deepest step that failed."""
     cdef Reason fault = read_value(w, which)
-    if fault and w.at < 0:
-        w.at = which
+    if fault and w.record.at < 0:
+        w.record.at = which
     return fault
 
 
 cdef Reason read_value(Walk* w, int which) noexcept nogil:
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[which]
     cdef const uint8_t* start = t.pos
@@ -143,7 +145,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
 
 cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept nogil:
     """Read a number, also one in quotes, or a time into the next row."""
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef Number number
     cdef const uint8_t* start = t.pos
     cdef int64_t value = 0
@@ -198,7 +200,7 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
     return fault
 
 
-cdef Reason read_special(Text* t, const Step* step, Nested* c) noexcept nogil:
+cdef Reason read_special(Record* t, const Step* step, Nested* c) noexcept nogil:
     """Read "NaN", "Infinity" or "-Infinity" up to the closing quote; TYPE: it is none of them."""
     cdef bint negative = t.pos[0] == c'-'
     cdef double value = NAN
@@ -222,7 +224,7 @@ cdef Reason read_special(Text* t, const Step* step, Nested* c) noexcept nogil:
 
 cdef Reason read_text(Walk* w, Nested* c) noexcept nogil:
     """Read a string into a column of text. Without escapes it is copied as it stands."""
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     if t.pos[0] != c'"':
         return not_this(t)
     cdef const uint8_t* begin = t.pos + 1
@@ -241,7 +243,7 @@ cdef Reason read_text(Walk* w, Nested* c) noexcept nogil:
 
 cdef Reason read_escaped(Walk* w, Nested* c, bint base64) noexcept nogil:
     """Read a string into a column without its escapes; ``base64``: as the bytes that it stands for."""
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef const uint8_t* start = t.pos
     cdef int64_t room = raw_size(t)
     cdef int64_t size = 0
@@ -265,11 +267,11 @@ cdef Reason read_escaped(Walk* w, Nested* c, bint base64) noexcept nogil:
 
 
 cdef inline Reason read_bytes(Walk* w, Nested* c) noexcept nogil:
-    return read_escaped(w, c, True) if w.text.pos[0] == c'"' else not_this(&w.text)
+    return read_escaped(w, c, True) if w.record.pos[0] == c'"' else not_this(&w.record)
 
 
 cdef Reason read_enum(Walk* w, int which) noexcept nogil:
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef Step* step = &w.steps[which]
     cdef const uint8_t* start = t.pos
     cdef int symbol = 0
@@ -291,7 +293,7 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
 
     The column of a field that was read has one row more than the record.
     """
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[which]
     cdef const uint8_t* start
@@ -321,7 +323,7 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
             fault = skip_value(t, 0)
         elif w.out.columns[c.first + index].length != row:
             t.pos = start
-            w.at = c.first + index
+            w.record.at = c.first + index
             fault = DUPLICATE
         else:
             fault = walk(w, c.first + index)
@@ -336,7 +338,7 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
             if w.out.columns[index].length != row:
                 continue
             if not w.out.columns[index].nullable:
-                w.at = index
+                w.record.at = index
                 t.pos -= 1       # at the end of the object
                 return MISSING
             if nested_null(&w.out, index):
@@ -352,7 +354,7 @@ cdef Reason read_list(Walk* w, int which, uint8_t first) noexcept nogil:
 
     Each item has at least one byte, so the record's size bounds their number.
     """
-    cdef Text* t = &w.text
+    cdef Record* t = &w.record
     cdef Nested* c = &w.out.columns[which]
     cdef bint more
     cdef Reason fault
@@ -375,11 +377,11 @@ cdef Reason read_list(Walk* w, int which, uint8_t first) noexcept nogil:
 cdef Reason read_entry(Walk* w, int which) noexcept nogil:
     """Read the key and the value of a map's entry."""
     cdef Nested* c = &w.out.columns[which]
-    cdef Reason fault = key_start(&w.text)
+    cdef Reason fault = key_start(&w.record)
     if not fault:
         fault = read_text(w, &w.out.columns[c.first])
     if not fault:
-        fault = want(&w.text, c':')
+        fault = want(&w.record, c':')
     if not fault:
         fault = walk(w, c.first + 1)
     if fault:
@@ -390,9 +392,10 @@ cdef Reason read_entry(Walk* w, int which) noexcept nogil:
     return SOUND
 
 
-cdef Reason read_top(Walk* w) noexcept nogil:
-    """Read the text of one record."""
-    cdef Text* t = &w.text
+cdef inline Reason read_one(void* context) noexcept nogil:
+    """Read the text of one record, for the ``Walk`` at ``context``."""
+    cdef Walk* w = <Walk*>context
+    cdef Record* t = &w.record
     cdef Reason fault
     white(t)
     fault = walk(w, 0)
@@ -403,24 +406,6 @@ cdef Reason read_top(Walk* w) noexcept nogil:
     return fault
 
 
-cdef Reason run(Walk* w, Records* records, int64_t most) noexcept nogil:
-    """Decode records until one is bad, which is removed from the columns, or the columns have grown by ``most``."""
-    cdef const int32_t* offsets = records.offsets + records.shift
-    cdef int64_t row, kept
-    cdef Reason fault
-    w.text.edge = records.data + offsets[records.count]
-    while True:
-        row = records.next
-        kept = w.out.columns[0].length
-        w.text.start = w.text.pos = records.data + offsets[row]
-        w.text.end = records.data + offsets[row + 1]
-        w.at = -1
-        w.out.grown = 0
-        w.out.over = False
-        fault = NO_VALUE if is_null(records, row) else read_top(w)
-        if fault:
-            nested_cut(&w.out, 0, kept)
-            return fault
-        records.next += 1
-        if records.next == records.count or w.out.regrown >= most:
-            return SOUND
+cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil:
+    cdef Walk* w = <Walk*>context
+    return run_records(&w.out, &w.record, context, read_one, records, most)

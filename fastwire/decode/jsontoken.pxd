@@ -2,33 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-cdef enum Reason:
-    SOUND
-    TRUNCATED
-    SYNTAX
-    TRAILING
-    DEEP
-    ESCAPE
-    UTF8
-    TYPE
-    NULL_VALUE
-    MISSING
-    DUPLICATE
-    RANGE
-    INEXACT
-    DECIMAL
-    SYMBOL
-    BASE64
-    TIME
-    NO_VALUE
-    TOO_LARGE
-    NO_MEMORY                    # of the system, not a property of the record
-
-cdef struct Text:
-    const uint8_t* start         # of the record
-    const uint8_t* pos
-    const uint8_t* end
-    const uint8_t* edge          # of the whole column of bytes: readable
+from fastwire.decode.decoded cimport SOUND, SYNTAX, TRUNCATED, Reason, Record
 
 cdef struct Number:
     const uint8_t* start
@@ -79,21 +53,21 @@ cdef extern from *:
         const uint8_t* p, const uint8_t* end, const uint8_t* edge, int* high) noexcept nogil
 
 # These functions begin at ``pos`` and move it behind the token; after a fault it is at the place of the fault.
-cdef Reason read_word(Text* t, const char* word, int64_t size) noexcept nogil
-cdef Reason read_string(Text* t, uint8_t* to, int64_t room, int64_t* size) noexcept nogil
-cdef int64_t raw_size(const Text* t) noexcept nogil
-cdef Reason read_rest(Text* t, Number* n) noexcept nogil
-cdef Reason skip_value(Text* t, int depth) noexcept nogil
-cdef Reason not_this(const Text* t) noexcept nogil
+cdef Reason read_word(Record* t, const char* word, int64_t size) noexcept nogil
+cdef Reason read_string(Record* t, uint8_t* to, int64_t room, int64_t* size) noexcept nogil
+cdef int64_t raw_size(const Record* t) noexcept nogil
+cdef Reason read_rest(Record* t, Number* n) noexcept nogil
+cdef Reason skip_value(Record* t, int depth) noexcept nogil
+cdef Reason not_this(const Record* t) noexcept nogil
 
 
-cdef inline void white(Text* t) noexcept nogil:
+cdef inline void white(Record* t) noexcept nogil:
     """Skip white space."""
     while t.pos < t.end and t.pos[0] <= c' ' and t.pos[0] in (c' ', c'\n', c'\r', c'\t'):
         t.pos += 1
 
 
-cdef inline Reason want(Text* t, uint8_t sign) noexcept nogil:
+cdef inline Reason want(Record* t, uint8_t sign) noexcept nogil:
     """Skip white space around ``sign``."""
     white(t)
     if t.pos == t.end:
@@ -105,7 +79,7 @@ cdef inline Reason want(Text* t, uint8_t sign) noexcept nogil:
     return SOUND
 
 
-cdef inline bint enter(Text* t) noexcept nogil:
+cdef inline bint enter(Record* t) noexcept nogil:
     """Step into the object or array at ``pos``; False if it is empty, and ``pos`` is behind it."""
     cdef uint8_t last = t.pos[0] + 2             # "{" and "}", "[" and "]" in ASCII
     t.pos += 1
@@ -116,7 +90,7 @@ cdef inline bint enter(Text* t) noexcept nogil:
     return True
 
 
-cdef inline Reason proceed(Text* t, uint8_t last, bint* more) noexcept nogil:
+cdef inline Reason proceed(Record* t, uint8_t last, bint* more) noexcept nogil:
     """Step from the end of an item to the next one, or out of its object or array, which ends with ``last``."""
     white(t)
     if t.pos == t.end:
@@ -128,7 +102,7 @@ cdef inline Reason proceed(Text* t, uint8_t last, bint* more) noexcept nogil:
     return SOUND
 
 
-cdef inline Reason key_start(const Text* t) noexcept nogil:
+cdef inline Reason key_start(const Record* t) noexcept nogil:
     """Check that a key begins at ``pos``."""
     return TRUNCATED if t.pos == t.end else SOUND if t.pos[0] == c'"' else SYNTAX
 
@@ -141,7 +115,7 @@ cdef inline const uint8_t* read_digits(const uint8_t* p, const uint8_t* end, uin
     return p
 
 
-cdef inline Reason read_number(Text* t, Number* n) noexcept nogil:
+cdef inline Reason read_number(Record* t, Number* n) noexcept nogil:
     """Read a number; ``pos`` is before the end of the record. A number at the very end is cut off, since the text of a
     record is an object.
     """

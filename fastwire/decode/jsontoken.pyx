@@ -4,13 +4,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from fastwire.columns.builder cimport is_utf8
+from fastwire.decode.decoded cimport DEEP, ESCAPE, TYPE, UTF8
 
 cdef enum:
     MOST_SKIPPED = 512             # levels of nesting in a value that is skipped
     MOST_EXPONENT = 1_000_000_000  # beyond any number of digits in a record
 
 
-cdef Reason read_word(Text* t, const char* word, int64_t size) noexcept nogil:
+cdef Reason read_word(Record* t, const char* word, int64_t size) noexcept nogil:
     """Read "null", "true" or "false"."""
     cdef int64_t i
     for i in range(size):
@@ -22,14 +23,14 @@ cdef Reason read_word(Text* t, const char* word, int64_t size) noexcept nogil:
     return SOUND
 
 
-cdef Reason not_this(const Text* t) noexcept nogil:
+cdef Reason not_this(const Record* t) noexcept nogil:
     """Return the reason why the value at ``pos`` is not of the type that its column needs."""
     if t.pos == t.end:
         return TRUNCATED
     return TYPE if t.pos[0] in b'{["tfn-0123456789' else SYNTAX
 
 
-cdef int64_t raw_size(const Text* t) noexcept nogil:
+cdef int64_t raw_size(const Record* t) noexcept nogil:
     """Return the bytes between the quote at ``pos`` and the one that closes the string, or up to the end."""
     cdef const uint8_t* p = t.pos + 1
     cdef int high = 0
@@ -40,7 +41,7 @@ cdef int64_t raw_size(const Text* t) noexcept nogil:
         p += 2 if p[0] == c'\\' and t.end - p > 1 else 1
 
 
-cdef Reason hex_digits(Text* t, uint32_t* code) noexcept nogil:
+cdef Reason hex_digits(Record* t, uint32_t* code) noexcept nogil:
     """Read the four hexadecimal digits of an escape."""
     cdef int _
     cdef uint8_t letter
@@ -60,7 +61,7 @@ cdef Reason hex_digits(Text* t, uint32_t* code) noexcept nogil:
     return SOUND
 
 
-cdef Reason read_escape(Text* t, uint8_t* to, int* size) noexcept nogil:
+cdef Reason read_escape(Record* t, uint8_t* to, int* size) noexcept nogil:
     """Read an escape behind its backslash, and write its character as UTF-8, up to 4 bytes.
 
     A surrogate without its other half is no character.
@@ -130,7 +131,7 @@ cdef Reason read_escape(Text* t, uint8_t* to, int* size) noexcept nogil:
     return SOUND
 
 
-cdef Reason read_string(Text* t, uint8_t* to, int64_t room, int64_t* size) noexcept nogil:
+cdef Reason read_string(Record* t, uint8_t* to, int64_t room, int64_t* size) noexcept nogil:
     """Read a string from the quote at ``pos`` on, without its escapes, into ``to``. A string longer than ``room`` is
     checked, and only its size is returned.
     """
@@ -167,7 +168,7 @@ cdef Reason read_string(Text* t, uint8_t* to, int64_t room, int64_t* size) noexc
         size[0] += length
 
 
-cdef Reason read_rest(Text* t, Number* n) noexcept nogil:
+cdef Reason read_rest(Record* t, Number* n) noexcept nogil:
     """Read the fraction and the exponent of a number, whose integer ends at ``pos``."""
     cdef const uint8_t* p = t.pos
     cdef const uint8_t* first
@@ -205,7 +206,7 @@ cdef Reason read_rest(Text* t, Number* n) noexcept nogil:
     return SOUND
 
 
-cdef Reason skip_value(Text* t, int depth) noexcept nogil:
+cdef Reason skip_value(Record* t, int depth) noexcept nogil:
     """Check the grammar of a value of any type, and step over it."""
     cdef Number number
     cdef int64_t size = 0

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from fastwire.decode.jsontoken cimport Number, Reason
+from fastwire.decode.decoded cimport Reason
+from fastwire.decode.jsontoken cimport Number
 
 cdef enum Clock:                 # text that a column of dates or times takes
     CLOCK_NONE

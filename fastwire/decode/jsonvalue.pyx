@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from fastwire.decode.jsontoken cimport DECIMAL, INEXACT, RANGE, SOUND, TIME, Number, Reason
+from fastwire.decode.decoded cimport DECIMAL, INEXACT, RANGE, SOUND, TIME, Reason
+from fastwire.decode.jsontoken cimport Number
 
 cdef extern from *:
     """

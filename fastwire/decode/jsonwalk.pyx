@@ -1,15 +1,35 @@
 """The decoder of JSON: from a column of texts to columns of values, without an object a record.
 
-Each text is one object (spec: RFC 8259), whose keys may come in any order. A record that does not match its schema is
-removed from the columns and reported; the records after it are decoded.
+Each text is one object (spec: RFC 8259), whose keys may come in any order.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from fastwire.decode.decoded cimport Decoded, Records, output_of, records_of, schema_of, set_columns, take_columns
+from fastwire.decode.decoded cimport (
+    BASE64,
+    DECIMAL,
+    DEEP,
+    DUPLICATE,
+    ESCAPE,
+    INEXACT,
+    MISSING,
+    NO_VALUE,
+    NULL_VALUE,
+    RANGE,
+    SYMBOL,
+    SYNTAX,
+    TIME,
+    TOO_LARGE,
+    TRAILING,
+    TRUNCATED,
+    TYPE,
+    UTF8,
+    RecordDecoder,
+    names_of,
+)
 from fastwire.decode.jsonread cimport (
     EMPTY,
     OP_ARRAY,
@@ -31,59 +51,15 @@ from fastwire.decode.jsonread cimport (
     hash_of,
     run,
 )
-from fastwire.decode.jsontoken cimport (
-    BASE64,
-    DECIMAL,
-    DEEP,
-    DUPLICATE,
-    ESCAPE,
-    INEXACT,
-    MISSING,
-    NO_MEMORY,
-    NO_VALUE,
-    NULL_VALUE,
-    RANGE,
-    SOUND,
-    SYMBOL,
-    SYNTAX,
-    TIME,
-    TOO_LARGE,
-    TRAILING,
-    TRUNCATED,
-    TYPE,
-    UTF8,
-    Reason,
-)
 from fastwire.decode.jsonvalue cimport CLOCK_DATE, CLOCK_INSTANT, CLOCK_LOCAL, CLOCK_TIME, Clock
-from fastwire.decode.nested cimport nested_drop, nested_open
 from fastwire.wire.pool cimport Pool
-
-from fastwire.decode.program import BadRecord
 
 __all__ = ["REASONS", "JsonDecoder"]
 
-cdef dict _NAMES = {
-    TRUNCATED: "Truncated",      # the text ends within a value
-    SYNTAX: "InvalidJson",
-    TRAILING: "TrailingBytes",   # after the object
-    DEEP: "TooDeep",             # a value that is skipped nests too deep
-    ESCAPE: "InvalidEscape",     # unknown, or half of a surrogate pair
-    UTF8: "InvalidUtf8",
-    TYPE: "WrongType",           # a value of JSON that its column does not take
-    NULL_VALUE: "UnexpectedNull",
-    MISSING: "MissingField",     # a field that is not nullable has no key
-    DUPLICATE: "DuplicateKey",   # a field has two
-    RANGE: "OutOfRange",         # a number that its type does not have
-    INEXACT: "Inexact",          # a number or time with decimal places that its column does not keep
-    DECIMAL: "DecimalTooLarge",  # more digits than the schema allows
-    SYMBOL: "UnknownSymbol",     # of an enum
-    BASE64: "InvalidBase64",
-    TIME: "InvalidTime",         # no date, time or timestamp
-    NO_VALUE: "NoValue",         # the cell is null
-    TOO_LARGE: "TooLarge",       # its columns exceed the memory limit of one record; it may be sound
-}
-
-REASONS = tuple(_NAMES.values())
+REASONS = names_of((
+    TRUNCATED, SYNTAX, TRAILING, DEEP, ESCAPE, UTF8, TYPE, NULL_VALUE, MISSING, DUPLICATE, RANGE, INEXACT,
+    DECIMAL, SYMBOL, BASE64, TIME, NO_VALUE, TOO_LARGE,
+))
 """Stable names of the reasons why a record is bad."""
 
 # By the shape of a column: a dataset may have a wider one than the schema of the values.
@@ -118,22 +94,14 @@ cdef enum:
 
 
 @cython.final
-cdef class JsonDecoder:
-    """Decodes columns of JSON texts by a program of ``compile_json``, into memory of ``pool``.
-
-    One record may let the columns grow by a fourth of the pool's limit. A call ends early once they have grown by a
-    16th, or by 8 MiB. Not for two threads at once.
-    """
+cdef class JsonDecoder(RecordDecoder):
+    """Decodes columns of JSON texts by a program of ``compile_json``, into memory of ``pool``."""
     cdef Walk walk
-    cdef Pool pool
     cdef tuple program
-    cdef list texts              # names and symbols that the columns and steps point to
 
     def __cinit__(self, program, Pool pool not None):
-        self.pool = pool
         self.program = tuple(program)
-        self.texts = []
-        set_columns(&self.walk.out, self.program, pool, self.texts)
+        self.open(&self.walk.out, &self.walk.record, &self.walk, run, self.program, pool)
         self.walk.steps = <Step*>calloc(len(self.program), sizeof(Step))
         if self.walk.steps is NULL:
             raise MemoryError()
@@ -146,14 +114,15 @@ cdef class JsonDecoder:
 
     def __dealloc__(self):
         cdef int i
-        nested_drop(&self.walk.out)
         if self.walk.steps is not NULL:
             for i in range(self.walk.out.count):
                 free(self.walk.steps[i].names)
                 free(self.walk.steps[i].slots)
         free(self.walk.steps)
         free(self.walk.scratch)
-        free(self.walk.out.columns)
+
+    cdef tuple steps(self):
+        return self.program
 
     cdef int set_step(self, Step* s, step) except -1:
         low, high = LIMITS.get(step.arrow.partition(":")[0], (step.low, step.high))
@@ -205,40 +174,3 @@ cdef class JsonDecoder:
             s.slots[slot] = i
             self.walk.scratch_size = max(self.walk.scratch_size, name.size)
         return 0
-
-    def __arrow_c_schema__(self):
-        """Return an ``arrow_schema`` capsule of the columns."""
-        return schema_of(&self.walk.out)
-
-    def decode(self, values, int64_t first=0):
-        """Decode the records of a binary Arrow array (of the PyCapsule interface) from index ``first`` on.
-
-        At least one record is looked at, if there is one. Raises ValueError for an array of another type, or an index
-        beyond its end; MemoryError.
-        """
-        cdef Walk* w = &self.walk
-        cdef Records records
-        cdef int64_t most = output_of(&w.out)
-        cdef Reason fault
-        cdef Decoded decoded = Decoded.__new__(Decoded)
-        held = records_of(&records, values, first)
-        decoded.bad = []
-        if nested_open(&w.out):
-            raise MemoryError()
-        try:
-            while records.next < records.count:
-                with nogil:
-                    fault = run(w, &records, most)
-                if fault == SOUND:
-                    break
-                if fault == NO_MEMORY:
-                    raise MemoryError()
-                path = self.program[w.at].path if w.at >= 0 else ""
-                decoded.bad.append(BadRecord(records.next, _NAMES[fault], path, w.text.pos - w.text.start))
-                records.next += 1
-            decoded.upto = records.next
-            take_columns(decoded, &w.out)
-        finally:
-            nested_drop(&w.out)
-            del held
-        return decoded

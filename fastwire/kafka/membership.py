@@ -30,8 +30,8 @@ from .subscription import (
 __all__ = [
     "Ask",
     "Assign",
-    "Classic",
-    "Consumer",
+    "ClassicMembership",
+    "ConsumerMembership",
     "Elsewhere",
     "Event",
     "GroupSettings",
@@ -194,7 +194,7 @@ class Membership(ABC, Generic[P]):
         raise BrokerError(code, what, said)
 
 
-class Classic(Membership[TopicPartition]):
+class ClassicMembership(Membership[TopicPartition]):
     """JoinGroup, SyncGroup, Heartbeat; the group leader assigns the partitions (spec: kafka 12.1)."""
 
     kind = "classic"
@@ -384,7 +384,7 @@ class Classic(Membership[TopicPartition]):
         return Ask(Key.LEAVE_GROUP, {"group_id": self.settings.group, "member_id": self.member_id, "members": [who]})
 
 
-class Consumer(Membership[TopicIdPartition]):
+class ConsumerMembership(Membership[TopicIdPartition]):
     """ConsumerGroupHeartbeat; the coordinator assigns the partitions (spec: kafka 12.2, KIP-848)."""
 
     kind = "consumer"

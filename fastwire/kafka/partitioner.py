@@ -1,6 +1,6 @@
 """Routing of records to partitions, compatible with the Java producer."""
 
-from fastwire.batching import KeyPartitioner
+from fastwire.producer import KeyPartitioner
 
 __all__ = ["Partitioner", "murmur2"]
 

@@ -7,11 +7,11 @@ again under its sequence number, by which the broker recognises it. Time is an a
 import math
 from dataclasses import dataclass, field
 
-from fastwire.batching import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed
 from fastwire.errors import ProtocolError
 from fastwire.kafka.error import RETRY, BrokerError, Code
 from fastwire.kafka.message import Body
 from fastwire.kafka.payload import MAX_SEQUENCE, Compression, Record, encode_batch
+from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed
 
 __all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
 

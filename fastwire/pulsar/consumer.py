@@ -16,7 +16,7 @@ from fastwire.pulsar.command import encode_command
 from fastwire.pulsar.connection import Connection, State
 from fastwire.pulsar.request import SubscribeRequest, redeliver_command
 
-__all__ = ["Acks", "Consumer", "Permits", "Phase", "Sent", "Slots"]
+__all__ = ["Acks", "ConsumerMachine", "Permits", "Phase", "Sent", "Slots"]
 
 ACK_GROUP_S = 0.1
 ACK_GROUP_IDS = 1000
@@ -281,7 +281,7 @@ class Acks:
             self._since = now
 
 
-class Consumer:
+class ConsumerMachine:
     """One consumer id, and its requests to the broker, on any connection."""
 
     def __init__(self, want: SubscribeRequest, slots: Slots, window: int) -> None:

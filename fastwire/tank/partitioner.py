@@ -2,7 +2,7 @@
 
 from zlib import crc32
 
-from fastwire.batching import KeyPartitioner
+from fastwire.producer import KeyPartitioner
 
 __all__ = ["Partitioner"]
 

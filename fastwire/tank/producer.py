@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from fastwire.batching import RETRY_S, Batch, BatchedProducer, BatchLimits
 from fastwire.errors import FastwireError
+from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits
 from fastwire.tank.bundle import Message, encode_bundle
 from fastwire.tank.error import BrokerError, ProduceCode
 from fastwire.tank.produce import PartitionBundle

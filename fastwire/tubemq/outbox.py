@@ -9,8 +9,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from fastwire.batching import NotConfirmed
 from fastwire.errors import FastwireError
+from fastwire.producer import NotConfirmed
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import BrokerError, Remedy
 from fastwire.tubemq.producer import Producer
@@ -147,9 +147,10 @@ class Outbox:
         try:
             stored = self._producer.sent(partition, body, now)
         except BrokerError as exc:
-            self._end(sending, error=exc)
-            if exc.remedy is Remedy.CREDENTIALS:
-                self.fail(exc)
+            error = exc.with_traceback(None)  # its frames hold the connection, and with it a buffer of the pool
+            self._end(sending, error=error)
+            if error.remedy is Remedy.CREDENTIALS:
+                self.fail(error)
             return
         if stored:
             assert body is not None

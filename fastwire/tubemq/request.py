@@ -16,7 +16,7 @@ __all__ = [
     "MSG_TYPE",
     "REGISTER",
     "UNREGISTER",
-    "Consumer",
+    "ConsumerRequests",
     "Start",
     "encode_payload",
     "message_time",
@@ -43,7 +43,7 @@ class Start(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class ConsumerRequests:
     """A consumer by client id and group, as brokers know it."""
 
     client_id: str

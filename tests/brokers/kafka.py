@@ -22,6 +22,7 @@ from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker, ends_with_parent
 from tests.support.tcp_proxy import Proxy
+from tests.support.waiting import eventually
 
 __all__ = [
     "LOGIN_S",
@@ -168,6 +169,7 @@ class KafkaBroker(JavaBroker):
     def delete_topic(self, name: str) -> None:
         admin = self.admin
         admin.delete_topics([name])[name].result(30)
+        eventually(lambda: not self.has_topic(name))
 
     def has_topic(self, name: str) -> bool:
         return name in self.admin.list_topics(timeout=30).topics

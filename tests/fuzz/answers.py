@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 from fastwire.errors import ProtocolError
@@ -29,7 +30,8 @@ class Reading(Protocol):
 class Answers:
     """The answers of one system, numbered: ``frames`` yields those of a seed, without end.
 
-    ``reading`` makes a scanner over a pool, given what it does with damage.
+    ``reading`` makes a scanner over a pool, given what it does with damage; ``place`` returns the place of a row in its
+    partition, which grows.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Answers:
         suffix: str,
         frames: Callable[[int], Iterator[bytes]],
         reading: Callable[[Pool, str], Reading],
+        place: Callable[[dict[str, Any]], Any] = itemgetter("offset"),
     ) -> None:
         self._module = module
         self._suffix = suffix
         self._frames = frames
         self._reading = reading
+        self._place = place
 
     def cases(self, seed: int) -> Iterator[Case]:
         """The words of all answers of a seed."""
@@ -60,10 +64,10 @@ class Answers:
             except ProtocolError:
                 reached["protocol error"] += 1
             else:
-                offsets: dict[tuple[str, int], list[int]] = {}
+                places: dict[tuple[str, int], list[Any]] = {}
                 for row in reading.rows:
-                    offsets.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
-                assert all(found == sorted(set(found)) for found in offsets.values())
+                    places.setdefault((row["topic"], row["partition"]), []).append(self._place(row))
+                assert all(found == sorted(set(found)) for found in places.values())
                 assert sum(span.rows for span in reading.spans) == len(reading.rows)
                 reached["rows"] += bool(reading.rows)
                 reached["dead letters"] += bool(reading.letters)

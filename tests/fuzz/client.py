@@ -12,7 +12,7 @@ from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.command import decode_command
 from fastwire.pulsar.completion import Completion
 from fastwire.pulsar.connection import LARGEST_MESSAGE_SIZE, Connection, State
-from fastwire.pulsar.consumer import Consumer
+from fastwire.pulsar.consumer import ConsumerMachine
 from fastwire.pulsar.consumer import Phase as Reading
 from fastwire.pulsar.event import (
     ActiveChanged,
@@ -79,7 +79,7 @@ class Client:
             want = SubscribeRequest(
                 topic=LOG.topic, subscription="s", subscription_type=kind, consumer_id=number, consumer_name="c"
             )
-            self.consumers[number] = Consumer(want, self.slots, WINDOW)
+            self.consumers[number] = ConsumerMachine(want, self.slots, WINDOW)
         self.producers = {number: Producer(LOG.topic, number, want) for number, want in SETTINGS.items()}
         self.completion = Completion(Assembly(self.pool), decryptor=Opener(), on_failure="consume")
         self.connection: Connection | None = None

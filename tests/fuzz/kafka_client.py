@@ -4,13 +4,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastwire.batching import BatchLimits
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.kafka.connection import Connection, Key, State
 from fastwire.kafka.error import BrokerError
 from fastwire.kafka.event import ChunkReady, Connected, CorruptFound, Event, FetchDone, LoginWanted, Lost, Reply
 from fastwire.kafka.fetch import Fetcher, FetchLimits, Target
-from fastwire.kafka.membership import Ask, Assign, Classic, Consumer, Elsewhere, GroupSettings, Lead, Membership
+from fastwire.kafka.membership import (
+    Ask,
+    Assign,
+    ClassicMembership,
+    ConsumerMembership,
+    Elsewhere,
+    GroupSettings,
+    Lead,
+    Membership,
+)
 from fastwire.kafka.message import Body, decode_request
 from fastwire.kafka.metadata import Metadata
 from fastwire.kafka.payload import Record
@@ -34,6 +42,7 @@ from fastwire.kafka.sasl import Mechanism, Plain, Scram
 from fastwire.kafka.scan import Scanner
 from fastwire.kafka.slot import SlotTable
 from fastwire.position import Log, Position
+from fastwire.producer import BatchLimits
 from tests.fuzz.scanning_client import ScanningClient
 
 __all__ = ["GROUP", "TOPICS", "TOPIC_IDS", "Asked", "Client"]
@@ -81,7 +90,7 @@ class Client(ScanningClient[Connection, Asked]):
 
     def _enrol(self, kind: str) -> None:
         settings = GroupSettings(group=GROUP, topics=TOPICS)
-        self.members[kind] = Classic(settings) if kind == "classic" else Consumer(settings, "me")
+        self.members[kind] = ClassicMembership(settings) if kind == "classic" else ConsumerMembership(settings, "me")
 
     # --- steps
 
@@ -305,7 +314,7 @@ class Client(ScanningClient[Connection, Asked]):
                     self.reached[f"assigned {member.kind}"] += 1
                 case Lead(topics):
                     self.reached["leads"] += 1
-                    assert isinstance(member, Classic)
+                    assert isinstance(member, ClassicMembership)
                     numbers: Mapping[str, int] = dict.fromkeys(sorted(topics)[:10], PARTITIONS)
                     member.lead(numbers)
                 case Elsewhere():

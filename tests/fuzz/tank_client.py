@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fastwire.batching import BatchLimits
 from fastwire.position import Log, Position
+from fastwire.producer import BatchLimits
 from fastwire.tank.bundle import Message
 from fastwire.tank.connection import Connection, Request, State
 from fastwire.tank.consume import ConsumeRequest, FetchPartition

@@ -568,7 +568,7 @@ ROWS = [
         "Spark",
         "batches and streams, each record once",
         {
-            "D": "daemon/spark/source/test_offsetreading::test_each_record_once_through_whatever_happens"
+            "D": "daemon/spark/source/test_offsetrangereader::test_each_record_once_through_whatever_happens"
             " daemon/spark/source/datasource/test_stream"
             "::test_a_driver_that_dies_in_a_later_batch_reads_the_same_again",
             "R": "real/test_kafka_spark::test_batches_and_streams",
@@ -579,8 +579,8 @@ ROWS = [
         "Spark",
         "ranges come from the replica in our rack, from the leader where that fails",
         {
-            "D": "daemon/spark/source/kafka/test_reading::test_a_range_is_read_from_the_replica_in_our_rack"
-            " daemon/spark/source/kafka/test_reading::test_a_replica_that_is_of_no_use_is_left_for_the_leader",
+            "D": "daemon/spark/source/kafka/test_rangereader::test_a_range_is_read_from_the_replica_in_our_rack"
+            " daemon/spark/source/kafka/test_rangereader::test_a_replica_that_is_of_no_use_is_left_for_the_leader",
         },
         open="R",
     ),
@@ -588,7 +588,7 @@ ROWS = [
         "Spark",
         "a reader above its quota gets every row",
         {
-            "D": "daemon/spark/source/kafka/test_reading::test_a_throttled_reader_gets_all_rows",
+            "D": "daemon/spark/source/kafka/test_rangereader::test_a_throttled_reader_gets_all_rows",
             "R": "real/test_kafka_spark::test_a_reader_above_its_quota",
         },
     ),

@@ -559,7 +559,7 @@ ROWS = [
         "acks",
         "what has landed and comes again is cut and acknowledged again",
         {
-            "D": "daemon/systems/pulsar/source/test_beginning"
+            "D": "daemon/systems/pulsar/source/test_firstposition"
             "::test_landed_records_that_come_again_are_cut_and_acknowledged"
             " crash/test_kill::test_what_has_landed_is_acknowledged_by_the_next_run",
             "G": "fastwire/pulsar/test_consumer::test_cut_landed_entries_are_acknowledged_again",
@@ -658,7 +658,7 @@ ROWS = [
         "positions",
         "a pipeline's start: a time, a position",
         {
-            "D": "daemon/systems/pulsar/source/test_beginning::test_start_at_a_time"
+            "D": "daemon/systems/pulsar/source/test_firstposition::test_start_at_a_time"
             " daemon/systems/test_conformance::test_start_at_a_position",
         },
         open="R",
@@ -667,9 +667,9 @@ ROWS = [
         "positions",
         "a log that has lost what had landed stops, and skipped entries are a declared gap",
         {
-            "D": "daemon/systems/pulsar/source/test_beginning"
+            "D": "daemon/systems/pulsar/source/test_firstposition"
             "::test_less_than_has_landed_stops_the_log_and_names_incarnation"
-            " daemon/systems/pulsar/source/test_beginning::test_what_the_broker_has_skipped_is_a_declared_gap",
+            " daemon/systems/pulsar/source/test_firstposition::test_what_the_broker_has_skipped_is_a_declared_gap",
         },
         open="R",
     ),
@@ -866,7 +866,7 @@ ROWS = [
         {
             "D": "daemon/systems/pulsar/test_producer::test_keys_choose_the_partition_as_in_java"
             " daemon/systems/pulsar/test_producer::test_without_a_key_the_partition_changes_with_the_batch",
-            "G": "fastwire/pulsar/test_routing::test_javas_hash",
+            "G": "fastwire/pulsar/test_router::test_javas_hash",
             "R": "real/test_producing::test_keys_and_turns_over_partitions",
             "C": "real/test_producing::test_keys_and_turns_over_partitions",
         },
@@ -876,7 +876,7 @@ ROWS = [
         "routing by Murmur3",
         {
             "D": "daemon/systems/pulsar/test_producer::test_keys_choose_the_partition_as_in_java",
-            "G": "fastwire/pulsar/test_routing::test_murmur3",
+            "G": "fastwire/pulsar/test_router::test_murmur3",
         },
         open="RC",
     ),
@@ -919,8 +919,8 @@ ROWS = [
         "Spark",
         "batches and streams, each record once",
         {
-            "D": "daemon/spark/source/pulsar/test_reading::test_a_range_is_all_between_its_ends"
-            " daemon/spark/source/pulsar/test_reading::test_a_cut_connection_goes_on_where_it_was"
+            "D": "daemon/spark/source/pulsar/test_rangereader::test_a_range_is_all_between_its_ends"
+            " daemon/spark/source/pulsar/test_rangereader::test_a_cut_connection_goes_on_where_it_was"
             " daemon/spark/source/datasource/test_stream"
             "::test_a_driver_that_dies_in_a_later_batch_reads_the_same_again",
             "R": "real/test_spark_source::test_batches_and_streams_through_unloads",

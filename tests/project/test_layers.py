@@ -19,7 +19,7 @@ from fastwire.systems import SYSTEMS, grammars
 from tests.support.source_tree import ROOT, Source, sources
 
 # Each unit (a module, or a package with all that is in it) and the units that it may import. Nothing else of ours.
-_BYTES = {"errors", "address", "position", "grammar", "wire", "columns", "connection", "event", "batching"}
+_BYTES = {"errors", "address", "position", "grammar", "wire", "columns", "connection", "event", "producer"}
 FASTWIRE = {
     "errors": set[str](),
     "address": set[str](),  # hosts and ports, the same in the URLs of all systems
@@ -29,7 +29,7 @@ FASTWIRE = {
     "grammar": {"position"},  # how systems write addresses, topics and positions
     "decode": {"errors", "columns", "wire"},  # values of records into columns
     "systems": {"grammar", "position", "columns"},  # the list of them; it imports them by name
-    "batching": {"errors"},  # of producers
+    "producer": {"errors"},
     "connection": {"columns"},  # what the state machines of all systems have in common
     "event": set[str](),  # of the state machines that request records
     # Four siblings of one shape, never each other.
@@ -73,7 +73,7 @@ ONLY_IN = {
         "dataset.diverted",
         "dataset.verify",
         "sinks.dataset",
-        "sinks.decoding",
+        "sinks.valuedecoder",
         "spark",
         "testing",
         "cli",

@@ -107,6 +107,7 @@ HEALTHY: dict[str, str | None] = {
     f"fastwire_source_backlog_entries{{{PIPELINE}}}": "50+0x60",
     f"fastwire_source_behind_logs{{{PIPELINE}}}": "0 1 0 2 0x56",
     f"fastwire_source_diverted_entries_total{{{PIPELINE}}}": "7+0x60",
+    f"fastwire_decode_bad_values_total{{{PIPELINE}}}": "7+0x60",
     f"fastwire_source_discarded_entries_total{{{PIPELINE}}}": "7+0x60",
     f'fastwire_source_reconnects_total{{{PIPELINE}, reason="lost"}}': "3+0x60",
     f"fastwire_sink_committed_rows_total{{{PIPELINE}}}": "0+1000x60",

@@ -8,10 +8,10 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from fastwire.batching import BatchLimits
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import ProducerSettings
+from fastwire.producer import BatchLimits
 from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
 from fastwire_daemon.systems.kafka.producer import TopicProducer
 from fastwire_daemon.systems.kafka.settings import ClientSettings

@@ -21,20 +21,20 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import Access, ProducerSettings
-from fastwire.pulsar.routing import java_string_hash
+from fastwire.pulsar.router import java_string_hash
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.net.auth import TokenCredentials
 from fastwire_daemon.net.tls import ClientTls
 from fastwire_daemon.systems.produced import ProduceError
+from fastwire_daemon.systems.pulsar.entryencryptor import EntryEncryptor
 from fastwire_daemon.systems.pulsar.producer import TopicProducer
-from fastwire_daemon.systems.pulsar.sealing import Sealer
 from fastwire_daemon.systems.pulsar.settings import ClientSettings
 from fastwire_daemon.systems.pulsar.writer import open_topic
 from tests.brokers.pulsar import PulsarBroker
 from tests.real.matrix import quiet_client
 from tests.support.pulsar.produce import client_settings
 from tests.support.tcp_proxy import Proxy
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.written_records import assert_read, records
 
 pytestmark = pytest.mark.broker
@@ -141,7 +141,7 @@ def test_the_official_client_decrypts(
         compression=codec,
         batching=BATCHING["batched"] if kind == "batched" else None,
         chunking=True,
-        encrypt=Sealer({"key": public.read_bytes()}),
+        encrypt=EntryEncryptor({"key": public.read_bytes()}),
     )
     reader = pulsar.CryptoKeyReader(str(public), str(private))
     found = read(plain_pulsar.service_url, topic, 3, crypto_key_reader=reader)
@@ -214,7 +214,7 @@ async def test_access_modes(plain_pulsar: PulsarBroker, fresh_name: Callable[[st
                     pass
         waiting = asyncio.create_task(send_when_let(b"third"))
         await first.send(Record(value=b"first"))
-        await asyncio.sleep(0.5)
+        await until(lambda: plain_pulsar.admin.stats(topic)["waitingPublishers"] == 1, "a producer that waits")
         assert not waiting.done()
     await waiting
 

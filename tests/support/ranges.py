@@ -13,8 +13,8 @@ from fastwire.position import Position, parse_position
 from fastwire_daemon.spark.source.connections import Connections
 from fastwire_daemon.spark.source.options import Options, parse_options
 from fastwire_daemon.spark.source.prefetch import prefetched
+from fastwire_daemon.spark.source.rangereader import ReadingRules
 from fastwire_daemon.spark.source.ranges import DataLossError, QueryPartition, Range
-from fastwire_daemon.spark.source.reading import ReadingRules
 from fastwire_daemon.spark.source.system import System
 from tests.support.spark_scene import ROWS, Scene, serve
 

@@ -16,9 +16,9 @@ from fastwire_daemon.spark.source.prefetch import prefetched
 from fastwire_daemon.spark.source.pulsar.cluster import RangeCluster
 from fastwire_daemon.spark.source.pulsar.dialect import DIALECT
 from fastwire_daemon.spark.source.pulsar.driver import PulsarBroker
-from fastwire_daemon.spark.source.pulsar.reading import PulsarRangeReader
+from fastwire_daemon.spark.source.pulsar.rangereader import PulsarRangeReader
+from fastwire_daemon.spark.source.rangereader import ReadingRules
 from fastwire_daemon.spark.source.ranges import QueryPartition, Range
-from fastwire_daemon.spark.source.reading import ReadingRules
 from fastwire_daemon.spark.source.rows import Rows
 from fastwire_daemon.systems.pulsar.settings import ClientSettings
 from tests.support.spark_scene import ROWS, PulsarScene, numbers, serve

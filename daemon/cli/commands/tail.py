@@ -2,7 +2,8 @@
 
 import sys
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,9 +11,19 @@ from fastwire.systems import grammars, pattern_examples
 
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 
+if TYPE_CHECKING:
+    from ...sinks.valuedecoder import ValueDecoder
+
 __all__ = ["tail"]
 
 _PATTERNS = " or ".join(pattern_examples())
+
+
+class Values(StrEnum):
+    """The formats of values that ``tail`` decodes."""
+
+    AVRO = "avro"
+    JSON = "json"
 
 
 class Format(StrEnum):
@@ -53,6 +64,15 @@ def tail(
     schemas: Annotated[
         bool, typer.Option("--schemas", help="Also print the schemas of the records, to standard error.")
     ] = False,
+    decode: Annotated[
+        Values | None, typer.Option("--decode", help="Print the fields of values of this format, with --schema-file.")
+    ] = None,
+    schema_file: Annotated[
+        Path | None, typer.Option("--schema-file", help="File with the Avro schema of the fields.", show_default=False)
+    ] = None,
+    registry: Annotated[
+        str, typer.Option("--registry", metavar="URL", help="Schema registry whose ids the values begin with.")
+    ] = "",
     *,
     broker: BrokerOptions,
 ) -> None:
@@ -76,6 +96,9 @@ def tail(
         topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
     with argument("--from"):
         begin = system.start_of(start, topics)
+    decoder = None if decode is None else _decoder(decode.value, schema_file, registry, connection.system)
+    if decode is None and (schema_file or registry):
+        raise typer.BadParameter("is for --decode", param_hint="--schema-file" if schema_file else "--registry")
     chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
     asyncio.run(
         tail_topic(
@@ -86,5 +109,29 @@ def tail(
             until_end=until_end,
             form=chosen.value,
             schemas=schemas,
+            decoder=decoder,
         )
     )
+
+
+def _decoder(form: str, schema_file: Path | None, registry: str, system: str) -> "ValueDecoder":
+    """Return the decoder of the values. Raises BadParameter."""
+    from fastwire.systems import positions_named
+
+    from ...config import ConfigError
+    from ...config.decode import parse_decode
+    from ...sinks.registry import decoder_of
+
+    if schema_file is None:
+        raise typer.BadParameter("needs --schema-file", param_hint="--decode")
+    if not positions_named(system).number_columns:
+        raise typer.BadParameter(f"is not supported for {system}", param_hint="--decode")
+    if registry and form != "avro":
+        raise typer.BadParameter("is for --decode avro", param_hint="--registry")
+    keys = {"format": form, "schema": str(schema_file)} | ({"registry": {"url": registry}} if registry else {})
+    try:
+        return decoder_of(parse_decode(keys), system)
+    except ConfigError as exc:
+        problem = exc.problems[0]
+        option = "--registry" if "registry" in problem.key else "--schema-file"
+        raise typer.BadParameter(problem.message, param_hint=option) from None

@@ -14,7 +14,7 @@ from fastwire.position import Position
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults
-from ..pending import HeldRequests
+from ..delayed import HeldRequests
 from ..server import on_loop
 from .consumer_group import ConsumerGroup
 from .groups import Group

@@ -10,7 +10,7 @@ from fastwire.kafka.message import Body
 from fastwire.kafka.names import TopicPartition
 
 from ..base import RefusedError
-from ..pending import Timer
+from ..delayed import Timer
 from .topics import StoredTopic
 
 __all__ = ["ConsumerGroup", "ConsumerMember"]

@@ -10,7 +10,7 @@ from fastwire.kafka.error import Code
 from fastwire.kafka.message import Body
 
 from ..base import RefusedError
-from ..pending import Timer
+from ..delayed import Timer
 from .consumer_group import ConsumerGroup
 
 __all__ = ["Group", "Member", "State", "assigned_partitions"]

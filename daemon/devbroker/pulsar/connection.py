@@ -14,7 +14,7 @@ from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, dec
 from fastwire.pulsar.payload import encode_broker_entry_metadata
 
 from ..base import RefusedError
-from ..pending import Timer
+from ..delayed import Timer
 from ..server import Connection
 from ..topiclog import StoredEntry
 from .cluster import Cluster

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fastwire.errors import CorruptEntryError
 from fastwire.pulsar.payload import split_payload
-from fastwire.pulsar.routing import murmur3_32
+from fastwire.pulsar.router import murmur3_32
 
 from .cursor import Cursor
 

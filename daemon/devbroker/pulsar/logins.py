@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ..pending import Timer
+from ..delayed import Timer
 
 __all__ = ["Authenticate", "Login", "Shown", "basic", "bearer", "certificate"]
 

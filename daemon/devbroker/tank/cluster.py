@@ -11,7 +11,7 @@ from fastwire.tank.message import Address
 
 from ...runtime.clock import now_ms
 from ..base import DevBroker, Faults
-from ..pending import HeldRequests
+from ..delayed import HeldRequests
 from ..server import Connection, on_loop
 from .topics import PartitionLog
 

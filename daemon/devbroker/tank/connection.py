@@ -7,7 +7,7 @@ from typing import Any
 from fastwire.errors import ProtocolError
 from fastwire.tank.message import FRAME_HEAD, MOST_REQUEST, PING, MessageType, encode_frame
 
-from ..pending import Timer
+from ..delayed import Timer
 from ..server import Connection
 from .cluster import Cluster
 

@@ -15,6 +15,7 @@ from fastwire.columns.schema import Column
 from ...dataset.level import hive_directory
 from ...dataset.staging import ForeignFile
 from ...encoders.base import EncoderOptions, parse_compression
+from ...encoders.gather import by_values
 from ...encoders.parquet import ParquetEncoder
 
 __all__ = ["BAD", "REPORT", "REPORT_DDL", "FileLayout", "write_rows"]
@@ -118,7 +119,7 @@ class _Table:
             newest = pc.max(batch.column(self._place.time).cast(pa.int64())).as_py()
             if newest is not None:
                 self.newest = newest if self.newest is None else max(newest, self.newest)
-        for directory, rows in _by_folder(batch, self._place.levels):
+        for directory, rows in by_values("", batch, self._place.levels, hive_directory):
             file = self._open.pop(directory, None) or self._new(directory, rows.schema)
             self._open[directory] = file  # the newest is last
             file.write(rows)
@@ -172,32 +173,6 @@ def write_rows(good: FileLayout | None, bad: FileLayout) -> Callable[[Iterator[A
 def _bad_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     column = batch.column(BAD)
     return pa.RecordBatch.from_arrays(column.flatten(), [field.name for field in column.type])
-
-
-def _by_folder(batch: pa.RecordBatch, levels: tuple[str, ...]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each folder, without the columns in its name."""
-    if not levels:
-        yield "", batch
-        return
-    texts = [_texts(batch.column(level)) for level in levels]
-    rows = batch.drop_columns(list(levels))
-    groups = pa.table(texts, list(levels)).group_by(list(levels)).aggregate([])
-    for values in zip(*(groups.column(level).to_pylist() for level in levels), strict=True):
-        directory = hive_directory(zip(levels, values, strict=True))
-        if groups.num_rows == 1:
-            yield directory, rows
-            return
-        mask = None
-        for text, value in zip(texts, values, strict=True):
-            here = pc.is_null(text) if value is None else pc.fill_null(pc.equal(text, value), False)
-            mask = here if mask is None else pc.and_(mask, here)
-        yield directory, rows.filter(mask)
-
-
-def _texts(column: pa.Array) -> pa.Array:
-    """Return the values as text for folder names; an empty text becomes null, as readers of folder names have it."""
-    text = pc.cast(column, pa.string())
-    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
 def _options(schema: pa.Schema, compression: str) -> EncoderOptions:

@@ -11,7 +11,7 @@ from fastwire.position import Position
 from ...net.endpoint import LinkLost
 from .brokerbase import BrokerBase
 from .connections import Connections, RangeBook
-from .offsetreading import Records
+from .offsetrangereader import Records
 from .options import Options
 from .ranges import QueryPartition, Range
 

@@ -11,8 +11,8 @@ from typing import Any
 from .broker import Broker
 from .connections import Connections, RangeBook
 from .options import Options
+from .rangereader import RangeReader, ReadingRules
 from .ranges import Range
-from .reading import RangeReader, ReadingRules
 
 __all__ = ["System"]
 

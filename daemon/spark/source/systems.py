@@ -14,8 +14,8 @@ from .broker import Broker
 from .connections import Connections
 from .options import Options
 from .prefetch import prefetched
+from .rangereader import ReadingRules
 from .ranges import Range
-from .reading import ReadingRules
 from .rows import Rows
 from .system import System
 

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from fastwire.batching import BatchLimits
 from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import ProducerSettings
+from fastwire.producer import BatchLimits
 
 from ...config import Connection
 from ...runtime.clock import now_ms

@@ -1,7 +1,7 @@
 """Take over the broker's count of permits where damage or the broker itself has made ours wrong."""
 
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import Consumer
+from fastwire.pulsar.consumer import ConsumerMachine
 from fastwire.pulsar.request import available_permits
 
 from ...runtime.logs import get_logger
@@ -12,7 +12,7 @@ __all__ = ["reconcile"]
 log = get_logger("permits")
 
 
-def reconcile(consumer: Consumer, link: Link, topic: str, stats: pb.CommandConsumerStatsResponse) -> None:
+def reconcile(consumer: ConsumerMachine, link: Link, topic: str, stats: pb.CommandConsumerStatsResponse) -> None:
     """Take over the broker's count, and grant what is missing; no entries have arrived since it was asked for."""
     lost = consumer.reconcile(available_permits(stats))
     if lost:

@@ -14,7 +14,7 @@ from fastwire.pulsar.event import ProducerClosed, ProducerMigrated, Reply, SendC
 from fastwire.pulsar.payload import Entry, Record
 from fastwire.pulsar.producer import Outcome, Phase, Producer, ProducerSettings
 from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.routing import Router
+from fastwire.pulsar.router import Router
 from fastwire.pulsar.server_error import Remedy
 from fastwire.pulsar.topic import ServiceUrl, Topic
 

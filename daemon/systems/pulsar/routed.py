@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from fastwire.errors import FastwireError
 from fastwire.pulsar.connection import Connection
-from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.event import ConsumerClosed, ProducerClosed, ProducerMigrated, Reply, TopicMigrated
 from fastwire.pulsar.request import BrokerError
 from fastwire.pulsar.topic import Address, ServiceUrl, parse_address
@@ -84,7 +84,7 @@ async def close_on_broker(link: Link, close: Callable[[float], int | None], topi
 class RoutedConsumer(ConsumerEvents):
     """One consumer on the connection to its topic's broker; ``link`` is None while there is no connection."""
 
-    def __init__(self, consumer: Consumer, service: ServiceUrl) -> None:
+    def __init__(self, consumer: ConsumerMachine, service: ServiceUrl) -> None:
         self.consumer = consumer
         self.link: Link | None = None
         self._route = TopicRoute(consumer.want.topic, service)

@@ -86,9 +86,9 @@ def encrypt_for(keys: Keys | None) -> Encrypt | None:
     """Return the encryption for these public keys; None for none. Raises ValueError for an invalid key."""
     if not keys:
         return None
-    from .sealing import Sealer  # a large import that most users never need
+    from .entryencryptor import EntryEncryptor  # a large import that most users never need
 
-    return Sealer(key_texts(keys))
+    return EntryEncryptor(key_texts(keys))
 
 
 def key_texts(keys: Keys) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.routing import Hashing, Router
+from fastwire.pulsar.router import Hashing, Router
 from fastwire.pulsar.topic import parse_topic
 
 from ...config import Connection

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from fastwire.batching import BatchLimits
+from fastwire.producer import BatchLimits
 from fastwire.tank.bundle import Message
 from fastwire.tank.producer import ProducerSettings
 

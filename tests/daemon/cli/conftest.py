@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
         return int(ended.value.code or 0), out, err
 
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("fastwire_daemon.cli.opening.PATIENCE_S", 0.0)
+    monkeypatch.setattr("fastwire_daemon.cli.retry.PATIENCE_S", 0.0)
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers[:])  # what a command has set up ends with the test
     return call

@@ -1,6 +1,7 @@
 """Typed columns from a broker's values to a dataset, as a user runs it."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -55,20 +56,25 @@ def values(form: str) -> list[bytes]:
     return encoded
 
 
+def add(broker: KafkaDevBroker | PulsarDevBroker, values: list[bytes]) -> None:
+    """Make the topic with these values."""
+    broker.create_topic("orders", 1)
+    if isinstance(broker, PulsarDevBroker):
+        block = encode_pulsar(values, 0, [b"k"] * len(values))
+        entry = encode_block_entry(block, len(values), producer_name="p", sequence_id=0, publish_time=1_700_000_000_000)
+        broker.append("persistent://public/default/orders-partition-0", [entry])
+    else:
+        batch = encode_block_batch(encode_values(values), len(values), base_timestamp=1_700_000_000_000)
+        broker.append("orders", [batch])
+
+
 @pytest.mark.parametrize(("system", "form"), [("kafka", "avro"), ("pulsar", "avro"), ("kafka", "json")])
 def test_values_of_a_broker_land_as_columns(system: str, form: str, tmp_path: Path) -> None:
     schema, config, data = tmp_path / "order.avsc", tmp_path / "c.toml", tmp_path / "data"
     schema.write_text(json.dumps(SCHEMA))
     with running(KafkaDevBroker() if system == "kafka" else PulsarDevBroker()) as broker:
-        broker.create_topic("orders", 1)
+        add(broker, values(form))
         config.write_text(CONFIG.format(url=broker.url, form=form, schema=schema, path=data))
-        if isinstance(broker, PulsarDevBroker):
-            block = encode_pulsar(values(form), 0, [b"k"] * 30)
-            entry = encode_block_entry(block, 30, producer_name="p", sequence_id=0, publish_time=1_700_000_000_000)
-            broker.append("persistent://public/default/orders-partition-0", [entry])
-        else:
-            block = encode_values(values(form))
-            broker.append("orders", [encode_block_batch(block, 30, base_timestamp=1_700_000_000_000)])
         checked = command("check", config)
         ran = command("run", config, "--until-end")
         assert broker.violations == []
@@ -78,6 +84,8 @@ def test_values_of_a_broker_land_as_columns(system: str, form: str, tmp_path: Pa
     assert ran.returncode == 0, ran.stderr
     [warning] = [each for each in map(json.loads, ran.stderr.splitlines()) if each["level"] == "warning"]
     assert (warning["values"], "dead letters" in warning["event"]) == (1, True)
+    [ended] = [each for each in map(json.loads, ran.stderr.splitlines()) if each["event"] == "ended"]
+    assert (ended["rows"], ended["dead_letters"]) == (29, 1)
     landed = [row for file in data.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     sound = [order for order in ORDERS if order["id"] != 10]
     assert sorted(({key: row[key] for key in ORDERS[0]} for row in landed), key=lambda row: row["id"]) == sound
@@ -110,3 +118,48 @@ def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:
         *({**order, "country": None} for order in ORDERS[:15]), *ORDERS[15:],
     ]  # fmt: skip
     assert json.loads(command("verify", data, "--json").stdout)["ok"]
+
+
+@pytest.mark.parametrize("system", ["kafka", "pulsar"])
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_tail_shows_the_fields_of_values(tmp_path: Path, system: str, form: str) -> None:
+    schema = tmp_path / "order.avsc"
+    schema.write_text(json.dumps(SCHEMA))
+    with running(KafkaDevBroker() if system == "kafka" else PulsarDevBroker()) as broker:
+        add(broker, values(form))
+        tail = ("tail", broker.url, "orders", "--from", "earliest", "--until-end")
+        said = command(*tail, "--decode", form, "--schema-file", schema)
+        raw = command(*tail, "--decode", form, "--schema-file", schema, "--format", "raw", "-n", "2")
+    assert (said.returncode, raw.returncode) == (0, 0), said.stderr
+    sound = [order for order in ORDERS if order["id"] != 10]
+    assert [json.loads(line)["value"] for line in said.stdout.splitlines()] == sound
+    assert [json.loads(line) for line in raw.stdout.splitlines()] == sound[:2]
+    assert re.fullmatch(r"\S*orders \S+: cannot be decoded: Truncated at byte \d+ of the value.*\n", said.stderr)
+
+
+def test_tail_reads_schemas_from_a_registry(tmp_path: Path) -> None:
+    schema = tmp_path / "order.avsc"
+    schema.write_text(json.dumps(SCHEMA))
+    with running(KafkaDevBroker()) as broker, serving() as registry:
+        registry.register(1, SCHEMA)
+        add(broker, [framed(1, encode(SCHEMA, order)) for order in ORDERS])
+        tail = ("tail", broker.url, "orders", "--from", "earliest", "--until-end", "--decode", "avro")
+        said = command(*tail, "--schema-file", schema, "--registry", registry.url)
+    assert [json.loads(line)["value"] for line in said.stdout.splitlines()] == ORDERS, said.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--decode json", "--decode: needs --schema-file"),
+        ("--registry http://127.0.0.1", "--registry: is for --decode"),
+        ("--schema-file a", "--schema-file: is for --decode"),
+        ("--decode avro --schema-file no.avsc", "--schema-file: cannot read no.avsc"),
+        ("--decode json --schema-file no.avsc --registry http://a", "--registry: is for --decode avro"),
+        ("--decode avro --schema-file no.avsc --registry ftp://a", "--registry: must be a URL such as"),
+    ],
+)
+def test_mistakes_of_tail(options: str, expected: str) -> None:
+    said = command("tail", "kafka://127.0.0.1:1", "orders", *options.split())
+    assert said.returncode == 2
+    assert expected in " ".join(said.stderr.split())

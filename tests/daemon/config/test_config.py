@@ -57,7 +57,7 @@ def test_a_minimal_file_and_its_defaults() -> None:
     assert orders.sink.path == Path("/data/orders")
     assert orders.sink.compression == "zstd:1"
     assert orders.sink.columns is None
-    assert orders.sink.split == orders.sink.partition_by == "none"
+    assert orders.sink.split == orders.sink.partition_by.level == "none"
     assert (orders.sink.roll.bytes, orders.sink.roll.rows) == (128 * 2**20, 5_000_000)
     assert (orders.sink.roll.age, orders.sink.roll.idle) == (60.0, 10.0)
     assert orders.sink.writers == min(2, cores())
@@ -118,7 +118,7 @@ def test_every_key() -> None:
     out = config.pipelines["orders"].sink
     assert (out.type, out.path, out.compression) == ("jsonl", Path("data"), "gzip:9")
     assert out.columns == ("value", "key")
-    assert (out.split, out.partition_by, out.writers, out.create) == ("partition", "hour", 3, True)
+    assert (out.split, out.partition_by.level, out.writers, out.create) == ("partition", "hour", 3, True)
     assert (out.roll.bytes, out.roll.rows, out.roll.age, out.roll.idle) == (1_000_000, 7, 7200.0, 0.5)
 
 

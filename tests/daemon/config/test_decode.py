@@ -143,3 +143,78 @@ def test_mistakes_of_a_registry(schema: Path, registry: str, expected: str) -> N
 
 def test_credentials_may_stay_on_this_machine(schema: Path) -> None:
     parse_config(decode(schema, 'registry = { url = "http://127.0.0.1:8081", auth = { token = "t" } }'), {})
+
+
+# --- folders by values
+
+PLACES = {
+    "type": "record",
+    "name": "Place",
+    "fields": [
+        {"name": "country", "type": ["null", "string"]},
+        {"name": "level", "type": "int"},
+        {"name": "weight", "type": "double"},
+        {"name": "seen", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "born", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "p", "type": "int"},
+    ],
+}
+
+
+def by(schema: Path, value: str) -> str:
+    schema.write_text(json.dumps(PLACES))
+    return decode(schema, base=f"{MINIMAL}partition_by = {value}\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "level", "columns"),
+    [
+        ('{ column = "country" }', "none", ("country",)),
+        ('{ column = "seen", by = "hour" }', "hour(seen)", ()),
+        (
+            '[{ column = "born" }, { column = "born", by = "day" }, { column = "level" }]',
+            "day(born)",
+            ("born", "level"),
+        ),
+        ('"hour"', "hour", ()),
+    ],
+)
+def test_columns_that_become_folders(schema: Path, value: str, level: str, columns: tuple[str, ...]) -> None:
+    found = parse_config(by(schema, value), {}).pipelines["orders"].sink.partition_by
+    assert (found.level, found.columns) == (level, columns)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('{ column = "contry" }', 'there is no field "contry" in the schema, did you mean "country"?'),
+        ('{ column = "weight" }', '"weight" cannot name folders: only texts, integers, booleans and dates can'),
+        ('{ column = "seen" }', '"seen" is a timestamp: add by = "day" or by = "hour"'),
+        ('{ column = "level", by = "day" }', '"level" is neither a timestamp nor a date, so it has no day'),
+        ('{ column = "p" }', '"p" cannot name a folder: letters, digits and _ only, a letter first, and not one of t'),
+        ('{ colum = "level" }', 'has an unknown key "colum", did you mean "column"?: there are column and by'),
+        ('{ by = "day" }', "must have columns such as"),
+        ('{ column = "seen", by = "week" }', 'by must be "day" or "hour"'),
+        ('[{ column = "level" }, { column = "level" }]', '"level" is repeated'),
+        ('[{ column = "seen", by = "day" }, { column = "born", by = "day" }]', "has more than one time"),
+        ('["level"]', 'must have columns such as { column = "country" }, not a string'),
+        ("[]", "names no column"),
+        ('"weekly"', 'must be "none", "day", "hour" or a column such as { column = "country" }, not "weekly"'),
+    ],
+)
+def test_columns_that_cannot_become_folders(schema: Path, value: str, expected: str) -> None:
+    text = by(schema, value)
+    (only,) = problems(text)
+    line = text.splitlines().index(f"partition_by = {value}") + 1
+    assert only.startswith(f"f.toml:{line}: pipelines.orders.sink.partition_by: {expected}")
+
+
+def test_folders_by_values_need_decoded_values() -> None:
+    (only,) = problems(f'{MINIMAL}partition_by = {{ column = "country" }}\n')
+    assert only.endswith("takes columns of decoded values: add the table decode to this pipeline")
+
+
+def test_one_field_must_be_left_for_the_files(schema: Path) -> None:
+    text = decode(schema, base=f'{MINIMAL}partition_by = [{{ column = "id" }}, {{ column = "note" }}]\n')
+    (only,) = problems(text)
+    assert only.endswith("sink.partition_by: has every field of the schema: none is left for the files")

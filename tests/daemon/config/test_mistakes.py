@@ -349,7 +349,13 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
                 '"partition"?'
             ),
         ),
-        ({"partition_by": "1"}, '9: pipelines.orders.sink.partition_by: must be "none", "day" or "hour", not a number'),
+        (
+            {"partition_by": "1"},
+            (
+                '9: pipelines.orders.sink.partition_by: must be "none", "day", "hour" or a column such as '
+                '{ column = "country" }, not a number'
+            ),
+        ),
         ({"writers": "0"}, "9: pipelines.orders.sink.writers: must be at least 1, not 0"),
         ({"roll": "5"}, "9: pipelines.orders.sink.roll: must be a table, not a number"),
         ({"roll": "{ age = '0s' }"}, "9: pipelines.orders.sink.roll.age: must be greater than zero"),

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire_daemon.dataset.description import DatasetOptions, Description, read_description
-from fastwire_daemon.dataset.level import check_directory, hive_directory, level_directory, level_keys
+from fastwire_daemon.dataset.level import check_directory, hive_directory, level_directory, level_keys, time_level
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 
 TOPIC = "persistent://public/default/orders~ü %41=x"
@@ -125,6 +125,15 @@ def test_readers_get_the_names_back(tmp_path: Path) -> None:
     assert relation is not None
     rows = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
     assert plain(rows[0]) == expected
+
+
+def test_the_time_of_a_column() -> None:
+    assert time_level("day(seen)") == ("day", "seen")
+    assert time_level("hour") == ("hour", "")
+    assert level_keys("topic", "hour(seen_at)") == ("t", "dt", "hh")
+    for text in ("day()", "day(a b)", "none(seen)", "week(seen)", "day(seen"):
+        with pytest.raises(ValueError, match="partition_by is"):
+            time_level(text)
 
 
 def test_options_name_what_they_know() -> None:

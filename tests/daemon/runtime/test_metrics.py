@@ -43,6 +43,7 @@ def filled() -> DaemonMetrics:
     orders.throttled(2.5)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
+    orders.decoded(140, 10, 1)
     orders.stalled("maxUnackedMessagesPerConsumer")
     orders.superseded()
     orders.sink_failed()
@@ -85,6 +86,9 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_sink_committed_rows_total{p}": 150,
         f"fastwire_sink_files_total{p}": 2,
         f"fastwire_sink_file_bytes_total{p}": 4096,
+        f"fastwire_decode_values_total{p}": 140,
+        f"fastwire_decode_bad_values_total{p}": 10,
+        f"fastwire_decode_added_columns_total{p}": 1,
         f"fastwire_sink_superseded_rolls_total{p}": 1,
         f"fastwire_sink_failures_total{p}": 1,
         f"fastwire_sink_disk_full_seconds_total{p}": 1.5,
@@ -95,14 +99,14 @@ def test_every_fact_has_its_series() -> None:
 def test_names_follow_the_rule() -> None:
     units = (
         "rows|bytes|seconds|entries|chunks|permits|sent|receipts|reconnects|connections|commits|files|rolls|failures|"
-        "logs|stalls"
+        "logs|stalls|values|columns"
     )
     for family in text_string_to_metric_families(filled().render().decode()):
         if not family.name.startswith("fastwire_"):
             assert family.name.startswith(("process_", "python_")), family.name
             continue
         if family.name not in ("fastwire_daemon_build_info", "fastwire_pipeline_state"):
-            assert re.fullmatch(rf"fastwire_(daemon|source|roll|sink)_[a-z_]*?({units}|pauses)", family.name), (
+            assert re.fullmatch(rf"fastwire_(daemon|source|roll|decode|sink)_[a-z_]*?({units}|pauses)", family.name), (
                 family.name
             )
         assert family.documentation.endswith(".")

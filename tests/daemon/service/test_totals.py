@@ -49,3 +49,9 @@ def test_a_sink_without_files_and_a_limit_without_a_setting() -> None:
     assert totals.sentence("orders") == (
         "orders has ended: 1 row committed (5 B), 1.0 s, 1 rows/s, 0.00 µs of CPU a row; limited by: broker"
     )
+
+
+def test_dead_letters_are_told() -> None:
+    totals = Totals(rows=0, payload_bytes=0, files=0, file_bytes=0, dead_letters=2)
+    assert totals.sentence("orders") == "orders has ended: 0 rows committed and 2 dead letters"
+    assert totals.fields()["dead_letters"] == 2

@@ -31,7 +31,7 @@ GROUPS = pytest.mark.parametrize(
 def _soon_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Kafka's brokers do not know is not waited for."""
     monkeypatch.setattr("fastwire_daemon.systems.kafka.source.topics.MISSING_S", 0.3)
-    monkeypatch.setattr("fastwire_daemon.systems.pulling.DOUBT_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.systems.pullsource.DOUBT_S", 0.05)
 
 
 # --- as they come and go

@@ -10,8 +10,8 @@ from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.membership import (
     Ask,
     Assign,
-    Classic,
-    Consumer,
+    ClassicMembership,
+    ConsumerMembership,
     Elsewhere,
     GroupSettings,
     Lead,
@@ -46,7 +46,7 @@ def answer(member: Membership[Any], now: float = 0.0, **body: Any) -> list[Any]:
     return list(member.answered(ask, {"error_code": 0} | body, now))
 
 
-def join(member: Classic, generation: int, *, leader: str = "other", members: Any = ()) -> list[Any]:
+def join(member: ClassicMembership, generation: int, *, leader: str = "other", members: Any = ()) -> list[Any]:
     asked(member, Key.JOIN_GROUP)
     return answer(
         member,
@@ -58,7 +58,7 @@ def join(member: Classic, generation: int, *, leader: str = "other", members: An
     )
 
 
-def sync(member: Classic, *numbers: int) -> list[Any]:
+def sync(member: ClassicMembership, *numbers: int) -> list[Any]:
     asked(member, Key.SYNC_GROUP)
     return answer(member, assignment=encode_assignment(("t", number) for number in numbers))
 
@@ -71,15 +71,15 @@ def ids(*numbers: int) -> frozenset[tuple[bytes, int]]:
     return frozenset((TOPIC, number) for number in numbers)
 
 
-def joined(*numbers: int, **more: Any) -> Classic:
-    member = Classic(settings(**more))
+def joined(*numbers: int, **more: Any) -> ClassicMembership:
+    member = ClassicMembership(settings(**more))
     assert join(member, 1) == []
     assert sync(member, *numbers) == [Assign(places(*numbers))]
     return member
 
 
 def test_a_member_id_is_asked_for_first() -> None:
-    member = Classic(settings())
+    member = ClassicMembership(settings())
     assert asked(member, Key.JOIN_GROUP)["member_id"] == ""
     answer(member, error_code=Code.MEMBER_ID_REQUIRED, member_id="me")
     assert asked(member, Key.JOIN_GROUP)["member_id"] == "me"
@@ -89,7 +89,7 @@ def test_a_member_id_is_asked_for_first() -> None:
 
 
 def test_a_leader_shares_out() -> None:
-    member = Classic(settings(assignor="range"))
+    member = ClassicMembership(settings(assignor="range"))
     metadata = encode_subscription("range", ["t"], (), -1)
     both = [{"member_id": name, "group_instance_id": None, "metadata": metadata} for name in ("me", "you")]
     assert join(member, 1, leader="me", members=both) == [Lead(frozenset({"t"}))]
@@ -102,7 +102,7 @@ def test_a_leader_shares_out() -> None:
 
 
 def test_a_leader_shares_out_by_rack() -> None:
-    member = Classic(settings(assignor="range", rack="west"))
+    member = ClassicMembership(settings(assignor="range", rack="west"))
     both = [
         {
             "member_id": name,
@@ -176,7 +176,7 @@ def test_errors_of_a_coordinator() -> None:
 
 
 def test_sync_is_broken_off_by_another_round() -> None:
-    member = Classic(settings())
+    member = ClassicMembership(settings())
     join(member, 1)
     asked(member, Key.SYNC_GROUP)
     assert answer(member, error_code=Code.REBALANCE_IN_PROGRESS) == []
@@ -207,7 +207,7 @@ def test_other_topics_make_even_a_follower_join_again(assignor: Any) -> None:
 
 
 def test_other_topics_are_said_with_the_next_heartbeat() -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     assert asked(member, Key.CONSUMER_GROUP_HEARTBEAT)["subscribed_topic_names"] == ["t"]
     share = {"topic_partitions": [{"topic_id": TOPIC, "partitions": [0]}]}
     beaten: dict[str, Any] = {"member_epoch": 1, "member_id": "me", "heartbeat_interval_ms": 5000}
@@ -223,7 +223,7 @@ def test_other_topics_are_said_with_the_next_heartbeat() -> None:
 
 
 def test_what_a_former_life_was_assigned_is_not_taken() -> None:
-    member = Classic(settings(instance="i"))
+    member = ClassicMembership(settings(instance="i"))
     assert join(member, 1) == []
     asked(member, Key.SYNC_GROUP)
     assert answer(member, assignment=encode_assignment([("t", 0), ("former", 0)])) == []
@@ -236,7 +236,7 @@ def test_what_a_former_life_was_assigned_is_not_taken() -> None:
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_a_former_life_that_read_fewer_topics(assignor: Any) -> None:
     """Joining again is news to the coordinator, because the generation is: the others get their share, and we ours."""
-    member = Classic(GroupSettings(group="g", topics=("t", "more"), instance="i", assignor=assignor))
+    member = ClassicMembership(GroupSettings(group="g", topics=("t", "more"), instance="i", assignor=assignor))
     first = asked(member, Key.JOIN_GROUP)["protocols"]
     assert join(member, 5) == []
     assert sync(member, 0) == []
@@ -255,7 +255,7 @@ def test_only_those_leave_who_do_not_come_back() -> None:
     for version in range(6):
         decode_request(encode_request(Key.LEAVE_GROUP, version, 1, "me", leave.body)[4:])
     assert joined(0, instance="i").leave() is None
-    assert Classic(settings()).leave() is None
+    assert ClassicMembership(settings()).leave() is None
 
 
 def test_sticky_remembers_what_it_gave_up() -> None:
@@ -267,7 +267,7 @@ def test_sticky_remembers_what_it_gave_up() -> None:
     assert (set(told.owned), told.generation) == (set(places(0, 1)), 1)
 
 
-def beat(member: Consumer, epoch: int, *numbers: int, now: float = 0.0, unchanged: bool = False) -> list[Any]:
+def beat(member: ConsumerMembership, epoch: int, *numbers: int, now: float = 0.0, unchanged: bool = False) -> list[Any]:
     asked(member, Key.CONSUMER_GROUP_HEARTBEAT, now)
     assignment = {"topic_partitions": [{"topic_id": TOPIC, "partitions": list(numbers)}] if numbers else []}
     return answer(
@@ -287,7 +287,7 @@ def owned_told(body: dict[str, Any]) -> frozenset[tuple[bytes, int]] | None:
 
 
 def test_the_exchange_that_was_seen() -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     body = asked(member, Key.CONSUMER_GROUP_HEARTBEAT)
     assert (body["member_epoch"], body["topic_partitions"], body["subscribed_topic_names"]) == (0, [], ["t"])
     assert not member.may_commit
@@ -308,7 +308,7 @@ def test_the_exchange_that_was_seen() -> None:
 
 
 def test_a_new_target_while_giving_away() -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     beat(member, 1, 0, 1)
     beat(member, 1, unchanged=True)
     assert beat(member, 1, 0, now=1.0) == [Revoke(ids(1))]
@@ -320,7 +320,7 @@ def test_a_new_target_while_giving_away() -> None:
 
 @pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID])
 def test_fenced(code: Code) -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     beat(member, 5, 0)
     asked(member, Key.CONSUMER_GROUP_HEARTBEAT)
     assert answer(member, error_code=code, error_message="no") == [Lost(ids(0))]
@@ -330,7 +330,7 @@ def test_fenced(code: Code) -> None:
 
 
 def test_after_a_missed_answer_everything_is_said() -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     beat(member, 1, 0, 1)
     beat(member, 1, unchanged=True)
     assert beat(member, 1, 0, now=1.0) == [Revoke(ids(1))]
@@ -344,12 +344,12 @@ def test_after_a_missed_answer_everything_is_said() -> None:
 
 
 def test_nothing_is_assigned_at_first() -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     assert beat(member, 1) == [Assign(frozenset())]
 
 
 def test_errors_that_the_other_protocol_may_mend() -> None:
-    member = Consumer(settings(), "me")
+    member = ConsumerMembership(settings(), "me")
     asked(member, Key.CONSUMER_GROUP_HEARTBEAT)
     with pytest.raises(BrokerError) as found:
         answer(member, error_code=Code.UNSUPPORTED_VERSION, error_message=None)
@@ -358,7 +358,7 @@ def test_errors_that_the_other_protocol_may_mend() -> None:
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("i", -2)])
 def test_leaving_for_a_moment_or_for_good(instance: str | None, epoch: int) -> None:
-    member = Consumer(settings(instance=instance), "me")
+    member = ConsumerMembership(settings(instance=instance), "me")
     assert member.leave() is None
     beat(member, 1, 0)
     leave = member.leave()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fastwire.batching import BatchLimits, NotConfirmed
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.partitioner import Partitioner, murmur2
 from fastwire.kafka.payload import MAX_SEQUENCE, BatchHead, Record, split_batches
 from fastwire.kafka.producer import Producer, ProducerSettings, Sending
+from fastwire.producer import BatchLimits, NotConfirmed
 
 
 def head(sending: Sending) -> BatchHead:

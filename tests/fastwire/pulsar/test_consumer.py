@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, Consumer, Permits, Phase, Sent
+from fastwire.pulsar.consumer import ACK_GROUP_IDS, MOST_PERMITS, Acks, ConsumerMachine, Permits, Phase, Sent
 from fastwire.pulsar.request import SubscribeRequest
 from tests.support.pulsar.connection_scene import CONSUMER, TOPIC, C, Wire, batch
 
@@ -216,17 +216,17 @@ def test_the_cumulative_mark_never_goes_back(positions: list[tuple[int, int]], d
 
 def make(
     kind: "pb.CommandSubscribe.SubType" = pb.CommandSubscribe.Failover, window: int = 100
-) -> tuple[Wire, Consumer]:
+) -> tuple[Wire, ConsumerMachine]:
     wire = Wire()
     wire.ready()
     wire.slots.detach(CONSUMER)
     want = SubscribeRequest(
         topic=TOPIC, subscription="s", subscription_type=kind, consumer_id=CONSUMER, consumer_name="n"
     )
-    return wire, Consumer(want, wire.slots, window)
+    return wire, ConsumerMachine(want, wire.slots, window)
 
 
-def subscribe(wire: Wire, consumer: Consumer) -> int:
+def subscribe(wire: Wire, consumer: ConsumerMachine) -> int:
     request_id = consumer.subscribe(wire.connection, 1, wire.now)
     wire.heard()
     wire.say(C.SUCCESS, success=pb.CommandSuccess(request_id=request_id))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastwire.batching import BatchLimits, NotConfirmed
+from fastwire.producer import BatchLimits, NotConfirmed
 from fastwire.tank.bundle import Message, read_head, read_messages
 from fastwire.tank.error import BrokerError, ProduceCode
 from fastwire.tank.producer import Producer, ProducerSettings, Sending, weight

@@ -11,7 +11,7 @@ from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import State
 from fastwire.tubemq.text import Broker, BrokerPartition
-from tests.fastwire.tubemq.golden import EXAMPLES
+from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
 BROKER = Broker(1, "127.0.0.1", 18123)

@@ -17,7 +17,7 @@ from fastwire.tubemq.position import POSITIONS
 from fastwire.tubemq.scan import Scanner
 from fastwire.tubemq.slot import SlotTable
 from fastwire.wire.pool import Pool
-from tests.fastwire.tubemq.golden import content_of
+from tests.support.tubemq.golden import content_of
 
 register(POSITIONS)
 

@@ -21,7 +21,7 @@ from fastwire.tubemq.frame import (
     encode_response,
     read_message,
 )
-from tests.fastwire.tubemq.golden import EXAMPLES, Example, content_of
+from tests.support.tubemq.golden import EXAMPLES, Example, content_of
 
 REQUESTS = [one for one in EXAMPLES if one.entry["kind"] == "request"]
 REFUSALS = [one for one in EXAMPLES if "exceptionName" in one.entry]

@@ -12,7 +12,7 @@ from fastwire.tubemq.flow import NO_RULES
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.membership import Assignment, Bound, EventType, Membership, Settings, State
 from fastwire.tubemq.text import Broker, BrokerPartition
-from tests.fastwire.tubemq.golden import EXAMPLES
+from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN = {one.name: one for one in EXAMPLES}
 CLIENT = "fw_127.0.0.1-100-1-1-Pull-fw"

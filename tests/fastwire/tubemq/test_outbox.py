@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastwire.batching import NotConfirmed
 from fastwire.errors import FastwireError
+from fastwire.producer import NotConfirmed
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.frame import Method

@@ -10,7 +10,7 @@ from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.master import ClientSettings, State
 from fastwire.tubemq.producer import Producer
-from tests.fastwire.tubemq.golden import EXAMPLES
+from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
 SETTINGS = ClientSettings(client_id="127.0.0.1-100-1-1-fw", host="127.0.0.1", topics=("gold",))

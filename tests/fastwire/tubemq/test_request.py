@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from fastwire.tubemq import tubemq_pb2 as pb
-from fastwire.tubemq.request import Consumer, Start, encode_payload, message_time, send_request
+from fastwire.tubemq.request import ConsumerRequests, Start, encode_payload, message_time, send_request
 from fastwire.tubemq.text import Broker, BrokerPartition
-from tests.fastwire.tubemq.golden import EXAMPLES
+from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
-CONSUMER = Consumer("fw_127.0.0.1-100-1-1-Pull-fw", "fw")
+CONSUMER = ConsumerRequests("fw_127.0.0.1-100-1-1-Pull-fw", "fw")
 BROKER = Broker(1, "127.0.0.1", 18123)
 ZERO, ONE, NINE = (BrokerPartition(BROKER, "gold", number) for number in (0, 1, 9))
 TOKEN = pb.AuthorizedInfo(visitAuthorizedToken=1795248762351)

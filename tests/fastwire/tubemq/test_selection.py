@@ -8,7 +8,7 @@ from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.selection import Metadata, share
 from fastwire.tubemq.text import Broker, BrokerPartition
-from tests.fastwire.tubemq.golden import EXAMPLES
+from tests.support.tubemq.golden import EXAMPLES
 
 GOLDEN: dict[str, Any] = {one.name: one.body for one in EXAMPLES if "message" in one.entry}
 BROKER = Broker(1, "127.0.0.1", 18123)

@@ -19,7 +19,7 @@ from fastwire.tubemq.fetched import Fetched, Planned
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.membership import Assignment, Membership, Settings
 from fastwire.tubemq.position import POSITIONS
-from fastwire.tubemq.request import Consumer, Start, send_request
+from fastwire.tubemq.request import ConsumerRequests, Start, send_request
 from fastwire.tubemq.scan import Scanner
 from fastwire.tubemq.slot import SlotTable
 from fastwire.tubemq.text import Broker, BrokerPartition
@@ -229,7 +229,7 @@ class Reader(_Closing):
     ) -> None:
         self.broker = Broker(1, HOST, cluster.broker_port)
         self.topic = topic
-        self.consumer = Consumer(client_id or client_name(group), group)
+        self.consumer = ConsumerRequests(client_id or client_name(group), group)
         self.link = Link(cluster.broker_port)
         self.token = VisitToken()
         self._types = types

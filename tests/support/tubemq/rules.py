@@ -14,7 +14,7 @@ from fastwire.tubemq.frame import Method, encode_frame
 from fastwire.tubemq.master import ClientSettings, State
 from fastwire.tubemq.membership import Bound
 from fastwire.tubemq.producer import Producer
-from fastwire.tubemq.request import Consumer, Start
+from fastwire.tubemq.request import ConsumerRequests, Start
 from fastwire.tubemq.selection import Metadata
 from fastwire.tubemq.text import read_broker, read_producer_topic
 from tests.support.tubemq.client import (
@@ -563,13 +563,13 @@ def a_client_balanced_member_has_its_partitions_at_once(cluster: Cluster) -> Non
         found = member.take_share(0.0)
         assert found is not None
         assert [each.number for each in found.take] == [0, 1]
-        consumer = Consumer(settings.client_id, name)
+        consumer = ConsumerRequests(settings.client_id, name)
         for partition in found.take:
             register = consumer.register(partition, member.token.for_broker())
             assert broker.call(Method.BROKER_REGISTER, register, pb.RegisterResponseB2C).success
             member.took(partition)
         step(0.0)
-        consumer = Consumer(settings.client_id, name)
+        consumer = ConsumerRequests(settings.client_id, name)
         first, second = found.take
         ended = consumer.unregister(second, member.token.for_broker())
         assert broker.call(Method.BROKER_REGISTER, ended, pb.RegisterResponseB2C).success

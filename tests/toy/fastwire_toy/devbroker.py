@@ -11,7 +11,7 @@ from typing import Any
 from fastwire.errors import ProtocolError
 from fastwire.position import Position
 from fastwire_daemon.devbroker.base import DevBroker, RefusedError
-from fastwire_daemon.devbroker.pending import HeldRequests
+from fastwire_daemon.devbroker.delayed import HeldRequests
 from fastwire_daemon.devbroker.server import Connection, on_loop
 from fastwire_daemon.runtime.clock import now_ms
 

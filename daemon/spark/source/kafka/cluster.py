@@ -24,7 +24,7 @@ from ....systems.kafka.replica import ReplicaChoice
 from ....systems.kafka.settings import ClientSettings, client_fields
 from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
-from ..offsetreading import UnreadableError, fetch_bytes
+from ..offsetrangereader import UnreadableError, fetch_bytes
 from ..options import Options
 from ..ranges import QueryPartition
 from ..rows import Rows

@@ -15,7 +15,7 @@ from ..offsetdriver import OffsetBroker
 from ..options import Options
 from ..ranges import QueryPartition
 from .cluster import RangeCluster, incarnation_of
-from .reading import Records, place_of
+from .rangereader import Records, place_of
 
 __all__ = ["KafkaBroker"]
 

@@ -6,7 +6,7 @@ from ..options import Options
 from ..system import System
 from .cluster import RangeCluster, fetch_limits, settings_of
 from .driver import KafkaBroker
-from .reading import KafkaRangeReader
+from .rangereader import KafkaRangeReader
 
 __all__ = ["SYSTEM"]
 

@@ -1,1 +1,1 @@
-"""Pulsar for Spark: the requests of the driver (``driver``), and the reading of a range by a task (``reading``)."""
+"""Pulsar for Spark: the requests of the driver (``driver``), and the reading of a range by a task (``rangereader``)."""

@@ -8,7 +8,7 @@ from itertools import count
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
-from fastwire.pulsar.consumer import Consumer
+from fastwire.pulsar.consumer import ConsumerMachine
 from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.slot import SlotTable
@@ -84,7 +84,7 @@ class Attached:
         self._closed = False
         self._receipts: dict[int, asyncio.Future[None]] = {}
         cluster.slots.add(want.consumer_id, cluster.log_index(partition), ordered=True)
-        self._consumer = Consumer(want, cluster.slots, window)
+        self._consumer = ConsumerMachine(want, cluster.slots, window)
 
     async def attach(self) -> None:
         """Subscribe. Raises what the broker says of it, LinkLost, or what ``Cluster.owner`` does."""

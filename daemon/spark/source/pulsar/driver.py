@@ -32,7 +32,7 @@ from ..connections import Connections
 from ..options import Options
 from ..ranges import QueryPartition, Range
 from .cluster import Attached, RangeCluster, topic_of
-from .reading import Entries, is_missing, place_of
+from .rangereader import Entries, is_missing, place_of
 
 __all__ = ["PulsarBroker"]
 

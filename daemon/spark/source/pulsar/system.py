@@ -6,7 +6,7 @@ from ..options import Options
 from ..system import System
 from .cluster import RangeCluster, settings_of
 from .driver import PulsarBroker
-from .reading import PulsarRangeReader
+from .rangereader import PulsarRangeReader
 
 __all__ = ["SYSTEM"]
 

@@ -17,7 +17,7 @@ from ....systems.tank.link import Link
 from ....systems.tank.settings import ClientSettings, client_fields
 from ....systems.topics import MISSING_S
 from ..connections import POOL_BYTES, RangeBook
-from ..offsetreading import UnreadableError
+from ..offsetrangereader import UnreadableError
 from ..options import Options
 from ..ranges import QueryPartition
 from ..rows import Rows

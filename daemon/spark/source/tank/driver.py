@@ -12,7 +12,7 @@ from ....systems.tank.refusal import is_for_good
 from ..offsetdriver import OffsetBroker
 from ..ranges import QueryPartition
 from .cluster import RangeCluster
-from .reading import Records
+from .rangereader import Records
 
 __all__ = ["TankBroker"]
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from ..offsetreading import fetch_bytes
+from ..offsetrangereader import fetch_bytes
 from ..options import Options
 from ..system import System
 from .cluster import RangeCluster, settings_of
 from .driver import TankBroker
-from .reading import TankRangeReader
+from .rangereader import TankRangeReader
 
 __all__ = ["SYSTEM"]
 

@@ -14,7 +14,7 @@ from ...atleaders import Freshness
 from ...leaders import MOST_S, LeaderReader, Leaders
 from ..cluster import Cluster
 from ..link import Link
-from .beginning import Beginnings
+from .firstposition import FirstPositions
 from .partition import Partition
 
 __all__ = ["KafkaLeaders"]
@@ -30,12 +30,17 @@ class KafkaLeaders(Leaders[Link, Partition]):
     """Assigns each partition that is read to its leader's connection, or to that of a replica that it has named."""
 
     def __init__(
-        self, reader: _Reader, cluster: Cluster, freshness: Freshness[Partition], beginnings: Beginnings, tasks: Tasks
+        self,
+        reader: _Reader,
+        cluster: Cluster,
+        freshness: Freshness[Partition],
+        first_positions: FirstPositions,
+        tasks: Tasks,
     ) -> None:
         super().__init__(reader, freshness, tasks)
         self._reader = reader
         self._cluster = cluster
-        self._beginnings = beginnings
+        self._first_positions = first_positions
         self._loop = asyncio.get_running_loop()
 
     def _unlinked(self, partition: Partition) -> None:
@@ -78,7 +83,7 @@ class KafkaLeaders(Leaders[Link, Partition]):
         epoch = self._cluster.metadata.leader(topic, number).epoch
         end = None
         if epoch > partition.checked_epoch:
-            end = await self._beginnings.parting(partition, self._reader.slots.position(partition.index))
+            end = await self._first_positions.parting(partition, self._reader.slots.position(partition.index))
         if not partition.granted or partition.session != session:
             return
         if end is not None:

@@ -15,7 +15,18 @@ from typing import Any
 from fastwire.errors import FastwireError
 from fastwire.kafka.connection import Key
 from fastwire.kafka.error import RETRY, BrokerError, Code
-from fastwire.kafka.membership import Ask, Assign, Classic, Consumer, Elsewhere, Event, Lead, Lost, Membership, Revoke
+from fastwire.kafka.membership import (
+    Ask,
+    Assign,
+    ClassicMembership,
+    ConsumerMembership,
+    Elsewhere,
+    Event,
+    Lead,
+    Lost,
+    Membership,
+    Revoke,
+)
 from fastwire.kafka.message import Body
 from fastwire.kafka.metadata import NO_ID
 from fastwire.position import Coverage
@@ -76,7 +87,7 @@ class GroupMember(Group):
             except FastwireError as exc:
                 if self._falls_back(exc):
                     log.info("the group does not speak the consumer protocol: classic", reason=str(exc))
-                    self._member, self._changed = Classic(self._settings.membership), True
+                    self._member, self._changed = ClassicMembership(self._settings.membership), True
                     self._events.clear()
                     continue
                 if is_for_good(exc) and not (self._was_in and may_be_taken_back(exc)):
@@ -133,13 +144,13 @@ class GroupMember(Group):
         if protocol == "consumer" or (
             protocol == "auto" and topic_ids and link.connection.speaks(Key.CONSUMER_GROUP_HEARTBEAT)
         ):
-            return Consumer(membership, base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
-        return Classic(membership)
+            return ConsumerMembership(membership, base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        return ClassicMembership(membership)
 
     def _falls_back(self, error: FastwireError) -> bool:
         return (
             self._settings.protocol == "auto"
-            and isinstance(self._member, Consumer)
+            and isinstance(self._member, ConsumerMembership)
             and isinstance(error, BrokerError)
             and error.code in _NOT_SPOKEN
         )
@@ -183,7 +194,7 @@ class GroupMember(Group):
 
     async def _lead(self, member: Membership[Any], topics: Collection[str]) -> None:
         """Assign the partitions as the leader. No member reads a topic that is left out until the next rebalance."""
-        assert isinstance(member, Classic)
+        assert isinstance(member, ClassicMembership)
         now = self._loop.time()
         self._doubting_since = now if self._doubting_since is None else self._doubting_since
         await self._reader.ask_topics(topics)
@@ -221,7 +232,7 @@ class GroupMember(Group):
 
     @staticmethod
     def _place(member: Membership[Any], partition: Partition) -> tuple[Any, int]:
-        return partition.place if isinstance(member, Classic) else (partition.topic_id, partition.place[1])
+        return partition.place if isinstance(member, ClassicMembership) else (partition.topic_id, partition.place[1])
 
     # --- giving away
 

@@ -21,7 +21,7 @@ from ....runtime.metrics import PipelineMetrics
 from ...atleaders import AGAIN_S, Freshness
 from ...offsetlag import LogEnds, OffsetLag
 from ...pulled import LogBroken
-from ...pulling import PullingSource
+from ...pullsource import PullSource
 from ...source import Assignment, First, SourceEvents
 from ...stage import Stage
 from ...topics import Changes
@@ -29,11 +29,11 @@ from ..cluster import Cluster
 from ..link import Link
 from ..refusal import advice, ends_reading, is_for_good
 from ..throttle import Throttling
-from .beginning import Beginnings
+from .firstposition import FirstPositions
 from .group import Alone
 from .leaders import KafkaLeaders
 from .member import group_of
-from .offering import KafkaOffering, outdated
+from .offsetlookup import KafkaOffsetLookup, outdated
 from .partition import Partition
 from .settings import KafkaSettings
 from .topics import KafkaTopics
@@ -44,7 +44,7 @@ __all__ = ["KafkaSource"]
 log = get_logger("source")
 
 
-class KafkaSource(PullingSource[Cluster, Link, Partition]):
+class KafkaSource(PullSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``systems.source``). ``events`` is the pipeline.
 
     Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours.
@@ -55,7 +55,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
     settings: KafkaSettings
     slots: SlotTable
     _topics: KafkaTopics
-    _offering: KafkaOffering
+    _lookup: KafkaOffsetLookup
     _leaders: KafkaLeaders
 
     def __init__(
@@ -74,12 +74,12 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
         self.slots = SlotTable()
         self.cluster = Cluster(settings, self.slots, pool, self, settings.limits.within(pool.limit))
         self._topics = KafkaTopics(settings, self.cluster, self.slots, self.logs, self.partitions)
-        self._beginnings = Beginnings(settings, self.cluster)
+        self._first_positions = FirstPositions(settings, self.cluster)
         self._freshness = Freshness(
             lambda partition: self.cluster.metadata.leading(*partition.place), self._topics.ask, self.follow_topics
         )
-        self._leaders = KafkaLeaders(self, self.cluster, self._freshness, self._beginnings, self._tasks)
-        self._offering = KafkaOffering(
+        self._leaders = KafkaLeaders(self, self.cluster, self._freshness, self._first_positions, self._tasks)
+        self._lookup = KafkaOffsetLookup(
             settings,
             self.cluster,
             self._freshness,
@@ -89,7 +89,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
             self,
             patient=patient,
         )
-        self._group = self._offering.owner = group_of(self, settings, self.cluster) if grouped else Alone(self)
+        self._group = self._lookup.owner = group_of(self, settings, self.cluster) if grouped else Alone(self)
         self._stats = OffsetLag(self, metrics, settings.lag_poll_s)
         self._throttling = Throttling(metrics)
 
@@ -151,7 +151,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
 
     def _know(self, coverage: Coverage) -> None:
         super()._know(coverage)
-        self._offering.coverage = coverage
+        self._lookup.coverage = coverage
 
     def is_for_good(self, error: FastwireError) -> bool:
         """Return True if ``error`` needs a change of configuration or permissions."""
@@ -212,7 +212,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
     async def _look_outside(self, partition: Partition, session: int) -> None:
         """Handle an offset outside the leader's log: deleted by retention, or lost."""
         try:
-            stored = await self._beginnings.stored(partition)
+            stored = await self._first_positions.stored(partition)
         except FastwireError as exc:
             log.debug("cannot ask where a log ends", topic=str(partition.log), error=str(exc))
             await asyncio.sleep(AGAIN_S)
@@ -259,7 +259,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
     def _replace(self, old: Partition, new: Partition) -> None:
         """Replace ``old`` by ``new`` behind a break: the same place and owner, another log."""
         self.give_up([old], "the log goes on behind a break", Stage.REPLACED)
-        heads = self._offering.heads
+        heads = self._lookup.heads
         if heads.pop(old.index, None) is not None and new.resumes_at is not None and old.end > new.resumes_at.a:
             heads[new.index] = Position(old.end, -1)
         self.assign([new])
@@ -274,7 +274,7 @@ class KafkaSource(PullingSource[Cluster, Link, Partition]):
         return await super()._resolve(assignment, coverage)
 
     async def _first(self, partition: Partition, assignment: Assignment, coverage: Coverage) -> First | None:
-        return await self._beginnings.resolve(partition, assignment, coverage)
+        return await self._first_positions.resolve(partition, assignment, coverage)
 
     def _unresolved(self, partition: Partition, error: FastwireError) -> None:
         """Handle the reason why an assigned partition cannot be read from its position."""

@@ -9,7 +9,7 @@ from typing import Any, Self, get_args
 from fastwire.pulsar.completion import OnFailure
 from fastwire.pulsar.pattern import TopicPattern
 from fastwire.pulsar.producer import ProducerSettings
-from fastwire.pulsar.routing import Router
+from fastwire.pulsar.router import Router
 from fastwire.pulsar.topic import Topic, parse_service_url, parse_topic
 from fastwire.wire.pool import Pool
 

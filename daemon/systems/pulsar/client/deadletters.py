@@ -84,7 +84,7 @@ class DeadLetters:
         metadata, stored = split_payload(letter.payload)
         if not metadata.encryption_keys:
             return metadata, stored, None
-        from ..sealing import seal_again  # its package is large, and most entries are not encrypted
+        from ..entryencryptor import encrypt_again  # its package is large, and most entries are not encrypted
 
         decryptor = self._settings.decryptor
         try:
@@ -92,7 +92,7 @@ class DeadLetters:
                 raise CorruptEntryError(Damage.DECRYPTION, "no private key is given")
             # A chunked message was decrypted part by part, and has no parameter any more.
             data = decryptor.decrypt(metadata, stored) if metadata.encryption_param else stored
-            return metadata, data, seal_again(decryptor, metadata)
+            return metadata, data, encrypt_again(decryptor, metadata)
         except CorruptEntryError:
             return sealed(metadata), stored, None
 

@@ -9,7 +9,7 @@ from fastwire.errors import CorruptEntryError, Damage, FastwireError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ackset import AckSets, EntryId, words_of
-from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.message_id import MessageId
 from fastwire.pulsar.position import POSITIONS
@@ -100,7 +100,7 @@ class Member(RoutedConsumer):
     def __init__(
         self, host: Host, topic: Topic, want: SubscribeRequest, *, window: int, ack_group_s: float, late: bool
     ) -> None:
-        super().__init__(Consumer(want, host.slots, window), host.settings.url)
+        super().__init__(ConsumerMachine(want, host.slots, window), host.settings.url)
         self.late = late  # found after the host was opened
         self.topic = topic  # one partition, or a topic without partitions
         self.number = want.consumer_id  # the index of the consumer, the log and the member

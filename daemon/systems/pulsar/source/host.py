@@ -9,7 +9,7 @@ from fastwire.pulsar.topic import ServiceUrl
 
 from ...source import Assignment, LogStopped, SourceFailed
 from ..cluster import Cluster
-from .beginning import StartAt
+from .firstposition import StartAt
 
 __all__ = ["Host"]
 

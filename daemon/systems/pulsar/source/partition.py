@@ -9,7 +9,7 @@ from fastwire.errors import Damage, FastwireError
 from fastwire.position import Coverage, Gap, Log, Position, Span
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.assembly import Torn
-from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.event import ConsumerClosed, EntryRejected, TopicMigrated
 from fastwire.pulsar.position import POSITIONS, PULSAR_EARLIEST
 from fastwire.pulsar.request import BrokerError, position_of
@@ -23,8 +23,8 @@ from ...source import Assignment, First, LogStopped, SourceFailed
 from ...stage import Stage, StagedPartition
 from ..refusal import is_for_good
 from ..routed import RoutedConsumer
-from .beginning import StartAt, seek
 from .coverage import Landed, declared_gap, landed_of, newly_landed
+from .firstposition import StartAt, seek
 from .host import Host
 
 __all__ = ["Partition"]
@@ -59,7 +59,7 @@ class Partition(StagedPartition, RoutedConsumer):
         host: "Host[Partition]",
         index: int,
         log_: Log,
-        consumer: Consumer,
+        consumer: ConsumerMachine,
         service: ServiceUrl,
         *,
         first: bool,

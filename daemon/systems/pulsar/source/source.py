@@ -7,7 +7,7 @@ from typing import Any
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.pulsar.connection import State
-from fastwire.pulsar.consumer import Consumer, Phase
+from fastwire.pulsar.consumer import ConsumerMachine, Phase
 from fastwire.pulsar.request import SubscribeRequest
 from fastwire.pulsar.slot import SlotTable
 from fastwire.pulsar.topic import ServiceUrl, Topic, parse_topic
@@ -26,7 +26,7 @@ from ..cluster import Cluster
 from ..link import Link
 from ..refusal import is_for_good
 from ..topics import News, Topics
-from .beginning import Beginnings, StartAt
+from .firstposition import FirstPositions, StartAt
 from .partition import Partition
 from .settings import MOST_PERMITS_TOGETHER, PulsarSettings
 from .stats import Stats
@@ -63,7 +63,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._pool = pool
         self._by_log: dict[Log, Partition] = {}
         self.topics = Topics(self.cluster, settings.url, settings.topics, settings.pattern)
-        self._beginnings = Beginnings(settings)
+        self._first_positions = FirstPositions(settings)
         self._watch = Watch(self)
         self._stats = Stats(self, metrics, settings.lag_poll_s)
         self._held = False
@@ -80,7 +80,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 raise SourceFailed(
                     f"{topic}: non-persistent topics have no positions that could be committed", configuration=True
                 )
-        self._beginnings.learn(coverage)
+        self._first_positions.learn(coverage)
         self._tick()
         backoff = Backoff()
         while True:
@@ -92,7 +92,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             await asyncio.sleep(backoff.failed(log, "cannot find the topics, trying again", news.failure, warn=True))
         if not self.partitions:
             log.info("no topic matches yet", pattern=str(self.settings.pattern))
-        self._beginnings.start(self._loop.time())
+        self._first_positions.start(self._loop.time())
         for partition in self.partitions:
             partition.start()
         self.run(self._follow(), "topics")
@@ -202,7 +202,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
 
     def start_of(self, partition: Partition) -> StartAt:
         """Return the start of a log that neither Coverage nor the broker's cursor knows."""
-        return self._beginnings.of(partition.log, partition.consumer.want.topic, late=partition.late)
+        return self._first_positions.of(partition.log, partition.consumer.want.topic, late=partition.late)
 
     def offer(self, partition: Partition, assignment: Assignment) -> None:
         """Offer a log to the pipeline, together with others that become ready at the same time."""
@@ -323,7 +323,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             self._offers.tell_revoked()
             return
         self._offered_at = now
-        self._offers.tell(self._beginnings.together(connecting, now))
+        self._offers.tell(self._first_positions.together(connecting, now))
 
     @property
     def _few_offers(self) -> bool:
@@ -367,7 +367,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
             read_compacted=settings.read_compacted,
             schema=settings.schema,
         )
-        consumer = Consumer(want, self.slots, settings.most_permits)
+        consumer = ConsumerMachine(want, self.slots, settings.most_permits)
         partition = Partition(
             self,
             log_index,
@@ -430,7 +430,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
                 if known is not None:
                     known.revive()
                     continue
-                late = not first or self._beginnings.is_late(log_)
+                late = not first or self._first_positions.is_late(log_)
                 added.append(self._add(found.topic, index, first=first, late=late))
         return added
 

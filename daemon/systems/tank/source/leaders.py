@@ -11,7 +11,7 @@ from fastwire.tank.slot import PartitionResult
 from ....runtime.tasks import Tasks
 from ...atleaders import Freshness
 from ...leaders import LeaderReader, Leaders
-from ...offering import Offering
+from ...offsetlookup import OffsetLookup
 from ..cluster import Cluster
 from ..link import Link
 from .partition import Partition
@@ -48,7 +48,7 @@ class TankLeaders(Leaders[Link, Partition]):
             self._read_by(partition, link, Target(partition.index, *partition.place, session))
 
 
-class TankOffering(Offering[Cluster, Partition]):
+class TankOffering(OffsetLookup[Cluster, Partition]):
     """Offers all partitions: no group assigns them."""
 
     async def _ask_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, FastwireError]:

@@ -15,7 +15,7 @@ from fastwire.wire.pool import Pool
 from ....runtime.metrics import PipelineMetrics
 from ...atleaders import Freshness
 from ...offsetlag import LogEnds, OffsetLag
-from ...pulling import PullingSource
+from ...pullsource import PullSource
 from ...source import Assignment, First, SourceEvents
 from ..cluster import Cluster
 from ..link import Link
@@ -34,7 +34,7 @@ class LeaderBehind(FastwireError):  # noqa: N818 - a state that passes
     """The leader's log ends before landed messages, and may not for long."""
 
 
-class TankSource(PullingSource[Cluster, Link, Partition]):
+class TankSource(PullSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``systems.source``). ``events`` is the pipeline. All partitions are read."""
 
     system = "tank"
@@ -62,7 +62,7 @@ class TankSource(PullingSource[Cluster, Link, Partition]):
         # The partitions of a topic are asked for together; the cluster knows which leaders it has to ask for them.
         self._freshness = Freshness(lambda partition: partition.place[0], self._topics.ask, self.follow_topics)
         self._leaders = TankLeaders(self, self.cluster, self._freshness, self._tasks)
-        self._offering = TankOffering(
+        self._lookup = TankOffering(
             self.cluster,
             settings.start,
             self._freshness,

@@ -1,11 +1,12 @@
 """State of one partition of a topic."""
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 
 from fastwire.position import Coverage, Position
 from fastwire.tubemq.flow import Pace
-from fastwire.tubemq.request import Consumer
+from fastwire.tubemq.request import ConsumerRequests
 from fastwire.tubemq.text import BrokerPartition
 
 from ...source import Assignment
@@ -34,10 +35,11 @@ class Partition(StagedPartition):
     ours: bool = field(default=False, init=False)  # the balance has given it to this member, and has not taken it back
     leaving: bool = field(default=False, init=False)  # it is given up: no more GETs
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)  # held while registering and unregistering
-    owner: Consumer | None = field(default=None, init=False)  # under which the Broker may have registered it
+    owner: ConsumerRequests | None = field(default=None, init=False)  # under which the Broker may have registered it
     registered: bool = field(default=False, init=False)  # the Broker has said so, and has not taken it away
     link: Link | None = field(default=None, init=False)  # on which it was registered last, for GETs and COMMITs
     tries: int = field(default=0, init=False)  # registrations that have failed in a row
+    lost_at: float = field(default=math.inf, init=False)  # the loop's time since which no Broker gives it
     again_at: float = field(default=0.0, init=False)  # the loop's time of the next one, in the stage PENDING
     session: int = field(default=0, init=False)  # counts grants: responses to GETs of earlier ones are ignored
     stored: int = field(default=-1, init=False)  # the group's offset at the first registration, or the oldest

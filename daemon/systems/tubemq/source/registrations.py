@@ -7,7 +7,7 @@ from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import BrokerError
 from fastwire.tubemq.fetched import Planned
 from fastwire.tubemq.frame import Method
-from fastwire.tubemq.request import Consumer
+from fastwire.tubemq.request import ConsumerRequests
 from fastwire.tubemq.text import BrokerPartition
 
 from ....net.endpoint import LinkLost
@@ -34,12 +34,12 @@ class Registrations:
         self._settings = settings
         self._cluster = cluster
         self._authorize = authorize
-        self._consumers: WeakKeyDictionary[Link, Consumer] = WeakKeyDictionary()
+        self._consumers: WeakKeyDictionary[Link, ConsumerRequests] = WeakKeyDictionary()
 
-    def _consumer(self, link: Link) -> Consumer:
+    def _consumer(self, link: Link) -> ConsumerRequests:
         consumer = self._consumers.get(link)
         if consumer is None:
-            consumer = self._consumers[link] = Consumer(self._settings.consumer_id(), self._settings.group)
+            consumer = self._consumers[link] = ConsumerRequests(self._settings.consumer_id(), self._settings.group)
         return consumer
 
     async def register(self, partition: Partition, offset: int | None = None) -> pb.RegisterResponseB2C:
@@ -75,7 +75,7 @@ class Registrations:
             partition.owner = partition.link = None
             partition.registered = False
 
-    async def _end(self, link: Link, owner: Consumer, place: BrokerPartition) -> None:
+    async def _end(self, link: Link, owner: ConsumerRequests, place: BrokerPartition) -> None:
         request = owner.unregister(place, self._authorize())
         await link.ask(Method.BROKER_REGISTER, request, pb.RegisterResponseB2C)
 

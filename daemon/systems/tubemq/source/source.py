@@ -5,6 +5,7 @@ the dataset.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,15 +29,15 @@ from ....net.endpoint import LinkLost
 from ....runtime.budget import Level
 from ....runtime.logs import get_logger
 from ....runtime.metrics import PipelineMetrics
-from ....runtime.tasks import wait_for_set
 from ...clustered import ClusteredSource
 from ...source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from ...stage import Stage
 from ..cluster import Cluster
 from ..inventory import list_partitions
 from ..link import Link, RefusedError
-from .beginning import REPLACED, Beginnings
 from .commits import Commits
+from .firstposition import REPLACED, FirstPositions
+from .heads import Heads
 from .lag import FetchedLag
 from .member import AnyMember, Change, Member, NodeMember
 from .partition import Partition
@@ -49,7 +50,6 @@ REGISTER_TRIES = 5
 AGAIN_S = 1.0
 MOST_GETS = 8  # in flight on a connection, which a Broker answers one after the other
 TIMER_S = 0.001  # by which a timer of the loop may be early
-UNASSIGNED_S = 150.0  # a Master balances once a minute, first a minute after its start (spec: tubemq 9.3)
 GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 
 _FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
@@ -85,15 +85,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             node = ClientMembership(settings.node_membership(*settings.node))
             self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
-        self._beginnings = Beginnings(settings, self._registrations)
+        self._first_positions = FirstPositions(settings, self._registrations)
         self._commits = Commits(self, self._registrations, self._tasks, self._ask_on)
+        self._heads = Heads(self)
         self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
         self._queues: WeakKeyDictionary[Link, deque[Partition]] = WeakKeyDictionary()  # GETs that wait for their turn
         self._beating: set[Link] = set()
         self._coverage = Coverage()
         self._changed = asyncio.Event()  # Coverage, a connection, or what was received
-        self._assigned = asyncio.Event()
         self._heartbeat_at = 0.0
 
     # --- the contract
@@ -102,14 +102,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """See ``Source.start``. The partitions of this member follow, as the balance assigns them."""
         self._coverage = coverage
         self._tick()
-        if self._beginnings.learn(coverage) or not self._patient:
-            await self._list_topics()
+        if self._first_positions.learn(coverage) or not self._patient:
+            # Before the group is there: partitions that come later are read from their beginning.
+            self._first_positions.present = await self._list_topics()
         self._tasks.run(self._member.run(), "group")
         self._tasks.run(self._member.perform(), "assignments")
         await self._member.registered.wait()
 
-    async def _list_topics(self) -> None:
-        """Note which partitions are there before the group is: later ones are read from their beginning."""
+    async def _list_topics(self) -> frozenset[str]:
+        """Return the keys of the partitions that are there now. Raises SourceFailed where no retry helps."""
         backoff = Backoff()
         while True:
             try:
@@ -119,7 +120,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
                 if not self._patient or (isinstance(exc, BrokerError) and exc.remedy in _FOR_GOOD):
                     raise SourceFailed(f"{self.settings.url}: {exc}") from exc
                 await asyncio.sleep(backoff.failed(log, "cannot list the partitions, trying again", exc))
-        self._beginnings.present = frozenset(place.key for places in listed.values() for place in places)
+        return frozenset(place.key for places in listed.values() for place in places)
 
     async def describe(self) -> tuple[list[tuple[str, int]], list[str]]:
         """Ask the Master for the number of partitions of each topic; reads nothing, and joins no group.
@@ -141,7 +142,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             if partition.assignment is not assignment or partition.granted:
                 return None
             try:
-                first = await self._beginnings.resolve(partition, coverage)
+                first = await self._first_positions.resolve(partition, coverage)
             except LogStopped as exc:
                 if partition.assignment is assignment:
                     self._stop(partition, str(exc).removeprefix(f"{partition.log}: "))
@@ -211,33 +212,19 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         return self.slots.position(index) if self.partitions[index].was_granted else None
 
     async def heads(self) -> Mapping[int, Position]:
-        """See ``Source.heads``: the ends of the partitions that were assigned to this member first.
-
-        A member may get none, and nobody tells it: after ``UNASSIGNED_S`` the others are taken to have them all.
-        """
-        await wait_for_set(self._assigned, UNASSIGNED_S)
-        if not self._assigned.is_set():
-            log.warning(
-                "no partition was assigned to this member: others of the group have them", waited_s=UNASSIGNED_S
-            )
-        return {one.index: Position(max(one.end, 0), 0) for one in self.partitions if one.end}
+        """See ``Source.heads``: the ends of the partitions that are assigned to this member."""
+        return await self._heads.find(await self._list_topics())
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
-        """See ``Source.unfinished``: positions have no order, so a log ends where a GET finds no more messages."""
-        return [index for index, head in heads.items() if not self._finished(self.partitions[index], head, coverage)]
-
-    def _finished(self, partition: Partition, head: Position, coverage: Coverage) -> bool:
-        if partition.over or not (partition.ours or partition.granted):
-            return True
-        if self.is_behind(partition.index, head):
-            return False
-        at = self.slots.position(partition.index)
-        return at == coverage.end(partition.log) or (at == self._coverage.end(partition.log) and not partition.dirty)
+        """See ``Source.unfinished``. Stops partitions that no Broker gives."""
+        for partition in map(self.partitions.__getitem__, heads):
+            if self._heads.is_refused(partition):
+                self._stop(partition, f"no Broker gives it: {partition.error}")
+        return [at for at, head in heads.items() if not self._heads.is_finished(self.partitions[at], head, coverage)]
 
     def is_behind(self, index: int, head: Position) -> bool:
-        """Return True if messages before ``head`` may not have been received."""
-        one = self.partitions[index]
-        return not one.granted or not (one.at_end or one.read_at >= head.a)
+        """See ``UnorderedSource.is_behind``."""
+        return self._heads.is_behind(self.partitions[index], head)
 
     def waiting(self) -> Mapping[int, str]:
         """See ``Source.waiting``."""
@@ -287,7 +274,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             log.info("partitions assigned", partitions=len(change.take))
             await asyncio.gather(*map(self._take, change.take))
             self._offers.tell()
-            self._assigned.set()
+            self._heads.shared.set()
         if change.to_end:
             self._jump()
 
@@ -302,17 +289,19 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         async with partition.lock:
             for left in range(REGISTER_TRIES - 1, -1, -1):
                 try:
-                    await self._beginnings.look_up(partition, self._coverage)
+                    await self._first_positions.look_up(partition, self._coverage)
                     break
                 except FastwireError as exc:
                     partition.error = str(exc)
                     log.info("a Broker does not give a partition", partition=str(place), error=str(exc))
                     owned = isinstance(exc, BrokerError) and exc.remedy in (Remedy.LEAVE, Remedy.CREDENTIALS)
                     if owned or not left:
+                        partition.lost_at = min(partition.lost_at, self._loop.time())
                         self._member.refused(place)
                         return
                     await asyncio.sleep(AGAIN_S)
         partition.error = ""
+        partition.lost_at = math.inf
         self._member.took(place)
         if not partition.over:
             self._offers.add(partition.offer())
@@ -377,7 +366,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """Go on at the end of each partition, as an operator asks; the dataset declares what is left out."""
         for partition in self.partitions:
             if partition.granted:
-                self._beginnings.jump(partition)
+                self._first_positions.jump(partition)
                 self._reconsider(partition, "an operator asks to go on at the end")
 
     @property
@@ -406,6 +395,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """Drop a partition that the Broker does not give any more, and report it to the Master."""
         log.warning("partition lost", topic=str(partition.log), reason=reason)
         partition.error = reason
+        partition.lost_at = self._loop.time()
         partition.registered = False
         self._revoke(partition, reason)
         self._member.lost([partition.place])

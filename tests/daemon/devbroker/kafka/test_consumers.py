@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from fastwire.kafka.connection import Key
-from fastwire.kafka.membership import Ask, Consumer, GroupSettings
+from fastwire.kafka.membership import Ask, ConsumerMembership, GroupSettings
 from fastwire.kafka.names import TopicIdPartition
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from tests.support.kafka.raw_client import Peer
@@ -20,7 +20,7 @@ class Scene:
     """Members on one connection; ``now`` is their clock. Partitions are given away when ``release`` says so."""
 
     def __init__(self, broker: KafkaDevBroker, peer: Peer, dice: random.Random) -> None:
-        self.members: list[Consumer] = []
+        self.members: list[ConsumerMembership] = []
         self.topic_id = broker.topics["t"].topic_id
         self.now = 0.0
         self._broker = broker
@@ -30,7 +30,7 @@ class Scene:
 
     def join(self) -> None:
         """Have another member, which the coordinator does not know yet."""
-        self.members.append(Consumer(GroupSettings(group="g", topics=("t",)), next(self._names)))
+        self.members.append(ConsumerMembership(GroupSettings(group="g", topics=("t",)), next(self._names)))
 
     def leave(self) -> None:
         """Any member leaves, or dies and is missed by the coordinator."""
@@ -41,7 +41,7 @@ class Scene:
         else:
             self._broker.call(lambda: self._broker.group("g").consumers.remove(member.member_id))
 
-    def beat(self, member: Consumer, fate: str = "answered") -> None:
+    def beat(self, member: ConsumerMembership, fate: str = "answered") -> None:
         """Let a member ask, if it wants to; ``fate`` says which of request and answer gets lost, if any."""
         ask = member.next(self.now)
         if not isinstance(ask, Ask):

@@ -17,8 +17,8 @@ from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.devbroker.tubemq.broker import BROKER, HANDLERS, MASTER
 from fastwire_daemon.devbroker.tubemq.connection import TubeMQConnection
 from tests.daemon.devbroker.tubemq.embedded import Embedded
-from tests.fastwire.tubemq.golden import EXAMPLES, content_of
 from tests.support.tubemq.client import Link, answer_of
+from tests.support.tubemq.golden import EXAMPLES, content_of
 
 GOLDEN = {one.name: one for one in EXAMPLES if "message" in one.entry}
 TOKEN = 1795248762351

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import confluent_kafka as ck
 import pytest
 
-from fastwire.batching import BatchLimits
 from fastwire.kafka.error import Code
 from fastwire.kafka.names import parse_bootstrap_url
 from fastwire.kafka.payload import Record
 from fastwire.kafka.producer import ProducerSettings
+from fastwire.producer import BatchLimits
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions, running
 from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
 from fastwire_daemon.systems.kafka.producer import TopicProducer

@@ -20,7 +20,7 @@ from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.payload import Compression, Record, split_payload
 from fastwire.pulsar.producer import Access, ProducerSettings, SendTimeout, TooLargeError
 from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.routing import HASHES, Hashing, Router
+from fastwire.pulsar.router import HASHES, Hashing, Router
 from fastwire_daemon.config import TlsConfig
 from fastwire_daemon.devbroker.pulsar import PulsarConnection, PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.net.auth import TokenCredentials

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.batching import BatchLimits
+from fastwire.producer import BatchLimits
 from fastwire.tank.bundle import Message, encode_bundle, read_messages
 from fastwire.tank.error import ProduceCode
 from fastwire.tank.names import parse_tank_url

@@ -18,7 +18,7 @@ from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.net.endpoint import own_host
 from fastwire_daemon.pipeline.until_end import _is_behind
 from fastwire_daemon.runtime.budget import Level
-from fastwire_daemon.systems.tubemq.source import TubeMQSettings, commits, source
+from fastwire_daemon.systems.tubemq.source import TubeMQSettings, commits, heads
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
 from tests.support.source_pipe import until
 from tests.support.tubemq.source_pipe import GROUP, TubeMQPipe, reading, serving
@@ -397,13 +397,54 @@ async def test_a_partition_that_was_lost_is_not_moved_at_the_end() -> None:
 
 async def test_a_member_without_partitions_knows_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for ever: ``--until-end`` ends."""
-    monkeypatch.setattr(source, "UNASSIGNED_S", 0.2)
+    monkeypatch.setattr(heads, "UNASSIGNED_S", 0.2)
     async with serving(1) as broker, reading(broker) as one:
         broker.produce("t", texts(0, 10))
         await landing(one, 10)
         assert len(await one.source.heads()) == 1
         async with reading(broker, coverage=one.coverage) as two:
             assert await two.source.heads() == {}
+
+
+async def test_the_ends_are_those_of_all_partitions_once_another_member_is_gone() -> None:
+    """A run to the end that began with its first share ended without those of a member that had been killed."""
+    async with serving(4) as broker:
+        for number in range(4):
+            broker.produce("t", texts(number * 10, 10), number)
+        async with reading(broker) as other:
+            other.eager = True
+            await other.got(40)
+            async with reading(broker, coverage=other.coverage) as one:
+                await until(lambda: len(one.assigned) == 2, "its share", lambda: (one.told, other.told))
+                finding = asyncio.create_task(one.source.heads())
+                await until(lambda: broker.requests["PRODUCER_HEARTBEAT"] > 0, "the list of partitions")
+                await other.source.close(5.0)
+                assert len(await finding) == 4
+
+
+async def test_a_partition_that_is_refused_at_first_has_no_end_before_its_registration() -> None:
+    """A dead member's registration lasts until the Broker ends it."""
+    async with serving(2) as broker:
+        broker.produce("t", texts(0, 10), 0)
+        broker.produce("t", texts(10, 10), 1)
+        broker.fail(Method.BROKER_REGISTER, Code.PARTITION_OCCUPIED, 5)
+        async with reading(broker) as pipe:
+            ends = await pipe.source.heads()
+            store_end = max(end.a for end in broker.end_positions("t"))  # both partitions are in one store
+            assert [end.a for end in ends.values()] == [store_end] * 2
+
+
+async def test_a_run_to_the_end_does_not_wait_for_ever_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "UNASSIGNED_S", 0.2)
+    async with serving(1) as broker:
+        broker.produce("t", texts(0, 10))
+        broker.fail(Method.BROKER_REGISTER, Code.PARTITION_OCCUPIED, 10_000)
+        async with reading(broker) as pipe:
+            ends = await pipe.source.heads()
+            assert list(ends) == [0]
+            while await pipe.source.unfinished(ends, pipe.coverage):
+                assert pipe.count("stopped") == 0
+            assert pipe.count("stopped") == 1
 
 
 # --- client balance

@@ -150,7 +150,7 @@ async def test_partitions_that_are_new_begin_together_or_not_at_all(monkeypatch:
             broker.move_leader("t", 2, node=0)
             await pipe.granted()
             assert pipe.count("assigned") == 1
-        monkeypatch.setattr("fastwire_daemon.systems.offering.TOGETHER_S", 0.1)
+        monkeypatch.setattr("fastwire_daemon.systems.offsetlookup.TOGETHER_S", 0.1)
         broker.move_leader("t", 2, node=-1)
         async with reading(broker, start="latest") as pipe:
             await until(lambda: len(pipe.assigned) == 2, "the others")
@@ -409,7 +409,7 @@ async def test_a_connection_that_is_lost_while_its_partition_is_placed(monkeypat
         broker.append("t", batches(0, 10))
         await pipe.got(100)
         asked = asyncio.Event()
-        parting = pipe.source._beginnings.parting
+        parting = pipe.source._first_positions.parting
 
         async def slow(*args: Any) -> Any:
             found = await parting(*args)
@@ -420,7 +420,7 @@ async def test_a_connection_that_is_lost_while_its_partition_is_placed(monkeypat
             await asyncio.sleep(0)
             return found
 
-        monkeypatch.setattr(pipe.source._beginnings, "parting", slow)
+        monkeypatch.setattr(pipe.source._first_positions, "parting", slow)
         broker.move_leader("t", 0, node=1)
         broker.append("t", batches(10, 10))
         await pipe.got(200)

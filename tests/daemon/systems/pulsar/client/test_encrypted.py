@@ -10,7 +10,7 @@ from fastwire.errors import CorruptEntryError, Damage
 from fastwire.pulsar.payload import Entry, Record, encode_batch_entry, encode_chunks, split_payload
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.pulsar import Client, DeadLetterPolicy, RedeliveryBackoff
-from fastwire_daemon.systems.pulsar.sealing import Sealer
+from fastwire_daemon.systems.pulsar.entryencryptor import EntryEncryptor
 from tests.support.pulsar.client_scene import playing, take, values
 from tests.support.rsa_keys import key_pair
 from tests.support.source_pipe import entry, until
@@ -24,13 +24,13 @@ PRIVATE = {"orders": ORDERS.private}
 def locked(number: int = 1) -> Entry:
     """An encrypted batch of three records."""
     records = [Record(value=b"%d:secret%d" % (number, row), key="k") for row in range(3)]
-    sealer = Sealer({"orders": ORDERS.public})
+    sealer = EntryEncryptor({"orders": ORDERS.public})
     return encode_batch_entry(records, producer_name="p", sequence_id=number, publish_time=1, encrypt=sealer)
 
 
 def locked_parts() -> list[Entry]:
     """A message in four encrypted parts."""
-    sealer = Sealer({"orders": ORDERS.public})
+    sealer = EntryEncryptor({"orders": ORDERS.public})
     return encode_chunks(
         Record(value=b"x" * 1000), chunk_bytes=300, producer_name="p", sequence_id=7, publish_time=1, encrypt=sealer
     )

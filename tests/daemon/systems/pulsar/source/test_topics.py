@@ -149,7 +149,7 @@ async def test_first_positions_of_a_topic_are_told_together(start: str) -> None:
 async def test_a_partition_that_cannot_be_had_does_not_hold_the_others_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fastwire_daemon.systems.pulsar.source.beginning.TOGETHER_S", 0.2)
+    monkeypatch.setattr("fastwire_daemon.systems.pulsar.source.firstposition.TOGETHER_S", 0.2)
 
     async with serving(NeverAnswers(C.SUBSCRIBE, times=1), partitions=3) as broker:
         async with reading(broker, start="latest", operation_timeout_s=60.0) as pipe:

@@ -10,14 +10,14 @@ from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings
 
-__all__ = ["Beginnings"]
+__all__ = ["FirstPositions"]
 
 LOST = "records were lost by an unclean election, or the log was truncated"
 
 log = get_logger("source")
 
 
-class Beginnings:
+class FirstPositions:
     """Finds the first positions of logs, and checks those of known ones against their leaders (spec: kafka 13)."""
 
     def __init__(self, settings: KafkaSettings, cluster: Cluster) -> None:

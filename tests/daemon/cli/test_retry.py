@@ -10,7 +10,7 @@ import pytest
 
 from fastwire.errors import FastwireError
 from fastwire.systems import SYSTEMS
-from fastwire_daemon.cli import opening
+from fastwire_daemon.cli import retry
 from fastwire_daemon.devbroker.base import dev_broker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.net.endpoint import UnreachableError
@@ -88,5 +88,5 @@ def test_only_a_refused_connection_is_tried_again() -> None:
         raise FastwireError("topic") from UnreachableError("no such host")
 
     with pytest.raises(FastwireError, match="topic"):
-        asyncio.run(opening.open_when_up(fail))
+        asyncio.run(retry.open_when_up(fail))
     assert attempts == 1

@@ -10,7 +10,7 @@ from .partition import Partition
 from .registrations import Registrations
 from .settings import TubeMQSettings
 
-__all__ = ["REPLACED", "Beginnings"]
+__all__ = ["REPLACED", "FirstPositions"]
 
 
 REPLACED = (
@@ -19,7 +19,7 @@ REPLACED = (
 )
 
 
-class Beginnings:
+class FirstPositions:
     """Resolves first positions, and registers partitions there.
 
     ``present`` are the keys of the partitions that were there before the group was, for ``start = "latest"``.

@@ -27,8 +27,8 @@ from fastwire.pulsar.request import BrokerError, SubscribeRequest, position_of
 
 from ....net.endpoint import LinkLost
 from ....systems.pulsar.refusal import is_for_good
+from ..rangereader import RangeReader, ReadingRules, TryAgainError
 from ..ranges import QueryPartition, Range
-from ..reading import RangeReader, ReadingRules, TryAgainError
 from .cluster import Attached, RangeCluster, topic_of
 
 __all__ = ["Entries", "PulsarRangeReader", "is_missing", "place_of"]

@@ -16,8 +16,8 @@ from fastwire.position import Position, format_position, parse_position
 
 from .connections import RangeBook
 from .options import Options
+from .rangereader import RangeReader, ReadingRules
 from .ranges import DataLossError, Range
-from .reading import RangeReader, ReadingRules
 
 __all__ = ["OffsetRangeReader", "Records", "UnreadableError", "fetch_bytes"]
 

@@ -27,7 +27,7 @@ options, client, asking, values, reading = RANGES.options, RANGES.client, RANGES
 def _soon_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that a broker does not know is missing after a moment, and so is what a log does not have."""
     monkeypatch.setattr("fastwire_daemon.spark.source.kafka.cluster.MISSING_S", 0.05)
-    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.reading.SHORT_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.rangereader.SHORT_S", 0.05)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.encryption import Decryptor
-from fastwire_daemon.systems.pulsar.sealing import KEY_AGE_S, Sealer
+from fastwire_daemon.systems.pulsar.entryencryptor import KEY_AGE_S, EntryEncryptor
 
 
 def test_a_new_data_key_every_few_hours_and_a_new_vector_each_time() -> None:
@@ -14,7 +14,7 @@ def test_a_new_data_key_every_few_hours_and_a_new_vector_each_time() -> None:
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     now = [0.0]
-    seal, reader = Sealer({"k": public}, lambda: now[0]), Decryptor({"k": private})
+    seal, reader = EntryEncryptor({"k": public}, lambda: now[0]), Decryptor({"k": private})
     vectors, wrapped = set(), []
     for at in (0.0, KEY_AGE_S - 1, KEY_AGE_S, KEY_AGE_S + 1):
         now[0] = at
@@ -30,4 +30,4 @@ def test_a_new_data_key_every_few_hours_and_a_new_vector_each_time() -> None:
 
 def test_a_key_that_is_none() -> None:
     with pytest.raises(ValueError, match="public key 'k'"):
-        Sealer({"k": b"?"})
+        EntryEncryptor({"k": b"?"})

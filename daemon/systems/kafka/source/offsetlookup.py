@@ -12,15 +12,15 @@ from fastwire.position import Coverage, Position
 from ....runtime.logs import get_logger
 from ....runtime.tasks import Tasks
 from ...atleaders import Freshness
-from ...offering import Offering, Refusals
 from ...offers import Offers
+from ...offsetlookup import OffsetLookup, Refusals
 from ...source import Assignment
 from ..cluster import Cluster
 from .partition import Partition
 from .settings import KafkaSettings
 from .topics import unbroken
 
-__all__ = ["KafkaOffering", "outdated"]
+__all__ = ["KafkaOffsetLookup", "outdated"]
 
 log = get_logger("source")
 
@@ -35,7 +35,7 @@ class Owner(Protocol):
         """Return the committed offsets and epochs; partitions without one are left out."""
 
 
-class KafkaOffering(Offering[Cluster, Partition]):
+class KafkaOffsetLookup(OffsetLookup[Cluster, Partition]):
     """Offers the partitions that ``owner``, the group, assigns; it is set before the start."""
 
     owner: Owner

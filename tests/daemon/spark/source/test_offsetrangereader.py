@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[type[Scene], str]] = {"kafka": (KafkaScene, "50000"), "ta
 def ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ranges:
     """The ranges of each system. A topic that a broker does not know is missing after a moment."""
     monkeypatch.setattr(f"fastwire_daemon.spark.source.{request.param}.cluster.MISSING_S", 0.05)
-    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.reading.SHORT_S", 0.05)
+    monkeypatch.setattr("fastwire_daemon.spark.source.kafka.rangereader.SHORT_S", 0.05)
     return Ranges(*KINDS[request.param])
 
 

@@ -25,9 +25,9 @@ from ....net.endpoint import LinkLost
 from ....systems.tank.cluster import MOST_REDIRECTS
 from ....systems.tank.link import Link
 from ....systems.tank.refusal import is_for_good
-from ..offsetreading import OffsetRangeReader, UnreadableError
+from ..offsetrangereader import OffsetRangeReader, UnreadableError
+from ..rangereader import TryAgainError
 from ..ranges import QueryPartition
-from ..reading import TryAgainError
 from .cluster import RangeCluster
 
 __all__ = ["Records", "TankRangeReader"]

@@ -27,9 +27,9 @@ from ....net.endpoint import LinkLost
 from ....systems.kafka.link import Link
 from ....systems.kafka.refusal import ends_reading, is_for_good
 from ....systems.kafka.replica import ReplicaChoice
-from ..offsetreading import OffsetRangeReader
+from ..offsetrangereader import OffsetRangeReader
+from ..rangereader import TryAgainError, logger
 from ..ranges import QueryPartition
-from ..reading import TryAgainError, logger
 from .cluster import RangeCluster, incarnation_of
 
 __all__ = ["KafkaRangeReader", "Records", "place_of"]

@@ -65,7 +65,7 @@ def test_a_bundle_that_is_larger_than_the_fetch_size() -> None:
 
 
 def test_brokers_that_name_each_other_are_asked_with_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastwire_daemon.spark.source.tank.reading.TankRangeReader._is_there", _there)
+    monkeypatch.setattr("fastwire_daemon.spark.source.tank.rangereader.TankRangeReader._is_there", _there)
     with serving(5, nodes=2) as broker, closing(client(broker.url)) as one:
         broker.move_leader("t", node=1)
         one.run(one.cluster.ranges("t"))
@@ -180,7 +180,7 @@ def test_a_bundle_that_an_old_broker_cuts_off_is_asked_for_as_a_whole(monkeypatc
         asked.append(fetch_bytes)
         return FetchPartition(partition, sequence, fetch_bytes)
 
-    monkeypatch.setattr("fastwire_daemon.spark.source.tank.reading.FetchPartition", spied)
+    monkeypatch.setattr("fastwire_daemon.spark.source.tank.rangereader.FetchPartition", spied)
     with serving() as broker, closing(client(broker.url, fetchMaxBytes="3000")) as one:
         broker.append("t", bundles(0, 5, size=1000))
         whole = broker.topics["t"][0].bundles[0].framed

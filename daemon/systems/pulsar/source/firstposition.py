@@ -12,12 +12,12 @@ from ...earlier import TOGETHER_S, EarlierLogs
 from ...source import LogStopped
 from .settings import PulsarSettings
 
-__all__ = ["Beginnings", "StartAt", "seek"]
+__all__ = ["FirstPositions", "StartAt", "seek"]
 
 StartAt = str | datetime | Position  # "earliest", "latest", a time, last consumed
 
 
-class Beginnings:
+class FirstPositions:
     """Applies ``start`` to topics that are new to the dataset; later partitions and topics begin at their beginning."""
 
     def __init__(self, settings: PulsarSettings) -> None:

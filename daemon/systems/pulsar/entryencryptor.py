@@ -8,12 +8,12 @@ from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.encryption import DATA_KEY_BYTES, IV_BYTES, Decryptor, Encryptor
 from fastwire.pulsar.payload import Encrypt
 
-__all__ = ["Sealer", "seal_again"]
+__all__ = ["EntryEncryptor", "encrypt_again"]
 
 KEY_AGE_S = 4 * 3600.0
 
 
-class Sealer:
+class EntryEncryptor:
     """Encryption for ``ProducerSettings.encrypt``. ``public_keys`` are PEM texts by the key names that readers use.
 
     Raises ValueError for a key that is no RSA public key.
@@ -35,7 +35,7 @@ class Sealer:
         self._made_at = self._clock()
 
 
-def seal_again(decryptor: Decryptor, entry: pb.MessageMetadata) -> Encrypt:
+def encrypt_again(decryptor: Decryptor, entry: pb.MessageMetadata) -> Encrypt:
     """Return an encryption with the data key of ``entry``, for its readers. Raises CorruptEntryError without a key."""
     encryptor = decryptor.encryptor(entry)
 

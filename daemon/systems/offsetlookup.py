@@ -17,7 +17,7 @@ from .offers import Offers
 from .pulled import PulledPartition
 from .source import Assignment
 
-__all__ = ["Offering", "Refusals"]
+__all__ = ["OffsetLookup", "Refusals"]
 
 C = TypeVar("C", bound=LinkBook[Any, Any])
 P = TypeVar("P", bound=PulledPartition[Any])
@@ -36,7 +36,7 @@ class Refusals(Protocol):
         """Return True if ``error`` is a broker's answer."""
 
 
-class Offering(ABC, Generic[C, P]):
+class OffsetLookup(ABC, Generic[C, P]):
     """Asks leaders of a cluster for the start and end offsets of logs, and offers the assigned partitions.
 
     ``heads`` are the ends of the logs that were there at the start, by log index and without empty ones; ``found`` is

@@ -19,6 +19,7 @@ from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
 from fastwire.wire.pool import Pool
 
+from ..dataset.level import level_fits
 from ..net.backoff import Backoff
 from ..net.schemaregistry import RegistryAwayError, SchemaRegistry, UnknownSchemaError
 from ..runtime.errors import LogRefusedError
@@ -44,6 +45,8 @@ class DecodedRows:
     batch: pa.RecordBatch
     runs: Runs
     """The log of each row of ``batch``: (log, first row, rows)."""
+    numbers: Sequence[int]
+    """Number of each row of ``batch`` in the batch that was decoded."""
     letters: Sequence[DeadLetter]
     nbytes: int
     """Memory of the decoded columns, in bytes."""
@@ -53,9 +56,10 @@ class ValueDecoder:
     """Decodes the values of record batches of ``system`` into ``columns``, with at most ``memory`` bytes at a time.
 
     The values have the format ``form``. Columns of the records have a _ before their name. ``extra`` ones are in the
-    batches, and not in the files. With a ``registry`` each value begins with the id of its schema, and is read into the
-    columns of ``program``; while the registry is away, ``pause`` is called between two attempts. Columns of other
-    schemas are added if the columns are ``open_ended``, or (``evolve``) refused.
+    batches, and not in the files; the values of some, the ``levels``, name folders. With a ``registry`` each value
+    begins with the id of its schema, and is read into the columns of ``program``; while the registry is away, ``pause``
+    is called between two attempts. Columns of other schemas are added if the columns are ``open_ended``, or
+    (``evolve``) refused.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class ValueDecoder:
         evolve: Literal["add", "strict", "divert"] = "add",
         open_ended: bool = False,
         extra: Sequence[str] = (),
+        levels: Sequence[str] = (),
         memory: int = 64 << 20,
         registry: SchemaRegistry | None = None,
     ) -> None:
@@ -82,6 +87,7 @@ class ValueDecoder:
         self._evolve = evolve
         self._open_ended = open_ended
         self._extra = extra
+        self._levels = levels
         self._places = positions_of(system)
         self.columns = tuple(columns)
         """Columns of the files."""
@@ -127,15 +133,15 @@ class ValueDecoder:
         first = 0
         while first < batch.num_rows:
             decoded = self._decoder.decode(values, first)
-            letters = [self._letter(bad, batch, runs) for bad in decoded.bad]
-            wrong = [bad.row for bad in decoded.bad]
-            own = _without(batch, first, decoded.upto, wrong)
-            yield DecodedRows(
-                self._joined(pa.record_batch(decoded), own),
-                _cut(runs, first, decoded.upto, wrong),
-                letters,
-                decoded.nbytes,
-            )
+            bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
+            rows = self._joined(pa.record_batch(decoded), _without(batch, first, decoded.upto, wrong))
+            if long := _too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
+                rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - long.keys()), pa.int64()))
+                bad = sorted([*bad, *long.values()])
+                wrong = [one.row for one in bad]
+            letters = [self._letter(one, batch, runs) for one in bad]
+            left = _left(first, decoded.upto, wrong)
+            yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, letters, decoded.nbytes)
             first = decoded.upto
             if decoded.unknown is not None:
                 self._learn(decoded.unknown, pause)
@@ -159,7 +165,7 @@ class ValueDecoder:
         self._decoder, self._refused = self._made(), False
         self._schema = pa.schema(self._decoder)
         if self._open_ended:
-            self.columns += tuple(name for name in self._schema.names if name not in self.columns)
+            self.columns += tuple(name for name in self._schema.names if self._lands(name) and name not in self.columns)
         self._columns = (*self.columns, *(name for name in self._extra if name not in self.columns))
 
     def _made(self) -> AvroDecoder | JsonDecoder:
@@ -182,7 +188,7 @@ class ValueDecoder:
     def _admit(self, id: int, written: Sequence[Step]) -> None:
         """Read values of a schema from now on. Raises SchemaError if they do not fit the columns."""
         union = grown(self._program, written)
-        new = [column for column in columns_of(union) if column not in self.types and self._lands(column)]
+        new = [column for column in columns_of(union) if column not in self.types and self._lands(column.name)]
         if new and self._evolve != "add":
             self._refuse(id, _NEW_COLUMNS, ", ".join(map(str, new)))
             return
@@ -194,8 +200,8 @@ class ValueDecoder:
         assert isinstance(self._decoder, AvroDecoder)
         self._decoder.add(id, resolve(written, self._program))
 
-    def _lands(self, column: Column) -> bool:
-        return self._open_ended or column.name in self.columns
+    def _lands(self, name: str) -> bool:
+        return name in self.columns or (self._open_ended and name not in self._levels)
 
     def _refuse(self, id: int, reason: str, why: str) -> None:
         _log.warning("values of a schema cannot be decoded", schema_id=id, reason=reason, why=why)
@@ -244,8 +250,32 @@ def _without(batch: pa.RecordBatch, first: int, upto: int, wrong: Sequence[int])
     """Return the rows from ``first`` to before ``upto`` without the ``wrong`` ones."""
     if not wrong:
         return batch.slice(first, upto - first)
-    left = set(wrong)
-    return batch.take(pa.array([row for row in range(first, upto) if row not in left], pa.int64()))
+    return batch.take(pa.array(_left(first, upto, wrong), pa.int64()))
+
+
+def _left(first: int, upto: int, wrong: Sequence[int]) -> Sequence[int]:
+    """Return the numbers of these rows."""
+    out = set(wrong)
+    return [row for row in range(first, upto) if row not in out] if out else range(first, upto)
+
+
+def _too_long(rows: pa.RecordBatch, levels: Sequence[str], numbers: Sequence[int]) -> dict[int, BadRecord]:
+    """Return the rows with a value that is too long for the name of a folder. Row i has the number ``numbers[i]``."""
+    found: dict[int, BadRecord] = {}
+    for level in levels:
+        column = rows.column(level)
+        if not pa.types.is_string(column.type):
+            continue
+        import pyarrow.compute as pc  # takes as long as the rest of pyarrow
+
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if level_fits(level, "/" * longest):  # any text of this length does
+            continue
+        encoded = column.dictionary_encode()
+        long = [i for i, text in enumerate(encoded.dictionary.to_pylist()) if not level_fits(level, text)]
+        for row in pc.indices_nonzero(pc.is_in(encoded.indices, pa.array(long, pa.int32()))).to_pylist():
+            found.setdefault(row, BadRecord(numbers[row], "TooLongForAFolder", level, 0))
+    return found
 
 
 def _cut(runs: Runs, first: int, upto: int, wrong: Sequence[int]) -> Runs:

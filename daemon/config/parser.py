@@ -25,6 +25,7 @@ from .fields import (
 )
 from .machine import cores
 from .model import Config, DaemonConfig, Landing
+from .partitioning import check_partitioning
 from .problem import ConfigError, Problem
 from .source import SourceConfig, source_model
 from .spark import SPARK_REQUIRED, check_spark
@@ -59,7 +60,7 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ, name: str =
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError([_syntax_problem(str(exc), text, name)]) from None
-    reading = _Reading(name, key_lines(text), interpolate(raw, environ))
+    reading = _Parser(name, key_lines(text), interpolate(raw, environ))
     return reading.config()
 
 
@@ -69,7 +70,7 @@ def parse_connection(keys: Mapping[str, Any]) -> Connection:
     Raises ConfigError, whose problems have the key but no line.
     """
     try:
-        return _Reading("", {}, Interpolation(dict(keys))).connection()
+        return _Parser("", {}, Interpolation(dict(keys))).connection()
     except ConfigError as exc:
         found = [Problem("", key, message) for _, key, message in exc.problems]
     raise ConfigError(found)
@@ -100,7 +101,7 @@ WRITER_FLOOR = 16 * 2**20
 SMALL_MEMORY = 256 * 2**20
 
 
-class _Reading:
+class _Parser:
     """Reads one document into a Config and collects its problems."""
 
     def __init__(self, name: str, lines: Mapping[KeyPath, int], document: Interpolation) -> None:
@@ -124,6 +125,10 @@ class _Reading:
                 grammar = grammar_of(source.get("url", ""))
                 system = "" if grammar is None else grammar.name
                 check_decode(("pipelines", name, "decode"), decode, sink, system, self._problem)
+            else:
+                check_partitioning(
+                    ("pipelines", name, "sink", "partition_by"), sink.get("partition_by"), None, self._problem
+                )
         self._check_shared_paths()
         jobs = self._tree.get("spark")
         if isinstance(jobs, dict):

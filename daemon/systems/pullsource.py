@@ -19,14 +19,14 @@ from .clustered import ClusteredSource
 from .fetchlink import FetchLink
 from .leaders import Leaders
 from .linkbook import LinkBook
-from .offering import Offering
 from .offsetlag import LogEnds, OffsetLag
+from .offsetlookup import OffsetLookup
 from .pulled import PulledPartition
 from .source import Assignment, First, LogStopped, SourceEvents, SourceFailed
 from .stage import Stage
 from .topics import MISSING_S, Changes, Topics
 
-__all__ = ["PullingSource"]
+__all__ = ["PullSource"]
 
 DOUBT_S = 1.0  # between two metadata requests while a topic may be deleted
 
@@ -66,7 +66,7 @@ class Slots(Protocol):
         """Return the position before the next record to read."""
 
 
-class PullingSource(ClusteredSource[C, L, P]):
+class PullSource(ClusteredSource[C, L, P]):
     """Reads partitions ``P`` of cluster ``C``, each by the link ``L`` to its leader, from the position in its slot.
 
     Unless ``patient`` nothing is waited for at the start that a broker does not promise by its error. ``on_progress``
@@ -82,7 +82,7 @@ class PullingSource(ClusteredSource[C, L, P]):
     _topics: Topics[P]
     _freshness: Freshness[P]
     _leaders: Leaders[L, P]
-    _offering: Offering[C, P]
+    _lookup: OffsetLookup[C, P]
     _stats: OffsetLag
 
     def __init__(
@@ -124,7 +124,7 @@ class PullingSource(ClusteredSource[C, L, P]):
             await asyncio.sleep(delay)
         self._freshness.asked_at = self._loop.time()
         self._started = True
-        self._offering.start([one for one in self.partitions if not one.over])
+        self._lookup.start([one for one in self.partitions if not one.over])
         for topic, partitions in self._topics.described():
             log.info("topic found", topic=topic, partitions=partitions)
         if not self.partitions:
@@ -173,9 +173,9 @@ class PullingSource(ClusteredSource[C, L, P]):
     async def heads(self) -> Mapping[int, Position]:
         """See ``Source.heads``."""
         # The first assignment separates offsets that others have confirmed from unread ones.
-        await self._offering.assigned.wait()
-        await self._offering.found.wait()
-        return self._offering.heads
+        await self._lookup.assigned.wait()
+        await self._lookup.found.wait()
+        return self._lookup.heads
 
     def is_behind(self, index: int, head: Position) -> bool:
         """Return True if records before ``head`` were not received."""
@@ -184,7 +184,7 @@ class PullingSource(ClusteredSource[C, L, P]):
 
     def waiting(self) -> Mapping[int, str]:
         """See ``Source.waiting``."""
-        return {one.index: why for one, why in (self._offering.failing | self._leaders.failing).items()}
+        return {one.index: why for one, why in (self._lookup.failing | self._leaders.failing).items()}
 
     def stop(self, index: int, why: str) -> None:
         """See ``Source.stop``."""
@@ -241,7 +241,7 @@ class PullingSource(ClusteredSource[C, L, P]):
 
     def assign(self, partitions: Sequence[P]) -> None:
         """Read ``partitions`` from now on."""
-        self._offering.offer(partitions)
+        self._lookup.offer(partitions)
 
     def give_up(self, partitions: Sequence[P], reason: str, to: Stage = Stage.IDLE) -> None:
         """Stop reading ``partitions``, which move to ``to``; records that were received are committed at once."""
@@ -252,7 +252,7 @@ class PullingSource(ClusteredSource[C, L, P]):
             self._detach(partition)
             if to is not Stage.IDLE or not partition.over:
                 partition.move(to)
-            self._offering.drop(partition)
+            self._lookup.drop(partition)
             if assignment is not None and not self._offers.withdraw(assignment):
                 self._offers.revoke(partition.index, reason)
 
@@ -318,7 +318,7 @@ class PullingSource(ClusteredSource[C, L, P]):
             partition.error = str(error)
             partition.move(Stage.PENDING)
             self._freshness.old = True
-            self._offering.again(partition)
+            self._lookup.again(partition)
 
     # --- links
 
@@ -391,7 +391,7 @@ class PullingSource(ClusteredSource[C, L, P]):
     # --- time
 
     def _look(self, now: float) -> None:
-        self._offering.tell()
+        self._lookup.tell()
         self._stats.look(now)
         age = DOUBT_S if self._topics.in_doubt else self.settings.metadata_max_age_s
         if now - self._freshness.asked_at >= age and self._started:
