@@ -93,6 +93,7 @@ class EncoderThread(Generic[Staged]):
         self._room = threading.Condition()  # guards what is queued
         self._queued_rows = 0
         self._queued_bytes = 0
+        self._offered_bytes = 0  # by a caller that waits for room
         self._settle = settle
         # Half of the memory is for rows, for any number of folders.
         self._file_bytes = file_bytes
@@ -122,8 +123,8 @@ class EncoderThread(Generic[Staged]):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of rows that are queued or buffered and not written yet."""
-        return self._queued_bytes + self._gathered_bytes
+        """Bytes of rows that wait to be queued, are queued, or are buffered, and are not written yet."""
+        return self._offered_bytes + self._queued_bytes + self._gathered_bytes
 
     @property
     def working_bytes(self) -> int:
@@ -135,16 +136,19 @@ class EncoderThread(Generic[Staged]):
     def put(self, pieces: list[Piece]) -> None:
         """Queue ``pieces``, waiting for room; the list is emptied when they are encoded."""
         with self._room:
+            self._offered_bytes = sum(memory_of(batch) for _, batch in pieces)
             self._room.wait_for(self._has_room)
             needed = max((self._working(batch.num_rows, memory_of(batch)) for _, batch in pieces), default=0)
             self._most_working = max(self.working_bytes, needed)
             self._count(pieces, 1)
+            self._offered_bytes = 0
         self._jobs.put(pieces)
 
     def _has_room(self) -> bool:
         options = self._options
         full = self._queued_rows >= options.row_group_rows or self._queued_bytes >= options.row_group_bytes
-        return not self._queued_rows or not (full or self.pending_bytes >= self._limit_bytes)
+        buffered = self._queued_bytes + self._gathered_bytes
+        return not self._queued_rows or not (full or buffered >= self._limit_bytes)
 
     def _count(self, pieces: Collection[Piece], sign: int) -> None:
         self._queued_rows += sign * sum(batch.num_rows for _, batch in pieces)

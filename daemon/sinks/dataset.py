@@ -27,7 +27,7 @@ from ..dataset.level import hive_directory, level_directory, time_level
 from ..dataset.staging import StagedFile
 from ..dataset.writer import DatasetWriter
 from ..encoders.base import Encoder, EncoderOptions, parse_compression
-from ..encoders.gather import Gatherer, Piece, by_values
+from ..encoders.gather import Gatherer, Piece, by_values, memory_of
 from ..encoders.worker import EncoderThread
 from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
@@ -135,6 +135,7 @@ class DatasetSink:
         self._spans = SpanAccumulator()
         self._floors: dict[Log, Position] = {}
         self._raw_bytes = 0
+        self._copied_bytes = 0  # of the rows that threads have or had, and that are no longer in the memory of chunks
         self._diverted = 0  # rows whose values could not be decoded
         self._schema: pa.Schema | None = None  # of the open files of decoded values
         self._ended: list[StagedFile] = []  # files of the roll with other columns
@@ -168,7 +169,7 @@ class DatasetSink:
     @property
     def staged_bytes(self) -> int:
         """Size of the open roll on disk in bytes, with dead letters and an estimate of unwritten rows."""
-        pending = self._gatherer.pending_bytes + sum(thread.pending_bytes for thread in self._threads)
+        pending = self._gatherer.pending_bytes + self._unwritten_bytes
         written = self._writer.diverted_bytes + sum(thread.written_bytes for thread in self._threads)
         written += sum(staged.nbytes for staged in self._ended)
         return written + int(pending * self._ratio)
@@ -177,11 +178,14 @@ class DatasetSink:
     def unpooled_bytes(self) -> int:
         """An estimate of the memory beside that of the chunks, in bytes: copied rows and buffers of open files."""
         copied = self._gatherer.pending_bytes + sum(thread.working_bytes for thread in self._threads)
-        if self._by_folder:
-            copied += sum(thread.pending_bytes for thread in self._threads)
+        copied += self._unwritten_bytes if self._by_folder else min(self._copied_bytes, self._unwritten_bytes)
         if self._decoder is not None:
             copied += self._decoder.nbytes
         return copied + sum(thread.open_files for thread in self._threads) * self._file_bytes
+
+    @property
+    def _unwritten_bytes(self) -> int:
+        return sum(thread.pending_bytes for thread in self._threads)
 
     @property
     def stage_ns(self) -> Mapping[str, int]:
@@ -342,7 +346,7 @@ class DatasetSink:
         chunk.release()
         self._raw_bytes += batch.get_total_buffer_size()
         if self._decoder is None:
-            self._deal(self._gatherer.add(batch, held_bytes, runs))
+            self._add(batch, held_bytes, runs)
             return
         for rows in self._decoder.decode(batch, runs, self._pause):
             if rows.letters:
@@ -351,7 +355,16 @@ class DatasetSink:
             if not rows.batch.num_rows:
                 continue
             self._change_columns(rows.batch.schema)
-            self._deal(self._gatherer.add(rows.batch, held_bytes + rows.nbytes, rows.runs))
+            self._add(rows.batch, held_bytes + rows.nbytes, rows.runs)
+
+    def _add(self, batch: pa.RecordBatch, held_bytes: int, runs: Sequence[tuple[Log, int, int]]) -> None:
+        """Give rows to the gatherer, and to the threads what it returns."""
+        pieces = self._gatherer.add(batch, held_bytes, runs)
+        if not self._unwritten_bytes:
+            self._copied_bytes = 0
+        if not self._by_folder:
+            self._copied_bytes += sum(memory_of(rows) for _, rows in pieces if rows is not batch)
+        self._deal(pieces)
 
     def _pause(self, why: str, seconds: float) -> None:
         """Wait for a part that the decoder needs. Raises SinkFailedError if :meth:`interrupt` ends the wait."""

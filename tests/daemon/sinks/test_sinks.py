@@ -238,6 +238,19 @@ def test_memory_beside_the_pool_is_estimated(opened: Callable[..., DatasetSink])
     assert sink.unpooled_bytes == 0
 
 
+def test_copies_are_counted_until_they_are_written(opened: Callable[..., DatasetSink]) -> None:
+    """Of chunks that are mostly empty the rows are copied; whole ones stay where they are, in the pool."""
+    sink = opened(row_group_rows=1_000_000, gather_bytes=64 << 20)
+    sink.write(Feed(partitions=1, rows=16_000, value_bytes=200).chunk(1))
+    assert sink.unpooled_bytes < 4 << 20
+    few = Feed(partitions=1, rows=4_000, value_bytes=200, start=sink.commit())
+    for _ in range(20):
+        sink.write(few.chunk(1))
+    assert sink.unpooled_bytes > 20 * 4_000 * 200
+    sink.commit()
+    assert sink.unpooled_bytes == 0
+
+
 def test_a_dataset_is_created_when_asked(opened: Callable[..., DatasetSink], tmp_path: Path) -> None:
     sink = opened()
     assert not sink.exists
