@@ -72,7 +72,7 @@ def compile_avro(text: str, references: Sequence[str] = ()) -> tuple[Step, ...]:
     compiler = _Compiler()
     for reference in references:
         compiler.node(_parsed(reference), "", "", "", 0)
-        compiler.columns = 0
+        compiler.columns = -1
     top = compiler.node(_parsed(text), "", "", "", 0)
     if top.step.operation != "record" or top.step.null_branch >= 0 or top.step.lone:
         raise SchemaError("", "the schema is not a record: only a record has columns")
@@ -92,7 +92,7 @@ class _Compiler:
     def __init__(self) -> None:
         self._named: dict[str, tuple[dict[str, Any], str]] = {}
         self._open: list[str] = []
-        self.columns = 0
+        self.columns = -1  # the record at the top is none
 
     def node(self, schema: Any, name: str, path: str, space: str, depth: int) -> Node:
         self.columns += 1

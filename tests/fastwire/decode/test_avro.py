@@ -87,6 +87,14 @@ def test_a_schema_that_grows_by_its_names_is_refused() -> None:
         compile_avro(json.dumps(kind))
 
 
+def test_a_record_has_as_many_columns_as_are_allowed() -> None:
+    fields = [{"name": f"f{number}", "type": "int"} for number in range(MOST_COLUMNS)]
+    assert len(compile_avro(json.dumps({"type": "record", "name": "R", "fields": fields}))) == MOST_COLUMNS + 1
+    fields.append({"name": "more", "type": "int"})
+    with pytest.raises(SchemaError, match=f"more than {MOST_COLUMNS} columns"):
+        compile_avro(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
 @pytest.mark.parametrize("wrap", [lambda kind: {"type": "array", "items": kind}, lambda kind: {"type": kind}])
 def test_a_schema_that_nests_too_deeply_is_refused(wrap: Any) -> None:
     kind: Any = {"type": "int"}
