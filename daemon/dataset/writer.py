@@ -33,6 +33,7 @@ from .level import check_directory
 from .log import DIVERTED, Letter, LogEntry, entry_name, timestamp
 from .origin import Origin
 from .place import storage_at
+from .publication import Publication
 from .staging import DeadWriters, ForeignFile, StagedFile, Staging
 from .storage import NewFile
 from .whole import Notes, check_whole
@@ -88,8 +89,7 @@ class DatasetWriter:
         self._tail = 0  # CRC-32C of the last known log entry
         # True if this writer has tried to link a log entry: any, and that of the open roll.
         self._linked = self._linking = False
-        # Folders with files of known log entries whose names may not be durable yet.
-        self._unsynced: set[str] = set()
+        self._publication = Publication(self._storage, self._options.extension, self._reached)
         self._due: Checkpoint | None = None
 
     # --- state
@@ -159,7 +159,7 @@ class DatasetWriter:
             if not self._broken:
                 self._checkpoint()
                 # A rename out of the folder must not be lost together with the folder.
-                self._sync_published()
+                self._publication.sync()
                 staging.discard()
             elif not self._linked:
                 staging.discard()  # no log entry names a file in it
@@ -176,7 +176,7 @@ class DatasetWriter:
     def _clear_void(self) -> None:
         """Delete own void rolls without a fence (R5): no link was tried, so no late log entry can name them."""
         while self._void:
-            self._sync_published()  # as in close
+            self._publication.sync()  # as in close
             staging = self._void.pop()
             try:
                 staging.discard()
@@ -354,7 +354,7 @@ class DatasetWriter:
         try:
             if dead.names:
                 self._commit_bare(staging, "fence", fence=dead.names)
-                self._sync_published()  # as in close
+                self._publication.sync()  # as in close
                 dead.discard()
                 self._reached("staging-cleared")
         finally:
@@ -465,8 +465,7 @@ class DatasetWriter:
 
     def _sync_roll(self, files: Sequence[NewFile]) -> None:
         # R9 costs nothing here: the folders of the last commit are synced beside the files of this one.
-        folders, self._unsynced = self._unsynced, set()
-        self._storage.sync(files, self._present(folders))
+        self._storage.sync(files, self._publication.take())
 
     def _sync_staging(self, staging: Staging) -> None:
         self._storage.sync(folders=[staging.folder])
@@ -540,29 +539,7 @@ class DatasetWriter:
         self._publish(number, entry, "republished")
 
     def _publish(self, number: int, entry: LogEntry, step: str) -> None:
-        """Publish the files of a durable log entry, unless another writer has done so."""
-        extension = self._options.extension
-        ready = False
-        for i, (staged, name) in enumerate(entry.moves(number, extension)):
-            # Spark ignores files that look old, and this one may have been staged for a long time.
-            if self._storage.freshen(staged):
-                if not ready:
-                    # R9: after a power cut these files must not be visible without those of earlier entries.
-                    self._sync_published()
-                    self._storage.make_folders(entry.folders)
-                    ready = True
-                self._storage.publish(staged, name)
-            self._reached(f"{step}:{i}")
-        self._unsynced |= entry.folders
-
-    def _sync_published(self) -> None:
-        folders, self._unsynced = self._unsynced, set()
-        if folders:
-            self._storage.sync(folders=self._present(folders))
-
-    def _present(self, folders: set[str]) -> set[str]:
-        """Return the existing ones: a folder that was removed on purpose needs no sync."""
-        return {folder for folder in folders if self._storage.has_folder(folder)}
+        self._publication.publish(number, entry, step)
 
     def _fold(self, entry: LogEntry, data: bytes) -> None:
         try:
@@ -586,7 +563,7 @@ class DatasetWriter:
         name = checkpoint_name(due.number)
         if self._storage.exists(name):
             return
-        self._sync_published()
+        self._publication.sync()
         temporary = self._staging.temporary("checkpoint")
         write_checkpoint(self._storage, due, temporary, lambda: self._reached("checkpoint-linked"))
         self._reached("checkpointed")

@@ -86,9 +86,9 @@ class CheckpointBeforeSync(Writer):
     """R4 off, though published: a checkpoint while names of published files can still be lost."""
 
     def _checkpoint(self) -> None:
-        unsynced, self._unsynced = self._unsynced, set()
+        unsynced, self._publication.unsynced = self._publication.unsynced, set()
         super()._checkpoint()
-        self._unsynced |= unsynced
+        self._publication.unsynced |= unsynced
 
 
 class NoFence(Writer):
@@ -97,7 +97,7 @@ class NoFence(Writer):
     def _fence_dead(self, staging: Staging) -> None:
         dead = DeadWriters(self._storage, staging.writer)
         try:
-            self._sync_published()
+            self._publication.sync()
             dead.discard()
         finally:
             dead.release()
@@ -172,9 +172,9 @@ class LaterBeforeEarlierSynced(Writer):
         self._storage.sync(files)
 
     def _publish(self, number: int, entry: LogEntry, step: str) -> None:
-        unsynced, self._unsynced = self._unsynced, set()
+        unsynced, self._publication.unsynced = self._publication.unsynced, set()
         super()._publish(number, entry, step)
-        self._unsynced |= unsynced
+        self._publication.unsynced |= unsynced
 
 
 class HoldsForgotten(Writer):
@@ -293,7 +293,7 @@ class StagingDroppedUnsynced(Writer):
     """A staging folder goes while renames out of it can still be lost."""
 
     def close(self) -> None:
-        self._unsynced = set()
+        self._publication.unsynced = set()
         super().close()
 
 
@@ -309,7 +309,7 @@ class VoidDroppedUnsynced(Writer):
     """The staging of a void roll goes while renames of earlier rolls out of it can still be lost."""
 
     def _clear_void(self) -> None:
-        self._unsynced = set()
+        self._publication.unsynced = set()
         super()._clear_void()
 
 

@@ -1,0 +1,47 @@
+"""Makes the files of durable log entries visible, in the order of the log (R9)."""
+
+from collections.abc import Callable
+
+from .log import LogEntry
+from .storage import Storage
+
+__all__ = ["Publication"]
+
+
+class Publication:
+    """Publishes files, and remembers the folders whose new names may not be durable yet.
+
+    ``extension`` is that of the files. ``reached`` is called with each step.
+    """
+
+    def __init__(self, storage: Storage, extension: str, reached: Callable[[str], None]) -> None:
+        self._storage = storage
+        self._extension = extension
+        self._reached = reached
+        self.unsynced: set[str] = set()
+        """Folders with files of known log entries whose names may not be durable yet."""
+
+    def publish(self, number: int, entry: LogEntry, step: str) -> None:
+        """Publish the files of durable log entry ``number``, unless another writer has done so."""
+        ready = False
+        for i, (staged, name) in enumerate(entry.moves(number, self._extension)):
+            # Spark ignores files that look old, and this one may have been staged for a long time.
+            if self._storage.freshen(staged):
+                if not ready:
+                    # R9: after a power cut these files must not be visible without those of earlier entries.
+                    self.sync()
+                    self._storage.make_folders(entry.folders)
+                    ready = True
+                self._storage.publish(staged, name)
+            self._reached(f"{step}:{i}")
+        self.unsynced |= entry.folders
+
+    def sync(self) -> None:
+        """Make all published names durable."""
+        if self.unsynced:
+            self._storage.sync(folders=self.take())
+
+    def take(self) -> set[str]:
+        """Return the folders that the caller has to sync; one that was removed on purpose needs no sync."""
+        folders, self.unsynced = self.unsynced, set()
+        return {folder for folder in folders if self._storage.has_folder(folder)}
