@@ -212,8 +212,18 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         return self.slots.position(index) if self.partitions[index].was_granted else None
 
     async def heads(self) -> Mapping[int, Position]:
-        """See ``Source.heads``: the ends of the partitions that are assigned to this member."""
-        return await self._heads.find(await self._list_topics())
+        """See ``Source.heads``: the ends of the partitions that are assigned to this member.
+
+        The Master lists partitions for producers only. An account that is not one ends with those that it is assigned.
+        """
+        try:
+            present = await self._list_topics()
+        except SourceFailed as exc:
+            if not isinstance(exc.__cause__, BrokerError):
+                raise
+            log.warning("the partitions cannot be listed: the end is that of those assigned now", error=str(exc))
+            present = frozenset()
+        return await self._heads.find(present)
 
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """See ``Source.unfinished``. Stops partitions that no Broker gives."""

@@ -422,6 +422,15 @@ async def test_the_ends_are_those_of_all_partitions_once_another_member_is_gone(
                 assert len(await finding) == 4
 
 
+async def test_an_account_that_is_no_producer_reads_to_the_ends_of_its_assignment() -> None:
+    async with serving(2) as broker:
+        broker.produce("t", texts(0, 10), 0)
+        broker.fail(Method.PRODUCER_REGISTER, Code.CERTIFICATE_FAILURE, 100)
+        async with reading(broker) as pipe:
+            await until(lambda: len(pipe.assigned) == 2, "both partitions")
+            assert len(await pipe.source.heads()) == 2
+
+
 async def test_a_partition_that_is_refused_at_first_has_no_end_before_its_registration() -> None:
     """A dead member's registration lasts until the Broker ends it."""
     async with serving(2) as broker:
