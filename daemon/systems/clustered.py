@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from fastwire.columns.chunk import Chunk
@@ -67,7 +67,7 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         self._finishing_from = (0.0, 0)  # the time and its ``bytes_read`` of the last look
         self._passed: set[L] = set()  # connections that were silent in their turn
         self._unread: set[L] = set()  # connections of which a line says that they are not read
-        self._resolving = 0
+        self._resolving: Counter[int] = Counter()  # indexes of partitions
         self._closing = False
         self._failed = False
         self._unreachable_since: float | None = self._loop.time()
@@ -83,14 +83,15 @@ class ClusteredSource(ABC, Generic[C, L, P]):
 
     async def resolve(self, assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
         """See ``Source.resolve``."""
-        self._resolving += 1
+        indexes = Counter(assignment.index for assignment in assignments)
+        self._resolving += indexes
         self._steer()
         try:
             finding = asyncio.gather(*(self._resolve(assignment, coverage) for assignment in assignments))
             self._loop.call_soon(self._steer)  # after the first requests: their answers must be read
             found = await finding
         finally:
-            self._resolving -= 1
+            self._resolving -= indexes
             self._steer()
         return [first for first in found if first is not None]
 
@@ -237,9 +238,9 @@ class ClusteredSource(ABC, Generic[C, L, P]):
     def holding(self) -> bool:
         """True while no more records may be requested."""
 
-    def _must_read(self, link: L) -> bool:
-        """Return True while an answer is expected behind records: these are then read despite the memory limit."""
-        return False
+    def _answering(self) -> Collection[L]:
+        """Return the links with an answer that is needed now: records before it are read despite the memory limit."""
+        return ()
 
     def _carries_records(self, link: L) -> bool:
         return True
@@ -252,11 +253,12 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         """Pause or resume reading and requests, according to the room in the pipeline and in memory."""
         lacking = (_QUEUE if self._full else 0) | (_MEMORY if self.level >= Level.FINISH else 0)
         finishing = self._choose() if self.level is Level.FINISH else None
+        answering = self._answering() if lacking else ()
         for link in tuple(self.cluster.links.values()):
             transport = link.transport
             held = transport.paused & (_QUEUE | _MEMORY)
             # A connection may have been paused for partitions that are not read any more.
-            wanted = lacking if self._carries_records(link) and not self._must_read(link) else 0
+            wanted = lacking if self._carries_records(link) and link not in answering else 0
             if link is finishing:
                 wanted &= ~_MEMORY
             if held == wanted or not link.ready:

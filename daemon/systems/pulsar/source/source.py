@@ -198,7 +198,7 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     @property
     def holding(self) -> bool:
         """True if no more records may be requested."""
-        return self.level is not Level.FREE or (self._full and self._resolving > 0)
+        return self.level is not Level.FREE or (self._full and bool(self._resolving))
 
     def start_of(self, partition: Partition) -> StartAt:
         """Return the start of a log that neither Coverage nor the broker's cursor knows."""
@@ -255,10 +255,14 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
     def _left(self, link: Link) -> None:
         self._stats.count((link,))  # the link has reported its partitions
 
-    def _must_read(self, link: Link) -> bool:
-        # While the pipeline waits for a response of the broker it takes no chunks, but the response must be read. Then
-        # only entries for granted permits may arrive, which are a part of the budget at most.
-        return self._resolving > 0 and link.connection.awaiting
+    def _answering(self) -> Collection[Link]:
+        # While the pipeline waits for a response of the broker it takes no chunks, but the response must be read. Other
+        # links may expect one, too, and not one more of their entries fits into memory.
+        if not self._resolving:
+            return ()
+        awaiting = {link for link in self.cluster.links.values() if link.connection.awaiting}
+        asked = {self.partitions[index].link for index in self._resolving}
+        return awaiting if None in asked else awaiting & asked  # None: its broker is looked up, by any of them
 
     def _ask_on(self) -> None:
         if self.holding != self._held:

@@ -438,8 +438,8 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         """True while no more messages may be requested."""
         return self.level is not Level.FREE or self._full
 
-    def _must_read(self, link: Link) -> bool:
-        return link.connection.awaiting
+    def _answering(self) -> Collection[Link]:
+        return {link for link in self.cluster.links.values() if link.connection.awaiting}
 
     def _carries_records(self, link: Link) -> bool:
         return link.fetches

@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,7 @@ from fastwire.position import Coverage, Position
 from fastwire.wire.pool import Pool
 from fastwire_daemon.runtime.budget import Level
 from fastwire_daemon.systems import clustered
+from fastwire_daemon.systems.pulsar.source import PulsarSource
 from tests.support.pulsar.round_trip import round_trips
 from tests.support.pulsar.source_scene import reading, serving
 from tests.support.source_pipe import entries, entry, until
@@ -144,3 +148,29 @@ async def test_an_entry_above_a_quarter_of_the_budget_stops_its_log_alone(kind: 
             await until(lambda: broker.backlog("t-partition-1", "s") == 0, "acknowledgements of the other log")
             assert broker.backlog("t-partition-0", "s") >= 3
             assert pipe.pool.peak < 32 << 20
+
+
+class FakeLink:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+
+def link(*, awaiting: bool = True) -> Any:
+    return FakeLink(SimpleNamespace(awaiting=awaiting))
+
+
+def test_links_are_read_beyond_the_budget_only_for_partitions_that_are_resolved() -> None:
+    """60 links expected the answer of a question that nobody waited for, and read 480 MB of records before it."""
+    links = [link(), link(), link(awaiting=False)]
+    partitions = [SimpleNamespace(link=each) for each in (*links, None)]
+    cluster = SimpleNamespace(links=dict(enumerate(links)))
+
+    def answering(*resolving: int) -> list[Any]:
+        source: Any = SimpleNamespace(_resolving=Counter(resolving), partitions=partitions, cluster=cluster)
+        found = PulsarSource._answering(source)
+        return [number for number, each in enumerate(links) if any(each is one for one in found)]
+
+    assert answering() == []
+    assert answering(0) == [0]
+    assert answering(0, 2) == [0]
+    assert answering(3) == [0, 1], "any of them may be asked where its broker is"
