@@ -126,7 +126,7 @@ def test_a_limit_on_unacknowledged_messages_commits_early(
         assert reasons <= {"unacknowledged limit", "rows"}, reasons
         daemon.end()
     land(job, tmp_path)
-    # Here the ledger changes every 100 entries. A broker may then write an entry into both ledgers, whose end it has not
-    # seen (seen once: one message as 51:99 and 52:0): two records, each of which lands once.
+    # Here the ledger changes every 100 entries. A broker may then write an entry into both ledgers (seen once: one
+    # message as 51:99 and 52:0): two records, each of which lands once.
     assert set(landed_numbers(job.path)) == set(range(600))
     assert max(Counter(positions(job.path)).values()) == 1
