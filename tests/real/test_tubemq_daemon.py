@@ -125,6 +125,28 @@ def test_members_killed_and_added(plain_tubemq: TubeMQBroker, tmp_path: Path) ->
     assert numbers(rows(task.path)) == list(range(count))
 
 
+def test_a_member_that_stands_still_and_goes_on(plain_tubemq: TubeMQBroker, tmp_path: Path) -> None:
+    """The Broker gives its partitions to the other member, which lands on; what it held lands once."""
+    topic, count = plain_tubemq.fresh_topic(), 22_000
+    task = job(plain_tubemq, topic, tmp_path / "data", roll={"rows": 400, "idle": "300ms"})
+    with ExitStack() as stack:
+        producer = stack.enter_context(producing(plain_tubemq, topic, count, 250, tmp_path))
+        paused = stack.enter_context(member(task, tmp_path, "paused"))
+        paused.wait_for_rows(100)
+        other = stack.enter_context(member(task, tmp_path, "other"))
+        other.wait_for_rows(100)
+        paused.signal(signal.SIGSTOP)
+        other.wait_for_rows(other.committed() + 18 * 250, TAKEOVER_LIMIT)
+        paused.signal(signal.SIGCONT)
+        paused.wait_for_rows(paused.committed() + 400, TAKEOVER_LIMIT)
+        for one in (paused, other):
+            one.end()
+        producer.wait_done(TAKEOVER_LIMIT)
+        with member(task, tmp_path, "last", until_end=True) as last:
+            last.wait_done(TAKEOVER_LIMIT)
+    assert numbers(rows(task.path)) == list(range(count))
+
+
 def test_a_master_and_a_broker_that_restart(plain_tubemq: TubeMQBroker, tmp_path: Path) -> None:
     """Each message lands once; the producer may have stored one twice whose response it has not seen."""
     topic, count = plain_tubemq.fresh_topic(), 20_000
