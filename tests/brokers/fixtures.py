@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.brokers.guarded_tubemq import GuardedTubeMQ
 from tests.brokers.kafka import GuardedKafka, KafkaBroker
 from tests.brokers.kafka_cluster import KafkaCluster
 from tests.brokers.kafka_zookeeper import OldKafka
@@ -21,6 +22,7 @@ __all__ = [
     "fresh_name",
     "guarded_kafka",
     "guarded_pulsar",
+    "guarded_tubemq",
     "kafka_cluster",
     "old_kafka",
     "plain_kafka",
@@ -74,6 +76,12 @@ def _tubemq_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TubeMQ
 def old_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafka]:
     """A Kafka broker that stores old message formats: for one module alone, and so not for the whole session."""
     yield from running(OldKafka(tmp_path_factory.mktemp("kafka-old")))
+
+
+@pytest.fixture(scope="module")
+def guarded_tubemq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedTubeMQ]:
+    """A TubeMQ with certificates, signed requests and two Masters: for one module alone, being four processes."""
+    yield from running(GuardedTubeMQ(tmp_path_factory.mktemp("tubemq-guarded")))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 from tests.brokers.maven import cached_jars, java_executable, pom
 from tests.brokers.ports import free_ports
-from tests.brokers.process import JavaBroker, ends_with_parent
+from tests.brokers.process import START_LIMIT, JavaBroker, ends_with_parent
 from tests.brokers.zookeeper import ZooKeeper
 
-__all__ = ["PARTITIONS", "STORES", "VERSION", "TubeMQBroker"]
+__all__ = ["PARTITIONS", "STORES", "VERSION", "Master", "Sections", "TubeMQBroker"]
+
+Sections = dict[str, dict[str, Any]]  # of a configuration file
 
 VERSION = "2.4.0"
 CLIENT_VERSION = "1.13.0"  # the newest core and client in the registry, which report themselves as 2.4.0
@@ -100,19 +103,23 @@ def _java(folder: Path, *options: str) -> list[str]:
     ]
 
 
-def _sections(sections: dict[str, dict[str, Any]]) -> str:
+def _write(file: Path, sections: Sections, more: Sections) -> str:
+    """Write a configuration file, and return its path. Settings of ``more`` come beside or replace those before."""
     lines: list[str] = []
-    for name, settings in sections.items():
+    for name in {**sections, **more}:
+        settings = {**sections.get(name, {}), **more.get(name, {})}
         lines += (f"[{name}]", *(f"{key}={value}" for key, value in settings.items()))
-    return "\n".join((*lines, ""))
+    file.write_text("\n".join((*lines, "")))
+    return str(file)
 
 
 class Master(JavaBroker):
-    """The Master, and its web interface."""
+    """A Master, and its web interface. Of several on one ZooKeeper one is active."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeper) -> None:
+    def __init__(self, folder: Path, zookeeper: ZooKeeper, more: Sections | None = None) -> None:
         super().__init__(folder)
         self._zookeeper = zookeeper
+        self.more = more or {}
         self.port, self._web_port = free_ports(2)
 
     def command(self) -> list[str]:
@@ -130,20 +137,20 @@ class Master(JavaBroker):
             "consumerBalancePeriodMs": 2000,
             "firstBalanceDelayAfterStartMs": 1000,
         }
-        file = self.folder / "master.ini"
-        file.write_text(
-            _sections(
-                {
-                    "master": settings,
-                    "meta_zookeeper": {"zkServerAddr": f"127.0.0.1:{self._zookeeper.port}"},
-                    "prometheus": {"promEnable": "false"},
-                }
-            )
-        )
+        sections: Sections = {
+            "master": settings,
+            "meta_zookeeper": {"zkServerAddr": f"127.0.0.1:{self._zookeeper.port}"},
+            "prometheus": {"promEnable": "false"},
+        }
         main = "org.apache.inlong.tubemq.server.tools.MasterStartup"
-        return [*_java(self.folder, "-Xmx256m"), main, "-f", str(file)]
+        written = _write(self.folder / "master.ini", sections, self.more)
+        return [*_java(self.folder, "-Xmx256m"), main, "-f", written]
 
     def healthy(self) -> bool:
+        return self.active()
+
+    def active(self) -> bool:
+        """Whether it answers for the cluster: one that stands by refuses every call."""
         try:
             return bool(self.web("op_query", "admin_query_broker_configure")["result"])
         except (OSError, ValueError):
@@ -170,9 +177,39 @@ class TubeMQBroker(JavaBroker):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._zookeeper = ZooKeeper(folder / "zookeeper", _java)
-        self.master = Master(folder / "master", self._zookeeper)
+        self.masters = self.make_masters(self._zookeeper)
         self.port, self._web_port = free_ports(2)
         self._unused = [name for name in TOPICS if name not in (*STORES, FLUSHED)]
+
+    def make_masters(self, zookeeper: ZooKeeper) -> list[Master]:
+        """The Masters of the cluster, not started."""
+        return [Master(self.folder / "master", zookeeper)]
+
+    def more_sections(self) -> Sections:
+        """More of the Broker's configuration file."""
+        return {}
+
+    def more_registered(self) -> dict[str, Any]:
+        """More of what the Master is told of the Broker."""
+        return {}
+
+    @property
+    def master(self) -> Master:
+        """The only Master, or that of several which is active; waits for one."""
+        limit = time.monotonic() + START_LIMIT
+        while len(self.masters) > 1:
+            for one in self.masters:
+                if one.active():
+                    return one
+            if time.monotonic() > limit:
+                raise RuntimeError(f"no Master was active after {START_LIMIT:.0f} s")
+            time.sleep(0.1)
+        return self.masters[0]
+
+    @property
+    def master_addresses(self) -> str:
+        """All Masters, as clients are told of them."""
+        return ",".join(f"127.0.0.1:{one.port}" for one in self.masters)
 
     def fresh_topic(self) -> str:
         """A topic of one store that no other test uses."""
@@ -184,7 +221,7 @@ class TubeMQBroker(JavaBroker):
 
     @property
     def url(self) -> str:
-        return f"tubemq://127.0.0.1:{self.master.port}"
+        return f"tubemq://{self.master_addresses}"
 
     @property
     def master_port(self) -> int:
@@ -196,7 +233,8 @@ class TubeMQBroker(JavaBroker):
 
     def start(self) -> "TubeMQBroker":
         self._zookeeper.start()
-        self.master.start()
+        for one in self.masters:
+            one.start()
         if not (self.folder / "data").exists():
             self._configure()
         super().start()
@@ -204,7 +242,8 @@ class TubeMQBroker(JavaBroker):
 
     def stop(self, *, at_once: bool = False) -> None:
         super().stop(at_once=at_once)
-        self.master.stop(at_once=at_once)
+        for one in self.masters:
+            one.stop(at_once=at_once)
         self._zookeeper.stop(at_once=True)
 
     def restart_broker(self, *, at_once: bool = False) -> None:
@@ -217,7 +256,8 @@ class TubeMQBroker(JavaBroker):
         self._zookeeper.remove_data()
 
     def _configure(self) -> None:
-        self.master.change(
+        master = self.master
+        master.change(
             "admin_add_broker_configure",
             brokerId=1,
             brokerIp="127.0.0.1",
@@ -230,10 +270,11 @@ class TubeMQBroker(JavaBroker):
             acceptPublish="true",
             acceptSubscribe="true",
             createUser="admin",
+            **self.more_registered(),
         )
-        self.master.change("admin_online_broker_configure", brokerId=1, modifyUser="admin")
+        master.change("admin_online_broker_configure", brokerId=1, modifyUser="admin")
         for topic in TOPICS:
-            self.master.change(
+            master.change(
                 "admin_add_new_topic_record",
                 brokerId=1,
                 topicName=topic,
@@ -249,7 +290,8 @@ class TubeMQBroker(JavaBroker):
             "hostName": "127.0.0.1",
             "port": self.port,
             "webPort": self._web_port,
-            "masterAddressList": f"127.0.0.1:{self.master.port}",
+            # The Broker speaks to them without TLS, also where its clients do not.
+            "masterAddressList": ",".join(f"127.0.0.1:{one.port}" for one in self.masters),
             "primaryPath": self.folder / "data",
             "maxSegmentSize": 64 << 20,
             "transferSize": 524288,
@@ -257,10 +299,10 @@ class TubeMQBroker(JavaBroker):
             "logFlushMemDurMs": 1000,
             "logFlushDiskDurMs": 1000,
         }
-        file = self.folder / "broker.ini"
-        file.write_text(_sections({"broker": settings, "prometheus": {"promEnable": "false"}}))
-        main = "org.apache.inlong.tubemq.server.tools.BrokerStartup"
-        return [*_java(self.folder, "-Xmx512m", "-XX:MaxDirectMemorySize=512m"), main, "-f", str(file)]
+        sections: Sections = {"broker": settings, "prometheus": {"promEnable": "false"}}
+        written = _write(self.folder / "broker.ini", sections, self.more_sections())
+        java = _java(self.folder, "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+        return [*java, "org.apache.inlong.tubemq.server.tools.BrokerStartup", "-f", written]
 
     def healthy(self) -> bool:
         try:
@@ -271,10 +313,8 @@ class TubeMQBroker(JavaBroker):
 
     def tool(self, name: str, *arguments: str) -> str:
         """Run a stock command-line tool to its end, and return what it says. Fails if it fails."""
-        main = f"org.apache.inlong.tubemq.server.tools.cli.{name}"
-        masters = f"127.0.0.1:{self.master.port}"
         done = subprocess.run(
-            [*ends_with_parent(), *_java(self.folder, "-Xmx256m"), main, "--master-servers", masters, *arguments],
+            [*ends_with_parent(), *self.tool_command(name, *arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -284,3 +324,8 @@ class TubeMQBroker(JavaBroker):
         )
         assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
+
+    def tool_command(self, name: str, *arguments: str) -> list[str]:
+        """What starts a stock command-line tool."""
+        main = f"org.apache.inlong.tubemq.server.tools.cli.{name}"
+        return [*_java(self.folder, "-Xmx256m"), main, "--master-servers", self.master_addresses, *arguments]
