@@ -24,6 +24,7 @@ BENCHES = (
     "kafka",
     "tank",
     "tubemq",
+    "tubemq_broker",
     "to_parquet",
     "shared",
     "broker",

@@ -60,7 +60,7 @@ def summary(saved: Saved) -> str:
 
 def figures(saved: Saved) -> str:
     """All tables of a run."""
-    tables = (_pulsar, _kafka, _tank, _tubemq, _parquet, _spark, _others, _targets)
+    tables = (_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _spark, _others, _targets)
     parts = (_where(saved["machine"]), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
@@ -138,6 +138,14 @@ def _tank(saved: Saved) -> str:
 
 def _tubemq(saved: Saved) -> str:
     return _replayed(saved, "tubemq", "TubeMQ, messages a GET")
+
+
+def _tubemq_broker(saved: Saved) -> str:
+    rows = [
+        [row["who"], str(row["cpu_us_per_message"]), f"{row['messages_per_s']:,}", str(row["broker_cpu_us"])]
+        for row in saved.get("tubemq_broker", ())
+    ]
+    return _table(["TubeMQ, 100 B, from a real Broker", "CPU", "messages a second", "CPU of the Broker"], rows)
 
 
 def _replayed(saved: Saved, system: str, title: str) -> str:

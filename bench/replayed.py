@@ -7,7 +7,7 @@ from .child import Case, run
 from .kafka import temporary, told_by
 from .pipeline import landed, pyarrow, row
 
-__all__ = ["measured"]
+__all__ = ["CONFIG", "DISCARD", "measured"]
 
 CONFIG = """
 [daemon]

@@ -103,6 +103,12 @@ TARGETS = (
     Target("the same with 1 KiB a message", 0.25, cpu("tank", LARGE), "tank", LARGE),
     Target("TubeMQ, socket to columns", 0.10, cpu("tubemq", GETS), "tubemq", GETS),
     Target(
+        "TubeMQ, a real Broker, times less CPU than its Java consumer",
+        10,
+        lambda figures: figure(figures, "times_our_cpu", "tubemq_broker", who="Java consumer"),
+        least=True,
+    ),
+    Target(
         "socket to Parquet, beyond pyarrow alone",
         0.10,
         beside("cpu_us_per_message", ONE, ALONE, lambda mine, theirs: mine - theirs),

@@ -5,6 +5,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ FLUSHED = "flushed"  # its messages are in its file after each
 TOPICS = (*STORES, FLUSHED, *(f"t{number:02}" for number in range(32)))
 
 FLUSH = {"unflushThreshold": 1, "unflushInterval": 1000, "memCacheMsgCntInK": 1, "memCacheFlushIntvl": 4000}
+QUICK_START = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # for what does not run long
 TOOL_LIMIT = 120.0  # seconds; 5 on a quiet machine
 PASSWORD = "abc"  # of the Master's web interface
 
@@ -88,12 +90,10 @@ def _jars() -> Path:
     return cached_jars(f"tubemq-{VERSION}", POM, missing=f"org.apache.inlong:inlong-tubemq:{VERSION}")
 
 
-def _java(folder: Path, *options: str) -> list[str]:
+def _java(folder: Path, *options: str, start: Sequence[str] = QUICK_START) -> list[str]:
     return [
         java_executable(),
-        "-Xms64m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *start,
         "-Dlog4j2.level=warn",
         "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
         "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -172,10 +172,14 @@ class Master(JavaBroker):
 
 
 class TubeMQBroker(JavaBroker):
-    """One Broker, with a Master and a ZooKeeper; its topics are made before it starts, because later ones take long."""
+    """One Broker, with a Master and a ZooKeeper; its topics are made before it starts, because later ones take long.
 
-    def __init__(self, folder: Path) -> None:
+    ``start`` has more options for the Broker's Java.
+    """
+
+    def __init__(self, folder: Path, *, start: Sequence[str] = QUICK_START) -> None:
         super().__init__(folder)
+        self._start = start
         self._zookeeper = ZooKeeper(folder / "zookeeper", _java)
         self.masters = self.make_masters(self._zookeeper)
         self.port, self._web_port = free_ports(2)
@@ -301,7 +305,7 @@ class TubeMQBroker(JavaBroker):
         }
         sections: Sections = {"broker": settings, "prometheus": {"promEnable": "false"}}
         written = _write(self.folder / "broker.ini", sections, self.more_sections())
-        java = _java(self.folder, "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+        java = _java(self.folder, "-Xmx512m", "-XX:MaxDirectMemorySize=512m", start=self._start)
         return [*java, "org.apache.inlong.tubemq.server.tools.BrokerStartup", "-f", written]
 
     def healthy(self) -> bool:
@@ -325,7 +329,8 @@ class TubeMQBroker(JavaBroker):
         assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
-    def tool_command(self, name: str, *arguments: str) -> list[str]:
-        """What starts a stock command-line tool."""
+    def tool_command(self, name: str, *arguments: str, start: Sequence[str] = QUICK_START) -> list[str]:
+        """What starts a stock command-line tool; ``start`` has more options for Java."""
         main = f"org.apache.inlong.tubemq.server.tools.cli.{name}"
-        return [*_java(self.folder, "-Xmx256m"), main, "--master-servers", self.master_addresses, *arguments]
+        java = _java(self.folder, "-Xmx256m", start=start)
+        return [*java, main, "--master-servers", self.master_addresses, *arguments]
