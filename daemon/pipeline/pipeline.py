@@ -289,6 +289,11 @@ class Pipeline:
         """True while chunks wait for the sink."""
         return bool(self._chunks)
 
+    @property
+    def assigning(self) -> bool:
+        """True while assigned logs have no committed first position."""
+        return bool(self._assigned)
+
     def has_stopped(self, index: int) -> bool:
         """Return True if the log of this index was stopped."""
         return index in self._stopped_logs
@@ -397,13 +402,9 @@ class Pipeline:
     async def _assign(self) -> None:
         """Take on assigned logs: refresh Coverage, commit the first positions of new logs, and request records."""
         # Logs that the sink has refused are not requested; the source does not assign logs that it has stopped.
-        assignments = [each for each in self._assigned if each.index not in self._stopped_logs]
-        self._assigned = []
-        try:
-            await self._take_on(assignments)
-        except (Superseded, SinkFailedError):
-            self._assigned = assignments + self._assigned  # still in force; the source does not assign them again
-            raise
+        asked = len(self._assigned)
+        if await self._take_on([each for each in self._assigned if each.index not in self._stopped_logs]):
+            del self._assigned[:asked]  # until then they are in force; the source does not assign them again
 
     async def _refresh(self) -> None:
         self._stale = False
@@ -411,7 +412,8 @@ class Pipeline:
         if sink is not None:
             self.coverage = await self._sink.run(sink.refresh)
 
-    async def _take_on(self, assignments: list[Assignment]) -> None:
+    async def _take_on(self, assignments: list[Assignment]) -> bool:
+        """Return False if the records that were received before must be dropped first."""
         await self._refresh()
         sink = self._sink.logged
         if sink is not None:
@@ -425,8 +427,7 @@ class Pipeline:
                 await self._sink.run(identify, self._source.cluster_id)
         firsts = await self._source.resolve(assignments, self.coverage)
         if self._diverged:
-            self._assigned = assignments + self._assigned  # the roll must not land with these first positions
-            return
+            return False  # the roll must not land with these first positions
         if firsts:
             tell_first_positions(firsts, self.name)
             await self._write(marker_chunk([first.span for first in firsts]))
@@ -434,6 +435,7 @@ class Pipeline:
         self._source.grant(assignments, self.coverage)
         if self.state == "starting":
             self._state("running")
+        return True
 
     # --- opening, starting over, ending
 

@@ -28,6 +28,8 @@ class _Pipeline(Protocol):
     def is_draining(self) -> bool: ...
     @property
     def queued(self) -> bool: ...
+    @property
+    def assigning(self) -> bool: ...
     def has_stopped(self, index: int) -> bool: ...
     def commit_soon(self, reason: str) -> None: ...
     def refresh_soon(self) -> None: ...
@@ -46,6 +48,10 @@ async def watch_end(pipeline: _Pipeline, source: Source, starting: "asyncio.Futu
     while not pipeline.is_draining:
         _give_up_without_broker(source)
         patience.look()
+        if pipeline.assigning or source.offering:
+            # Also the first position of an empty log must be committed, or the next run takes it for a new one.
+            await asyncio.sleep(LOOK_S)
+            continue
         # Logs that the source or the sink has stopped are not waited for.
         heads = {index: head for index, head in heads.items() if not pipeline.has_stopped(index)}
         behind = any(_is_behind(source, index, head) for index, head in heads.items())

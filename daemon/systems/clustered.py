@@ -111,6 +111,11 @@ class ClusteredSource(ABC, Generic[C, L, P]):
         self._steer()
 
     @property
+    def offering(self) -> bool:
+        """See ``Source.offering``."""
+        return bool(self._offers)
+
+    @property
     def unreachable_since(self) -> float | None:
         """See ``Source.unreachable_since``."""
         return self._unreachable_since

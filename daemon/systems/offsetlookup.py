@@ -109,6 +109,11 @@ class OffsetLookup(ABC, Generic[C, P]):
         if partition not in self._without_head:
             self._unknown.drop(partition)
 
+    @property
+    def offering(self) -> bool:
+        """True while the offsets of assigned partitions are not known."""
+        return bool(self._ours)
+
     def tell(self) -> None:
         """Pass the offers to the pipeline.
 

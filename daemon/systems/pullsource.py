@@ -177,6 +177,11 @@ class PullSource(ClusteredSource[C, L, P]):
         await self._lookup.found.wait()
         return self._lookup.heads
 
+    @property
+    def offering(self) -> bool:
+        """See ``Source.offering``."""
+        return super().offering or self._lookup.offering
+
     def is_behind(self, index: int, head: Position) -> bool:
         """Return True if records before ``head`` were not received."""
         at = self.position(index)

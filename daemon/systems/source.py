@@ -189,6 +189,10 @@ class Source(Protocol):
     async def heads(self) -> Mapping[int, Position]:
         """Wait until every log was subscribed once, and return the last position of each then, without empty logs."""
 
+    @property
+    def offering(self) -> bool:
+        """True while logs of this instance wait to be reported as assignments."""
+
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         """Return the logs that are not committed up to ``heads``, in ``coverage`` or by the broker's cursor.
 

@@ -66,6 +66,7 @@ class NotingSource:
         self.peer_is_done = True
         self.unreachable_since: float | None = None
         self.standing_by = False
+        self.offering = False
         self.confirms = True
         self.stage_ns = {"decode": 1_000_000_000}
         self.unreachable_because = ""

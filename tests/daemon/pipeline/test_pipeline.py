@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -498,83 +498,6 @@ async def test_max_records_drains() -> None:
     assert bed.task is not None
     await bed.task
     assert bed.sink.rows == 20
-
-
-async def test_until_end_waits_for_what_was_there_at_the_start() -> None:
-    bed = Bed(until_end=True)
-
-    def prepare(source: NotingSource) -> None:
-        source.head = Position(1, 1)
-        source.peer_is_done = False
-
-    bed.prepare = prepare
-    await bed.running()
-    await bed.give(2)
-    assert not bed.done
-    bed.source.received = Position(1, 1)
-    assert bed.task is not None
-    await bed.task
-    assert bed.sink.rows == 20
-
-
-@pytest.mark.parametrize("confirms", [True, False])
-async def test_until_end_waits_for_the_broker_to_confirm_if_it_can(confirms: bool) -> None:
-    """The end is asked for with an empty Coverage, which leaves the broker's cursor, only where there is a cursor."""
-    bed = Bed(until_end=True)
-    asked: list[Coverage] = []
-    landed = asyncio.Event()
-
-    def prepare(source: NotingSource) -> None:
-        source.confirms = confirms
-        source.head = Position(1, 0)
-
-        async def unfinished(heads: Mapping[int, Position], coverage: Coverage) -> list[int]:
-            if not landed.is_set():
-                return [0]
-            asked.append(coverage)
-            return []
-
-        source.unfinished = unfinished  # type: ignore[method-assign]
-
-    bed.prepare = prepare
-    await bed.running()
-    await bed.give()
-    bed.source.received = Position(1, 0)
-    landed.set()
-    assert bed.task is not None
-    await bed.task
-    assert any(not len(coverage) for coverage in asked) == confirms
-
-
-async def test_until_end_sees_what_another_instance_lands() -> None:
-    """A stand-by of one dataset: no record ever arrives here."""
-    bed = Bed(until_end=True)
-
-    def prepare(source: NotingSource) -> None:
-        source.assign, source.peer_is_done = False, False
-        source.standing_by, source.confirms = True, False
-        source.head = Position(1, 1)
-
-    bed.prepare = prepare
-    bed.task = asyncio.create_task(bed.pipeline.run())
-    await bed.until(lambda: "refresh" in bed.notes)
-    assert not bed.done
-    bed.sink.coverage.add(Span(LOG, PULSAR_EARLIEST, Position(1, 1), 20))
-    async with asyncio.timeout(10):
-        await bed.task
-
-
-async def test_until_end_gives_up_without_a_broker() -> None:
-    bed = Bed(until_end=True)
-
-    def prepare(source: NotingSource) -> None:
-        source.assign = False
-        source.unreachable_since = asyncio.get_running_loop().time() - 31
-        source.unreachable_because = "the door is shut"
-
-    bed.prepare = prepare
-    with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s: the door is shut"):
-        await bed.pipeline.run()
 
 
 async def test_the_queue_is_bounded() -> None:

@@ -121,6 +121,10 @@ class ToySource:
         assigned = (each.assignment for each in self.partitions)
         return {each.index: each.head for each in assigned if each.head is not None}
 
+    @property
+    def offering(self) -> bool:
+        return False
+
     async def unfinished(self, heads: Mapping[int, Position], coverage: Coverage) -> Collection[int]:
         ends = {index: coverage.end(self.logs[index]) for index in heads}
         return [index for index, end in ends.items() if end is None or end < heads[index]]

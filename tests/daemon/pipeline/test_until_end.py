@@ -1,0 +1,125 @@
+"""The end of a pipeline by ``--until-end``, with a source and a sink that only take notes."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fastwire.position import Coverage, Position, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.pipeline import until_end
+from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.systems.source import Assignment, First
+from tests.support.pipeline_bed import LOG, Bed, NotingSource
+
+
+async def test_waits_for_what_was_there_at_the_start() -> None:
+    bed = Bed(until_end=True)
+
+    def prepare(source: NotingSource) -> None:
+        source.head = Position(1, 1)
+        source.peer_is_done = False
+
+    bed.prepare = prepare
+    await bed.running()
+    await bed.give(2)
+    assert not bed.done
+    bed.source.received = Position(1, 1)
+    assert bed.task is not None
+    await bed.task
+    assert bed.sink.rows == 20
+
+
+async def test_commits_the_first_position_of_an_empty_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the next run would take the topic for a new one, and its later partitions with it."""
+    monkeypatch.setattr(until_end, "LOOK_S", 0.001)
+    bed = Bed(until_end=True)
+    found = asyncio.Event()
+    looks: list[str] = []
+
+    def prepare(source: NotingSource) -> None:
+        source.assign, source.offering = False, True
+        resolve, waiting = source.resolve, source.waiting
+
+        async def slowly(assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
+            looks.clear()
+            await found.wait()
+            return await resolve(assignments, coverage)
+
+        def look() -> Mapping[int, str]:
+            looks.append("look")
+            return waiting()
+
+        source.resolve, source.waiting = slowly, look  # type: ignore[method-assign]
+
+    bed.prepare = prepare
+    bed.task = asyncio.create_task(bed.pipeline.run())
+    await bed.until(lambda: len(looks) > 2)
+    bed.source.events.on_assigned([bed.source.assignment()])
+    bed.source.offering = False
+    await bed.until(lambda: not looks)
+    await bed.until(lambda: len(looks) > 2)
+    assert not bed.done
+    found.set()
+    await bed.task
+    assert len(bed.sink.coverage) == 1
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+async def test_waits_for_the_broker_to_confirm_if_it_can(confirms: bool) -> None:
+    """The end is asked for with an empty Coverage, which leaves the broker's cursor, only where there is a cursor."""
+    bed = Bed(until_end=True)
+    asked: list[Coverage] = []
+    landed = asyncio.Event()
+
+    def prepare(source: NotingSource) -> None:
+        source.confirms = confirms
+        source.head = Position(1, 0)
+
+        async def unfinished(heads: Mapping[int, Position], coverage: Coverage) -> list[int]:
+            if not landed.is_set():
+                return [0]
+            asked.append(coverage)
+            return []
+
+        source.unfinished = unfinished  # type: ignore[method-assign]
+
+    bed.prepare = prepare
+    await bed.running()
+    await bed.give()
+    bed.source.received = Position(1, 0)
+    landed.set()
+    assert bed.task is not None
+    await bed.task
+    assert any(not len(coverage) for coverage in asked) == confirms
+
+
+async def test_sees_what_another_instance_lands() -> None:
+    """A stand-by of one dataset: no record ever arrives here."""
+    bed = Bed(until_end=True)
+
+    def prepare(source: NotingSource) -> None:
+        source.assign, source.peer_is_done = False, False
+        source.standing_by, source.confirms = True, False
+        source.head = Position(1, 1)
+
+    bed.prepare = prepare
+    bed.task = asyncio.create_task(bed.pipeline.run())
+    await bed.until(lambda: "refresh" in bed.notes)
+    assert not bed.done
+    bed.sink.coverage.add(Span(LOG, PULSAR_EARLIEST, Position(1, 1), 20))
+    async with asyncio.timeout(10):
+        await bed.task
+
+
+async def test_gives_up_without_a_broker() -> None:
+    bed = Bed(until_end=True)
+
+    def prepare(source: NotingSource) -> None:
+        source.assign = False
+        source.unreachable_since = asyncio.get_running_loop().time() - 31
+        source.unreachable_because = "the door is shut"
+
+    bed.prepare = prepare
+    with pytest.raises(PipelineFailed, match="no broker could be reached for 30 s: the door is shut"):
+        await bed.pipeline.run()
