@@ -118,6 +118,7 @@ lint: $(BUILT)
 docs: $(BUILT)
 	$(PY) -m docs.configuration
 	$(PY) -m docs.architecture
+	$(PY) -m docs.exactly_once
 	$(PY) -m docs.dashboard
 	$(PY) -m bench.readme
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from docs import architecture, configuration
+from docs import architecture, configuration, exactly_once
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.runtime.metrics import DaemonMetrics
 from fastwire_daemon.spark.source.dialects import dialect_of
@@ -62,8 +63,9 @@ def test_each_key_of_the_page_has_a_meaning() -> None:
     assert [row for row in rows if not row.rsplit("|", 2)[1].strip()] == []
 
 
-def test_the_picture_is_what_its_script_draws() -> None:
-    assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture(), "make docs"
+@pytest.mark.parametrize("script", [architecture, exactly_once])
+def test_a_picture_is_what_its_script_draws(script: ModuleType) -> None:
+    assert script.PICTURE.read_text(encoding="utf-8") == script.picture(), "make docs"
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from tests.project.test_docs import PAGES, blocks, of
 from tests.support.source_tree import ROOT
 
 COMMAND = "fastwire-consume"
-PORTS = ("6650", "9092", "8650", "8651")
+DEFAULT = {"pulsar": "6650", "kafka": "9092", "tank": "11011", "tubemq": "8715"}
+PORTS = (*DEFAULT.values(), "8650", "8651")
 # Blocks that another test runs, or nobody can here.
 ELSEWHERE = ("not-run", "spark")
 
@@ -79,7 +80,9 @@ def test_what_a_page_shows_works(page: Path, folder: Path) -> None:
     for how, block in blocks(page, "sh"):
         if how not in ELSEWHERE:
             # The default ports of the embedded brokers stand nowhere.
-            block = re.sub(r"dev-broker (pulsar|kafka)", lambda one: f"{one[0]} --port {DEFAULT[one[1]]}", block)
+            block = re.sub(
+                rf"dev-broker ({'|'.join(DEFAULT)})", lambda one: f"{one[0]} --port {DEFAULT[one[1]]}", block
+            )
             script.append(moved(block))
     for how, block in blocks(page, "python"):
         if not how and "async def main(url" not in block:  # which never ends: test_readme.py
@@ -87,9 +90,6 @@ def test_what_a_page_shows_works(page: Path, folder: Path) -> None:
             shown.write_text(textwrap.dedent(moved(block)), encoding="utf-8")
             script.append(f"python -W error {shown.name}")
     shell("\n".join(script), folder)
-
-
-DEFAULT = {"pulsar": "6650", "kafka": "9092"}
 
 
 def shell(script: str, folder: Path) -> None:
