@@ -210,7 +210,7 @@ class ObjectStorage:
         return name if self._patience(lambda: self._bucket.is_abandoned(name, own), self.path(name)) else None
 
     def release(self, hold: str) -> None:
-        """End the renewals of an own lock, and delete it: what is left in its folder belongs to nobody."""
+        """End the renewals of an own lock, and delete it: no writer owns what is left in its folder."""
         if lease := self._leases.pop(hold, None):
             lease.end()
             try:

@@ -59,13 +59,13 @@ class Pipeline:
     """Moves the records of one source into one sink until it is drained, fails, or reaches its end.
 
     With ``until_end`` it ends when all records that the broker held at the start are committed. ``create`` allows a new
-    dataset for a subscription that already has progress. ``max_records`` drains it after so many records.
+    dataset although the source's cursor has progress already. ``max_records`` drains it after so many records.
     """
 
     def __init__(
         self,
         name: str,
-        make_source: "SourceFactory",
+        make_source: SourceFactory,
         sink: Sink,
         budget: Budget,
         metrics: PipelineMetrics,
@@ -304,7 +304,7 @@ class Pipeline:
             self._ask_commit(reason)
 
     def refresh_soon(self) -> None:
-        """Request that Coverage is read again: another consumer of the subscription may land into this dataset."""
+        """Request that Coverage is read again: another instance may land into this dataset."""
         self._stale = True
         self._wake.set()
 

@@ -155,7 +155,7 @@ class PendingWriter(ABC, Generic[P, R, S]):
 
     @abstractmethod
     def _choose(self, record: R, partition: int | None) -> P:
-        """Return the part that takes a record; ``partition`` is the one that is asked for. Raises ProduceError."""
+        """Return the part that takes a record; ``partition`` is the requested one, or None. Raises ProduceError."""
 
     @abstractmethod
     def _weigh(self, record: R) -> int: ...

@@ -4,9 +4,6 @@ from fastwire.columns.builder cimport Columns
 from fastwire.kafka.records cimport RowPlace
 from fastwire.wire.codecs cimport Decompressor
 
-cdef enum:
-    LEGACY_HEAD = 26             # the smallest message: magic 0 without key and value
-
 cdef bint is_sound(Decompressor codecs, const uint8_t* p, int64_t size) except -1
 cdef int put_message(
     Columns* c, const RowPlace* place, Decompressor codecs, const uint8_t* p, int64_t size, int64_t* offsets

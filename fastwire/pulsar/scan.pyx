@@ -67,7 +67,6 @@ __all__ = ["Scanner"]
 cdef enum:
     FRAME_PADDING = 10_240       # largest frame = max_message_size + this (spec: pulsar 1.3)
     DEFAULT_MAX_MESSAGE = 5 << 20
-    MAGIC_BROKER_ENTRY = 0x0E02
     MAGIC_CHECKSUM = 0x0E01
     TYPE_MESSAGE = 9
     LAST_TYPE = 81               # the highest number in the field tables

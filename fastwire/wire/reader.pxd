@@ -135,8 +135,4 @@ cdef inline uint64_t read_uvarint(Reader* r) noexcept nogil:
             return (p[0] & 0x7F) | (<uint64_t>p[1] << 7)
     return read_uvarint_slow(r)
 
-cdef inline int64_t read_zigzag(Reader* r) noexcept nogil:
-    cdef uint64_t raw = read_uvarint(r)
-    return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
-
 cdef object reader_error(Reader* r, str what)

@@ -1,4 +1,4 @@
-"""Consume requests: what is answered at once, and what waits (spec: tank 5)."""
+"""Consume requests, which are answered at once or held until there are messages (spec: tank 5)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

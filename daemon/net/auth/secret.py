@@ -48,7 +48,7 @@ class BasicCredentials:
 
 
 def sound_token(token: str) -> bytes:
-    """Return ``token`` as bytes. Raises AuthError, without the token, if it is none that can be sent."""
+    """Return ``token`` as bytes. Raises AuthError, without the token, for characters that cannot be sent."""
     if not token:
         raise AuthError("the token is empty")
     if not token.isascii() or not token.isprintable():

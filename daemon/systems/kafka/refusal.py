@@ -46,7 +46,7 @@ _ADVICE = {
     Code.TOPIC_AUTHORIZATION_FAILED: "allow this user READ and DESCRIBE on the topic, then start again",
     Code.CLUSTER_AUTHORIZATION_FAILED: "allow this user what the broker's log says it has denied, then start again",
     Code.CORRUPT_MESSAGE: "the broker cannot read its own log there: look at its disk, or let another replica lead",
-    Code.UNSUPPORTED_VERSION: "the broker cannot convert what it has stored to what is asked for",
+    Code.UNSUPPORTED_VERSION: "the broker cannot convert its stored records to a format that this client requests",
     Code.UNSUPPORTED_COMPRESSION_TYPE: "records compressed by zstd come from brokers from 2.1 on only",
     Code.INVALID_REQUEST: "the broker rejects the request as invalid: its log may say why",
     Code.UNKNOWN_SERVER_ERROR: "the broker's own log says why",

@@ -14,7 +14,7 @@ MOST_REDIRECTS = 20
 def broker_address(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:
     """Return the broker address in a lookup response.
 
-    Raises ConfigurationRefused if the broker cannot be spoken to in this way, FastwireError if it is no address.
+    Raises ConfigurationRefused if the broker has no port of the wanted kind, FastwireError for an invalid address.
     """
     text = found.brokerServiceUrlTls if tls else found.brokerServiceUrl
     if not text:
@@ -25,4 +25,4 @@ def broker_address(found: pb.CommandLookupTopicResponse, tls: bool) -> Address:
     try:
         return parse_address(text)
     except ValueError as exc:
-        raise FastwireError(f"lookup answered an address that is none: {exc}") from None
+        raise FastwireError(f"the broker answered the lookup with an invalid address: {exc}") from None

@@ -28,7 +28,7 @@ __all__ = ["Cluster", "Partition", "Ranges"]
 
 MOST_BROKERS = 256  # of a cluster: an answer that names more is not believed
 MOST_REDIRECTS = 3  # brokers whose views of a cluster differ may name each other
-NODES_S = 60.0  # after which the list of the brokers is asked for again
+NODES_S = 60.0  # between two requests for the list of brokers
 
 Partition = tuple[str, int]
 """Topic and number."""

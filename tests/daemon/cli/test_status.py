@@ -14,7 +14,7 @@ from fastwire_daemon.config import HttpAddress
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.service.http import HttpServer
 from tests.daemon.cli.program import PROGRAM, Run
-from tests.support.told import Told
+from tests.support.fake_daemon import FakeDaemon
 from tests.support.waiting import eventually
 
 ORDERS: dict[str, Any] = {
@@ -41,7 +41,7 @@ ORDERS: dict[str, Any] = {
 }
 
 
-class ToldAt(Told):
+class ServedDaemon(FakeDaemon):
     """Such a daemon at an address."""
 
     def __init__(self, address: HttpAddress) -> None:
@@ -50,9 +50,9 @@ class ToldAt(Told):
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[ToldAt]:
+def told(tmp_path: Path) -> Iterator[ServedDaemon]:
     """The HTTP server of a daemon, at a unix socket, on a thread."""
-    provider = ToldAt(HttpAddress(path=str(tmp_path / "http")))
+    provider = ServedDaemon(HttpAddress(path=str(tmp_path / "http")))
     ready, end = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
@@ -72,7 +72,7 @@ def told(tmp_path: Path) -> Iterator[ToldAt]:
     loop.close()
 
 
-def test_the_lines(run: Run, told: ToldAt) -> None:
+def test_the_lines(run: Run, told: ServedDaemon) -> None:
     code, out, err = run("status", told.address)
     assert (code, err) == (0, "")
     assert [line.rstrip() for line in out.splitlines()] == [
@@ -92,7 +92,7 @@ def test_the_lines(run: Run, told: ToldAt) -> None:
     ]
 
 
-def test_what_is_wrong_is_told(run: Run, told: ToldAt) -> None:
+def test_what_is_wrong_is_told(run: Run, told: ServedDaemon) -> None:
     told.said["ready"] = False
     told.said["pipelines"]["orders"] |= {
         "state": "failed",
@@ -119,14 +119,14 @@ def test_what_is_wrong_is_told(run: Run, told: ToldAt) -> None:
     assert run("status", told.address, "--quiet") == (4, "", "")
 
 
-def test_one_object_for_programs(run: Run, told: ToldAt) -> None:
+def test_one_object_for_programs(run: Run, told: ServedDaemon) -> None:
     code, out, _ = run("status", told.address, "--json")
     seen = json.loads(out)
     assert (code, seen["address"], seen["health"]) == (0, str(told.address), "healthy")
     assert seen["status"] == told.said
 
 
-def test_another_version_has_other_keys(run: Run, told: ToldAt) -> None:
+def test_another_version_has_other_keys(run: Run, told: ServedDaemon) -> None:
     told.said = {"live": True, "ready": True, "memory": 3, "pipelines": {"orders": {"roll": [], "source": {"lag": 1}}}}
     assert run("status", told.address)[0] == 0
 

@@ -10,7 +10,7 @@ from fastwire_daemon.cli.daemons import Daemon
 from fastwire_daemon.cli.top import screen, watch
 from fastwire_daemon.config import HttpAddress
 from tests.daemon.cli.program import Run
-from tests.support.told import Told
+from tests.support.fake_daemon import FakeDaemon
 
 FIRST, SECOND = HttpAddress("127.0.0.1", 8650), HttpAddress(path="/run/second")
 
@@ -31,7 +31,7 @@ def told(**changes: Any) -> Daemon:
         "stages": {"limit": "encode"},
         "source": {"lag": {"backlog_entries": 1500}},
     }
-    daemon = Told(orders={**orders, **changes})
+    daemon = FakeDaemon(orders={**orders, **changes})
     daemon.said["warnings"] = [
         {"ts": f"2026-01-02T03:04:0{number}.678Z", "level": "warning", "event": "no \x1b[2J leader", "retry_s": 2}
         for number in range(5)

@@ -27,7 +27,7 @@ from fastwire_daemon.runtime.errors import (
 )
 from fastwire_daemon.runtime.logs import get_logger
 from fastwire_daemon.systems.source import Assignment, First, LogStopped, SourceFailed
-from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSink, NotingSource, UnloggedNotes
+from tests.support.pipeline_bed import LOG, Bed, NotingSink, NotingSource, UnloggedNotes
 
 
 async def test_lines_of_its_source_name_the_pipeline(caplog: pytest.LogCaptureFixture) -> None:
@@ -383,36 +383,6 @@ async def test_logs_that_the_sink_refuses_are_given_up_and_the_others_land() -> 
     bed.pipeline.on_revoked([0], "test")
     await bed.until(lambda: bed.pipeline.waiting is not None)
     await bed.end()
-
-
-async def test_until_end_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
-    refused = replace(LOG, topic="persistent://public/default/refused")
-
-    bed = Bed(until_end=True)
-    heads = {0: Position(1, 0), 1: Position(1, 0)}
-
-    def prepare(source: NotingSource) -> None:
-        source.logs.append(refused)
-        source.peer_is_done = False
-
-        async def all_heads() -> dict[int, Position]:
-            return heads
-
-        source.heads = all_heads  # type: ignore[method-assign]
-
-    bed.prepare = prepare
-    await bed.running()
-    bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
-    await bed.give()
-    bed.pipeline.on_revoked([0], "test")
-    await bed.until(lambda: "void" in bed.notes)
-    bed.chunks = Chunks(bed.pool)
-    await bed.give()
-    bed.source.received = Position(1, 0)
-    assert bed.task is not None
-    with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
-        await asyncio.wait_for(bed.task, 20)
-    assert bed.pipeline.figures.rows_committed == 10
 
 
 async def test_the_last_log_that_the_sink_refuses_ends_the_pipeline() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,8 +10,39 @@ from fastwire.position import Coverage, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.pipeline import until_end
 from fastwire_daemon.pipeline.pipeline import PipelineFailed
+from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.systems.source import Assignment, First
-from tests.support.pipeline_bed import LOG, Bed, NotingSource
+from tests.support.pipeline_bed import LOG, Bed, Chunks, NotingSource
+
+
+async def test_does_not_wait_for_a_log_that_the_sink_refuses() -> None:
+    refused = replace(LOG, topic="persistent://public/default/refused")
+
+    bed = Bed(until_end=True)
+    heads = {0: Position(1, 0), 1: Position(1, 0)}
+
+    def prepare(source: NotingSource) -> None:
+        source.logs.append(refused)
+        source.peer_is_done = False
+
+        async def all_heads() -> dict[int, Position]:
+            return heads
+
+        source.heads = all_heads  # type: ignore[method-assign]
+
+    bed.prepare = prepare
+    await bed.running()
+    bed.sink.fail["commit"] = [LogRefusedError("no such folder", lambda log: log == refused)]
+    await bed.give()
+    bed.pipeline.on_revoked([0], "test")
+    await bed.until(lambda: "void" in bed.notes)
+    bed.chunks = Chunks(bed.pool)
+    await bed.give()
+    bed.source.received = Position(1, 0)
+    assert bed.task is not None
+    with pytest.raises(PipelineFailed, match="cannot be written: no such folder"):
+        await asyncio.wait_for(bed.task, 20)
+    assert bed.pipeline.figures.rows_committed == 10
 
 
 async def test_waits_for_what_was_there_at_the_start() -> None:

@@ -13,7 +13,7 @@ from fastwire_daemon.service import http
 from fastwire_daemon.service.http import HttpServer
 from fastwire_daemon.service.page import page, page_headers
 from tests.support.browser import CHROMIUM, Browser, browsing
-from tests.support.told import Told
+from tests.support.fake_daemon import FakeDaemon
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian: apt install chromium)")
 
@@ -96,14 +96,14 @@ PIPELINES: dict[str, Any] = {
 
 
 @pytest.fixture
-def provider() -> Told:
-    told = Told(**copy.deepcopy(PIPELINES))
+def provider() -> FakeDaemon:
+    told = FakeDaemon(**copy.deepcopy(PIPELINES))
     told.said["warnings"] = [{"ts": "2026-01-02T03:04:05.678Z", "level": "warning", "event": HOSTILE, "retry_s": 2.5}]
     return told
 
 
 @pytest.fixture
-async def browser(provider: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Browser]:
+async def browser(provider: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Browser]:
     """A browser that shows the page of a daemon."""
     monkeypatch.setattr(http, "EVENT_S", 0.05)
     server = HttpServer(HttpAddress("127.0.0.1", 0), provider, lambda: b"")
@@ -158,7 +158,7 @@ async def test_it_shows_everything_and_takes_names_for_text(browser: Browser) ->
 
 
 @needs_browser
-async def test_it_is_live_and_can_be_paused(browser: Browser, provider: Told) -> None:
+async def test_it_is_live_and_can_be_paused(browser: Browser, provider: FakeDaemon) -> None:
     await browser.run("window.kept = document.querySelector('#pipelines h2')")
     provider.said["ready"] = False
     provider.said["pipelines"]["orders"]["rows_received"] = 2_000_000
@@ -184,7 +184,7 @@ async def test_it_is_live_and_can_be_paused(browser: Browser, provider: Told) ->
 @needs_browser
 async def test_it_says_when_the_daemon_is_gone(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MOST_STREAMS", 0)
-    monkeypatch.setattr(Told, "status", lambda self: 1 / 0)
+    monkeypatch.setattr(FakeDaemon, "status", lambda self: 1 / 0)
     await browser.until("document.title.startsWith('no answer')")
 
 

@@ -495,21 +495,22 @@ def members_of_a_group_agree(cluster: Cluster) -> None:
 # --- client balance
 
 
+def registration(client: str, name: str, topic: str, count: int, node: int) -> pb.RegisterRequestC2MV2:
+    """Return the request of a client-balanced member that has no list of partitions yet."""
+    made = pb.RegisterRequestC2MV2(
+        clientId=client, groupName=name, hostName=HOST, sourceCount=count, nodeId=node, topicList=[topic]
+    )
+    made.subRepInfo.CopyFrom(Metadata().report())
+    return made
+
+
 @rule
 def client_balance_lists_partitions(cluster: Cluster) -> None:
     topic, name = cluster.fresh_topic(), group()
     client = client_name(name)
     metadata = Metadata()
     with Link(cluster.master_port) as link:
-        register = pb.RegisterRequestC2MV2(
-            clientId=client,
-            groupName=name,
-            hostName=HOST,
-            sourceCount=UNDEFINED,
-            nodeId=UNDEFINED,
-            topicList=[topic],
-            subRepInfo=metadata.report(),
-        )
+        register = registration(client, name, topic, UNDEFINED, UNDEFINED)
         answer = link.call(Method.CLIENT_REGISTER, register, pb.RegisterResponseM2CV2)
         assert answer.errCode == 200
         metadata.update(answer, 1)
@@ -588,15 +589,7 @@ def node_ids_are_taken_once(cluster: Cluster) -> None:
     topic, name = cluster.fresh_topic(), group()
 
     def register(count: int, node: int) -> int:
-        body = pb.RegisterRequestC2MV2(
-            clientId=client_name(name),
-            groupName=name,
-            hostName=HOST,
-            sourceCount=count,
-            nodeId=node,
-            topicList=[topic],
-            subRepInfo=Metadata().report(),
-        )
+        body = registration(client_name(name), name, topic, count, node)
         return link.call(Method.CLIENT_REGISTER, body, pb.RegisterResponseM2CV2).errCode
 
     with Link(cluster.master_port) as link:

@@ -47,7 +47,7 @@ log = get_logger("source")
 class KafkaSource(PullSource[Cluster, Link, Partition]):
     """The Source of one pipeline (``systems.source``). ``events`` is the pipeline.
 
-    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of ours.
+    Unless ``grouped`` all partitions are read, and the cluster keeps no offsets of this source.
     """
 
     system = "kafka"
@@ -285,7 +285,7 @@ class KafkaSource(PullSource[Cluster, Link, Partition]):
             super()._unresolved(partition, error)
 
     def _lags(self, partition: Partition, head: Position) -> bool:
-        """Return True if a partition of ours has not landed up to ``head``, whatever its group has committed.
+        """Return True if an assigned partition has not landed up to ``head``, whatever its group has committed.
 
         A dataset restored from a backup is behind the group's offset, which may also be one of a deleted topic.
         """

@@ -1,11 +1,11 @@
-"""A daemon behind the HTTP server that says what a test has told it."""
+"""A daemon without pipelines behind the HTTP server: its status is set by the test."""
 
 from typing import Any
 
-__all__ = ["Told"]
+__all__ = ["FakeDaemon"]
 
 
-class Told:
+class FakeDaemon:
     """A ``StatusProvider`` whose ``/status`` is ``said``."""
 
     def __init__(self, **pipelines: Any) -> None:
