@@ -1,4 +1,4 @@
-"""What is compiled, and which folder becomes which package."""
+"""The compiled modules, and the package of each folder."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What acknowledging a whole chunk costs a message on a Shared subscription: slots, grouping, the ACK frames.
+"""Cost of acknowledging a whole chunk on a Shared subscription, for a message: slots, grouping, ACK frames.
 
 ``python -m bench.acks [--json]``; batches of 1,000 messages, and entries of one message.
 """

@@ -1,4 +1,4 @@
-"""What the benches share: server and consumer as child processes, with what they used; results as rows."""
+"""Server and consumer of a bench as child processes, with the resources that they used; results as rows."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Case:
-    """What the messages of one measurement are like; ``batch`` 1 means entries without a batch around them."""
+    """The shape of the messages of one measurement; ``batch`` 1 means entries without a batch around them."""
 
     size: int
     batch: int
@@ -127,7 +127,7 @@ def serving(
 
 
 def spark_is_here(*programs: str) -> bool:
-    """Whether there are PySpark, a Java and these; says so if not."""
+    """Return whether there are PySpark, a Java and these; print what is missing."""
     missing = [program for program in ("java", *programs) if shutil.which(program) is None]
     if importlib.util.find_spec("pyspark") is None:
         missing.append("PySpark")
@@ -137,7 +137,7 @@ def spark_is_here(*programs: str) -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what this was measured."""
+    """Return the machine and the versions of a measurement."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return {
         "cpu": cpu[1] if cpu else platform.processor(),

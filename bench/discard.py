@@ -14,7 +14,7 @@ SINKS = {"fastwire": 'type = "discard"'}
 
 
 def ways(case: Case) -> tuple[str, ...]:
-    """How pulsar-client does it; its cost is the same whatever the codec, so not with every one."""
+    """Return the methods of pulsar-client to measure; few cases, because the codec does not change its cost."""
     return ("receive", "batch_receive") if case.codec == "none" or case == Case(100, 1000, "lz4") else ()
 
 

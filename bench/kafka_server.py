@@ -52,7 +52,7 @@ class Replay(KafkaDevBroker):
         self.create_topic(TOPIC, partitions)
 
     def records(self, partition: int, offset: int, room: int) -> list[bytes]:
-        """What a partition holds from ``offset`` on: whole batches in pieces, one at least."""
+        """Return the records of a partition from ``offset`` on: whole batches in pieces, one at least."""
         found: list[bytes] = []
         for number in range(offset // self.batch, self.end // self.batch):
             rest = self.rests[(partition + number) % VARIETY]

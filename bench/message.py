@@ -1,4 +1,4 @@
-"""What the messages of the benches look like."""
+"""The messages of the benches."""
 
 import random
 

@@ -69,7 +69,7 @@ def write(settings: dict[str, Any], batches: list[pa.RecordBatch]) -> int:
 
 
 def cases(batches: list[pa.RecordBatch]) -> dict[str, Callable[[], int]]:
-    """What is compared, by name."""
+    """Return the settings to compare, by name."""
     zstd = {"compression": "zstd", "compression_level": 1}
     strings = ["topic", "producer"]
     constant = [column.name for column in ROW.columns if column.role == "constant"]

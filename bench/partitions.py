@@ -68,7 +68,7 @@ def cpu_s(pid: int) -> float:
 
 
 def idle() -> dict[str, Any]:
-    """What many partitions cost that have nothing to say; they had one entry each."""
+    """Measure many idle partitions, which had one entry each."""
     with serving(CASE, MANY * CASE.batch, MANY) as told, tempfile.TemporaryDirectory() as folder:
         config = configured(told, SINK, Path(folder))
         command = [sys.executable, "-m", "fastwire_daemon.cli", "run", str(config)]

@@ -71,7 +71,7 @@ def acknowledged(consumer: "pulsar.Consumer", stream: Iterator["pulsar.Message"]
 
 
 def row(message: "pulsar.Message") -> tuple[Any, ...]:
-    """What a message has to tell, in the order of SCHEMA."""
+    """Return the fields of a message, in the order of SCHEMA."""
     place = message.message_id()
     event_time = message.event_timestamp()
     topic, _, partition = message.topic_name().rpartition("-partition-")

@@ -37,7 +37,7 @@ def configured(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "ex
 
 
 def ours(told: Mapping[str, Any], sink: str, folder: Path, kind: str = "exclusive") -> dict[str, Any]:
-    """What the daemon says of its work, with the memory that the kernel saw."""
+    """Measure the daemon by its own figures, and its memory as the kernel saw it."""
     return landed(told, configured(told, sink, folder, kind), folder)
 
 
@@ -93,7 +93,7 @@ def pyarrow(system: str, folder: Path) -> dict[str, Any]:
 def row(
     bench: str, case: Case, who: str, figures: Mapping[str, Any], first: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What a consumer has told of itself, beside the ``first`` of the run, which is ours."""
+    """Return the figures of a consumer, beside the ``first`` of the run, which is fastwire."""
     cpu = figures["cpu_us_per_row"]
     found = {
         "bench": bench,
@@ -124,7 +124,7 @@ def compare(
     alone: bool = False,
     floor: bool = False,
 ) -> list[dict[str, Any]]:
-    """What ``told`` serves, taken by the daemon and by its peers: CPU a message, and its ratio to that of the first.
+    """Measure the daemon and its peers on what ``told`` serves: CPU a message, and its ratio to that of the first.
 
     ``ways`` are pulsar-client's; ``sinks`` are the daemon's, with a name for each, in which {folder} is a temporary
     folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, with the machine for itself and beside a

@@ -42,7 +42,7 @@ Command = pb.BaseCommand
 
 @dataclass(frozen=True)
 class Plan:
-    """What every subscription is sent."""
+    """The entries that every subscription is sent."""
 
     entry: Entry
     entries: int  # in all partitions together
@@ -111,7 +111,7 @@ class Frames:
 
 
 class Consumer:
-    """Where one subscription is."""
+    """The progress of one subscription."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames

@@ -1,4 +1,4 @@
-"""What a pipeline takes from a replaying server into each sink, beside pyarrow alone and a socket that is only read."""
+"""Speed of a pipeline from a replaying server into each sink, beside pyarrow alone and a socket that is only read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -57,7 +57,7 @@ class Rounds(ABC):
         """Make the same positions new again."""
 
     def fill(self) -> None:
-        """What a socket would do."""
+        """Feed bytes as a socket does."""
         self.renew()
         view = self.scanner.get_buffer()
         view[: len(self.data)] = self.data
@@ -65,7 +65,7 @@ class Rounds(ABC):
         self.scanner.received(len(self.data))
 
     def work(self) -> None:
-        """What is measured."""
+        """Do the measured work: scan to the end, and release each chunk."""
         scanner = self.scanner
         while (stop := scanner.scan()) != NEED_BYTES:
             if stop == CHUNK_FULL:
@@ -76,7 +76,7 @@ class Rounds(ABC):
                 self.go_on(stop)
 
     def go_on(self, stop: int) -> None:
-        """Behind any other stop than a full chunk."""
+        """Continue after any other stop than a full chunk."""
         self.scanner.resume()
 
 

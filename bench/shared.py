@@ -1,4 +1,4 @@
-"""What individual acknowledgements cost: a Shared subscription beside an Exclusive one, into ``discard``.
+"""Cost of individual acknowledgements: a Shared subscription beside an Exclusive one, into ``discard``.
 
     python -m bench.shared [--json]
 

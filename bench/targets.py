@@ -1,4 +1,4 @@
-"""What was aimed at, row by row, beside what a run of all benches has measured; ``python -m bench`` ends with it.
+"""Targets, row by row, beside the figures of a run of all benches; ``python -m bench`` ends with them.
 
 A target is CPU of the consumer's process in µs a message where nothing else is said. A figure that needs another one
 beside it (pyarrow alone, the bare socket) takes it from the same run.
@@ -56,7 +56,7 @@ def beside(
 
 
 def acks(case: Case) -> Callable[[Figures], float | None]:
-    """What individual acknowledgements add."""
+    """Return the cost that individual acknowledgements add."""
     return lambda figures: figure(figures, "more_us", "shared", case, who="fastwire shared")
 
 
@@ -153,7 +153,7 @@ TARGETS = (
 
 
 def peers(figures: Figures, target: Target) -> str:
-    """How many times what we need the others took, where they did the same."""
+    """Return the ratios of other clients to fastwire, for the same work."""
     rows = of(figures, target.bench, target.case) if target.bench else []
     told = [f"{row['who']} {row['times_our_cpu']}x" for row in rows[1:] if "times_our_cpu" in row]
     told += [f"{row['who']} {row['more_us']}" for row in rows[2:] if "more_us" in row]

@@ -25,7 +25,7 @@ def how_many(case: Case) -> tuple[int, int]:
 
 
 def ways(case: Case) -> tuple[str, ...]:
-    """How pulsar-client does it, in the cases that people have."""
+    """Return the methods of pulsar-client to measure, in the usual cases."""
     return ("batch_receive",) if case.codec == "none" or case == Case(100, 1000, "lz4") else ()
 
 

@@ -41,7 +41,7 @@ def fill(url: str, topic: str) -> dict[str, Any]:
 
 
 def ours(told: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """What the daemon takes."""
+    """Measure the daemon."""
     with temporary() as folder:
         config = folder / "bench.toml"
         config.write_text(CONFIG.format(sink=DISCARD, source=f'group = "{group}"', **told))
@@ -49,7 +49,7 @@ def ours(told: Mapping[str, Any], group: str) -> dict[str, Any]:
 
 
 class Sample(NamedTuple):
-    """What a process has used by a moment."""
+    """CPU and bytes of a process up to a moment."""
 
     at: float
     read_bytes: int
@@ -78,7 +78,7 @@ def java(broker: TubeMQBroker, topic: str, messages: int) -> list[Sample]:
 
 
 def theirs(broker: TubeMQBroker, topic: str) -> dict[str, Any]:
-    """What the Java consumer takes. It reads for seconds and sleeps for more, so its speed is seen by its bytes."""
+    """Measure the Java consumer. It reads for seconds and sleeps for more, so its bytes tell its speed."""
     one, whole = (java(broker, topic, messages) for messages in (1, MESSAGES))
     end = whole[-1].read_bytes
     got = end - one[-1].read_bytes

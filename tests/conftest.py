@@ -1,4 +1,4 @@
-"""What holds for every test: its kind, how long it may hang, and a summary that hides no skip."""
+"""Rules for every test: its kind, its longest time, and a summary that hides no skip."""
 
 import gc
 import logging
@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """What compiled libraries have is taken apart as always, or they would tell of leaks."""
+    """Let compiled libraries release their objects as always, or they would report leaks."""
     gc.unfreeze()
 
 
@@ -100,7 +100,7 @@ def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def show_matrix(terminalreporter: pytest.TerminalReporter, system: str, rows: list[Row]) -> None:
-    """What of a system was shown to work, and by which witness: ✓ passed, ✗ failed, ? did not run, – has no test."""
+    """Print the results of a system by witness: ✓ passed, ✗ failed, ? did not run, – has no test."""
     came: dict[str, set[str]] = {}
     for outcome in OUTCOMES:
         for report in terminalreporter.stats.get(outcome, []):

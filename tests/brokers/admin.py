@@ -103,7 +103,7 @@ class PulsarAdmin:
         )
 
     def consumers(self, topic: str, subscription: str, partitions: int = 0) -> list[Mapping[str, Any]]:
-        """What the broker says of each connected consumer."""
+        """Return the broker's statistics of each connected consumer."""
         return [
             consumer
             for name in partition_names(topic, partitions)

@@ -134,11 +134,11 @@ class KafkaBroker(JavaBroker):
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def proxy(self) -> Proxy:
-        """What clients talk to that come by its URL. Frames that it counts are answers to Fetch with something in."""
+        """Return a proxy at the address of its URL; the frames that it counts are Fetch responses with records."""
         return Proxy(self._proxied_port, listen=self._proxy_port, scheme="kafka", least=1024)
 
     def members(self, group: str) -> int:
-        """How many members a group has. The first group of all waits until there is a topic for groups."""
+        """Return the number of members of a group. The first group of all waits until there is a topic for groups."""
         admin = self.admin
         deadline = time.monotonic() + 30
         while True:
@@ -184,7 +184,7 @@ class KafkaBroker(JavaBroker):
             consumer.close()
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What the group has committed, by topic and partition."""
+        """Return the committed offsets of the group, by topic and partition."""
         admin = self.admin
         asked = [ConsumerGroupTopicPartitions(group)]
         found = admin.list_consumer_group_offsets(asked)[group].result(30)

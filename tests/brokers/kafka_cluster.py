@@ -93,12 +93,12 @@ class KafkaCluster:
             node.remove_data()
 
     def leaders(self, topic: str) -> list[int]:
-        """Who leads each partition, -1 for none."""
+        """Return the leader of each partition, -1 for none."""
         found = self.any.admin.list_topics(topic, timeout=5).topics[topic].partitions
         return [found[number].leader for number in sorted(found)]
 
     def in_sync(self, topic: str) -> list[set[int]]:
-        """Which nodes have all of each partition."""
+        """Return the in-sync replicas of each partition."""
         found = self.any.admin.list_topics(topic, timeout=5).topics[topic].partitions
         return [set(found[number].isrs) for number in sorted(found)]
 

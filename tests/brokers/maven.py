@@ -31,13 +31,13 @@ def java_executable() -> str:
 
 
 def cache_folder() -> Path:
-    """Where jars are kept between runs."""
+    """Return the folder that keeps jars between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "fastwire" / "brokers"
 
 
 def pom(name: str, dependencies: str, managed: str = "") -> str:
-    """What Maven is to fetch: ``dependencies`` as elements; ``managed`` is the element that may give their versions."""
+    """Return the project for Maven, with ``dependencies`` as elements; ``managed`` may give their versions."""
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

@@ -33,7 +33,7 @@ class JavaBroker(ABC):
 
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether it serves clients by now."""
+        """Return whether it serves clients by now."""
 
     def start(self) -> Self:
         """Start the broker and wait until it is healthy."""

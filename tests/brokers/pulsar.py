@@ -145,7 +145,7 @@ class PulsarBroker(JavaBroker):
         self._port, self._tls_port, self._web_port, self._bookie_port = free_ports(4)
 
     def proxy(self) -> Proxy:
-        """What clients talk to that come by its URL."""
+        """Return a proxy at the address of its URL."""
         return Proxy(self.port)
 
     def advertise(self, **hosts: str) -> None:

@@ -150,7 +150,7 @@ class Master(JavaBroker):
         return self.active()
 
     def active(self) -> bool:
-        """Whether it answers for the cluster: one that stands by refuses every call."""
+        """Return whether it answers for the cluster: a stand-by refuses every call."""
         try:
             return bool(self.web("op_query", "admin_query_broker_configure")["result"])
         except (OSError, ValueError):
@@ -330,7 +330,7 @@ class TubeMQBroker(JavaBroker):
         return done.stdout
 
     def tool_command(self, name: str, *arguments: str, start: Sequence[str] = QUICK_START) -> list[str]:
-        """What starts a stock command-line tool; ``start`` has more options for Java."""
+        """Return the command of a stock command-line tool; ``start`` has more options for Java."""
         main = f"org.apache.inlong.tubemq.server.tools.cli.{name}"
         java = _java(self.folder, "-Xmx256m", start=start)
         return [*java, main, "--master-servers", self.master_addresses, *arguments]

@@ -80,11 +80,11 @@ class Ground(ABC):
 
     @abstractmethod
     def disturb(self) -> None:
-        """What a sound broker does to its clients: give a partition to another one, or look after others first."""
+        """Do what a sound broker may do: give a partition to another client, or serve others first."""
 
     @abstractmethod
     def unacknowledged(self, job: Job) -> object:
-        """What is still to be confirmed; falsy if nothing."""
+        """Return what is not confirmed yet; falsy if nothing."""
 
 
 class PulsarGround(Ground):

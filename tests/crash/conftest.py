@@ -32,14 +32,14 @@ def dev_broker() -> Iterator[PulsarDevBroker]:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Where daemons are forked from."""
+    """The process that forks daemons."""
     with Nursery() as process:
         yield process
 
 
 @pytest.fixture(scope="session")
 def tampered_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Where daemons are forked from that obey ``tests.crash.preload``."""
+    """The process that forks daemons that obey ``tests.crash.preload``."""
     with Nursery(library(tmp_path_factory.mktemp("preload"))) as process:
         yield process
 

@@ -88,7 +88,7 @@ class Scene:
             self.broker.admin.delete_topic(self.job.topic, self.partitions)
 
     def members(self) -> int:
-        """How many read it under the subscription, as the real broker sees it."""
+        """Return the number of consumers of the subscription, as the real broker sees it."""
         return self.system.members(self.job, self.partitions)
 
     def run(
@@ -133,5 +133,5 @@ class Scene:
         eventually(lambda: not self.unacknowledged(), "all is acknowledged", self.unacknowledged)
 
     def unacknowledged(self) -> object:
-        """What the subscription still has to acknowledge: a number, or what is behind; falsy if nothing."""
+        """Return what the subscription has not acknowledged: a number, or what is behind; falsy if nothing."""
         return self.system.unacknowledged(self.job, self.partitions)

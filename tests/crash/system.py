@@ -1,4 +1,4 @@
-"""What a scene has to know of the system that its topic lives in."""
+"""The message system of a scene's topic."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -63,11 +63,11 @@ class System(ABC):
 
     @abstractmethod
     def ordered(self, kind: str) -> bool:
-        """Whether rows land in the order of their partition."""
+        """Return whether rows land in the order of their partition."""
 
     @abstractmethod
     def unacknowledged(self, job: Job, partitions: int) -> object:
-        """What is still to be confirmed under the job's subscription; falsy if nothing."""
+        """Return what the job's subscription has not confirmed; falsy if nothing."""
 
 
 class PulsarSystem(System):

@@ -100,7 +100,7 @@ class Broker:
         return f"feed:{bytes(damaged).hex()}"
 
     def _number(self) -> int:
-        """Of anything: a small one, or one at the edge of what fits."""
+        """Return a number: a small one, or one at the edge of what fits."""
         return self._one((0, 1, 2, 5, 7, 8, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1))
 
     def _error(self) -> pb.ServerError:

@@ -28,7 +28,7 @@ Case = list[str]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is fuzzed. ``block`` runs part of a seed: from the first case that is asked for, so many."""
+    """The target of a fuzzer. ``block`` runs part of a seed: a number of cases from the given one on."""
 
     module: str  # what its ``__main__`` is called
     suffix: str  # of its files in the corpus
@@ -51,7 +51,7 @@ def kept(name: str) -> Case:
 
 
 def _fails(subject: Subject, *arguments: object, case: Case | None = None) -> str | None:
-    """What a process of its own complains of; None if it is content."""
+    """Return the failure of a separate process; None if there is none."""
     command = [sys.executable, "-m", subject.module, *map(str, arguments)]
     words = None if case is None else "\n".join(case)
     done = subprocess.run(command, input=words, capture_output=True, text=True, check=False)
@@ -99,7 +99,7 @@ def _hunt(subject: Subject, seed: int) -> bool:
 
 
 def main(subject: Subject, described: str | None) -> int:
-    """What ``python -m`` does."""
+    """Run the command line of ``python -m``."""
     parser = argparse.ArgumentParser(description=described, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -291,7 +291,7 @@ class Target:
         return chunk
 
     def finish(self) -> None:
-        """Nothing is left in the pool, and nothing absurd was ever taken."""
+        """The pool is empty again, and its peak was within reason."""
         if self._scanner is not None:
             self._take(self._scanner, validate=True)
         self._scanner = None
@@ -301,7 +301,7 @@ class Target:
 
 
 def compare(frame: bytes | bytearray) -> None:
-    """Where the oracle can read a frame and the scanner gives rows, they must be the same ones."""
+    """If the oracle can read a frame and the scanner gives rows, they are the same."""
     to, _ = scanner(buffer_bytes=1 << 16)
     view = to.get_buffer()
     view[: len(frame)] = frame

@@ -26,7 +26,7 @@ class Row:
 
 
 class Broker:
-    """What both have in common.
+    """The parts that both brokers share.
 
     ``on_ack`` judges each row that is acked for the first time; ``on_expired`` is told the last log entry whose files a
     process has deleted.

@@ -1,4 +1,4 @@
-"""What happens next: random walks from a seed, and a systematic search of all runs with few faults and switches."""
+"""The choice of the next event: random walks from a seed, and a search of all runs with few faults and switches."""
 
 import random
 from collections.abc import Iterator

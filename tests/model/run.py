@@ -29,7 +29,7 @@ class Violation(AssertionError):  # noqa: N818 - what it is called everywhere
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who reads what, and into which folders."""
+    """The pipelines of a run: their logs and folders."""
 
     name: str
     ordered: bool
@@ -328,7 +328,7 @@ class Run:
         )
 
     def judge(self) -> None:
-        """What a plain listing shows now: whole files, no row twice, log order, and only what is certain to stay."""
+        """Check a plain listing: whole files, no row twice, log order, and only files that are certain to stay."""
         files = dict(self._visible())
         rows: set[tuple[int, int]] = set()
         for name, file in files.items():

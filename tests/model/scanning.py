@@ -61,7 +61,7 @@ class ChunkedBroker(OrderedBroker):
 
 
 class Scanning(Reader):
-    """What comes goes through the scanner; what it says is committed."""
+    """A reader whose records go through the scanner, and whose spans are committed."""
 
     _broker: ChunkedBroker
 

@@ -18,13 +18,13 @@ __all__ = ["Choices", "File", "Folder", "Node", "Process", "SimDisk", "World"]
 
 
 class Choices(Protocol):
-    """Where the world is free to choose."""
+    """The free choices of the world."""
 
     def choose(self, options: int) -> int: ...
 
 
 class Node:
-    """What a name leads to."""
+    """The file or folder behind a name."""
 
 
 class File(Node):
@@ -101,7 +101,7 @@ class World:
         return node
 
     def is_certain(self, path: str) -> bool:
-        """Whether no power cut can take the file away any more, nor a byte of it."""
+        """Return whether the file and all its bytes survive a power cut."""
         node: Node = self.root
         steps: list[tuple[Folder, str]] = []
         for name in filter(None, path.split("/")):

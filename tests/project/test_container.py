@@ -60,7 +60,7 @@ def test_the_image_gets_signals_itself() -> None:
 
 
 def test_the_image_has_wheels_only() -> None:
-    """Nothing of the tree but the wheels, nothing from a URL, and no compiler or package of the distribution."""
+    """The image has nothing of the tree but the wheels, nothing from a URL, and no compiler or distribution package."""
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert [line for line in ignored if not line.startswith("#")] == ["*", "!dist/*.whl"]
     instructions = [each for stage in stages(FILE.read_text(encoding="utf-8")) for each in stage]

@@ -32,7 +32,7 @@ def text_of(page: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> Iterator[tuple[str, str]]:
-    """What follows the language in a block's first line, and the block."""
+    """Yield the words after the language in a block's first line, and the block."""
     for _, head, body in FENCE.findall(text_of(page)):
         name, _, rest = head.partition(" ")
         if name == language:

@@ -1,5 +1,6 @@
-"""Every public definition of the core has a docstring that states a fact, in compiled modules too."""
+"""Every public definition of the core has a docstring, in compiled modules too, and no docstring is a question."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -10,13 +11,14 @@ from types import ModuleType
 import pytest
 
 import fastwire
+from tests.support.source_tree import ROOT
 
 MODULES = sorted(
     found.name
     for found in pkgutil.walk_packages(fastwire.__path__, "fastwire.")
     if not found.ispkg and not found.name.endswith("_pb2")
 )
-# A docstring that begins like this asks for what it should say.
+# A docstring that begins like this names a question in place of its answer.
 QUESTIONS = ("What ", "Who ", "Whose ", "Which ", "Whether ", "How ", "Where ")
 
 
@@ -48,3 +50,16 @@ def test_public_definitions_say_what_they_are(name: str) -> None:
     for where, text in definitions(importlib.import_module(name)):
         assert text and text.strip(), where
         assert not text.startswith(QUESTIONS), f"{where}: {text.splitlines()[0]}"
+
+
+def test_docstrings_are_no_questions() -> None:
+    """Those of the daemon, the tests and the benches too."""
+    wrong = []
+    for folder in ("fastwire", "daemon", "pyspark_fastwire", "bench", "docs", "release", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    text = ast.get_docstring(node) or ""
+                    if text.startswith(QUESTIONS):
+                        wrong.append(f"{path.relative_to(ROOT)}: {text.splitlines()[0]}")
+    assert not wrong, "\n".join(wrong)

@@ -137,7 +137,7 @@ class Import:
         return f"{self.module}.{self.name}" if self.name else self.module
 
     def is_of(self, modules: Iterable[str]) -> bool:
-        """Whether this imports one of the modules, or something out of it."""
+        """Return whether this imports one of the modules, or something out of it."""
         return any(inside(self.full, module) for module in modules)
 
 
@@ -171,7 +171,7 @@ PLAIN = re.compile(r"^[ \t]*c?import[ \t]+([^\n]*)", re.MULTILINE)
 
 
 def cython_imports(source: Source) -> Iterator[Import]:
-    """What Python's parser cannot read, read by patterns. ``cimport`` counts like ``import``."""
+    """Yield the imports of a Cython source, read by patterns. ``cimport`` counts like ``import``."""
     text = re.sub(r"#[^\n]*", "", source.path.read_text())
     text = re.sub(r'"""(?:.|\n)*?"""', lambda quoted: "\n" * quoted[0].count("\n"), text).replace("\\\n", " ")
     for found in FROM.finditer(text):
@@ -299,7 +299,7 @@ NAMES_A_SYSTEM = {
 
 
 def test_only_the_folder_of_a_system_names_it() -> None:
-    """What all systems share compares with none of them, and imports none: a new one is a new folder."""
+    """Code that all systems share compares with none of them, and imports none: a new one is a new folder."""
     name = "|".join(SYSTEMS)
     titles = "|".join(grammar.title for grammar in grammars())
     # A string that is the name, a module of it, or the name for people in a text.

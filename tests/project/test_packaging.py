@@ -1,4 +1,4 @@
-"""What is installed: from an sdist, as a wheel, into an environment that has nothing of this tree."""
+"""The installed distribution: from an sdist, as a wheel, in an environment that has nothing of this tree."""
 
 import configparser
 import importlib.metadata

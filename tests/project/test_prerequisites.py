@@ -1,4 +1,4 @@
-"""What the build needs and a machine lacks is named by the packages to install."""
+"""The build names the packages to install for what a machine lacks."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""The examples of the README work as they stand there."""
 
 import asyncio
 import json

@@ -62,7 +62,7 @@ def landed_table(path: Path) -> pa.Table:
 
 
 def _same(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether two types hold the same values under the same names, inner nullability aside."""
+    """Return whether two types hold the same values under the same names, inner nullability aside."""
     if pa.types.is_list(expected):
         return pa.types.is_list(found) and _same(found.value_type, expected.value_type)
     if pa.types.is_struct(expected):

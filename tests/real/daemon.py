@@ -78,7 +78,7 @@ def _toml(value: object) -> str:
 
 
 def command(*arguments: str, script: dict[str, Any] | None = None) -> list[str]:
-    """What starts ``fastwire-consume``; with a ``script`` for :mod:`tests.crash.child`, which obeys it on the way."""
+    """Return the command of ``fastwire-consume``; with a ``script`` for :mod:`tests.crash.child`, which obeys it."""
     if script is None:
         return [sys.executable, "-m", "fastwire_daemon.cli", *arguments]
     return [sys.executable, str(CHILD), json.dumps(script), *arguments]
@@ -200,7 +200,7 @@ def _state(pid: int) -> str:
 
 
 def ask(address: Path, page: str) -> str:
-    """What a daemon answers on its unix socket; nothing while it does not listen."""
+    """Return a daemon's answer on its unix socket; nothing while it does not listen."""
     with socket.socket(socket.AF_UNIX) as line:
         try:
             line.connect(str(address))
@@ -214,7 +214,7 @@ def ask(address: Path, page: str) -> str:
 
 
 def verify(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What ``fastwire-consume verify`` says of a dataset."""
+    """Return the report of ``fastwire-consume verify`` about a dataset."""
     return subprocess.run(
         command("verify", str(path), *arguments), cwd=ROOT, capture_output=True, text=True, timeout=RUN_LIMIT
     )

@@ -54,7 +54,7 @@ class SentRecord:
 
     @property
     def identity(self) -> tuple[str, int, int, int, int]:
-        """What names a row (design: the row)."""
+        """The identity of a row."""
         return (self.topic, self.partition, self.ledger, self.entry, self.batch_index)
 
     def row(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def quiet_client(url: str, **options: Any) -> pulsar.Client:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a test wants to send, before a broker has given it an id."""
+    """A record to send, before a broker has given it an id."""
 
     value: bytes | None
     key: str | None = None

@@ -1,4 +1,4 @@
-"""What the official client reads from a topic: the independent witness for what was sent."""
+"""Messages as the official client reads them: the independent witness for what was sent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

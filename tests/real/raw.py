@@ -72,7 +72,7 @@ class _Connection:
             raise
 
     def _begin(self) -> None:
-        """What a connection is for, once the topic is known to be served here."""
+        """Use a connection, once the topic is known to be served here."""
 
     def __enter__(self) -> Self:
         return self
@@ -171,14 +171,14 @@ class RawProducer(_Connection):
 
 
 class Cursor(NamedTuple):
-    """Where a subscription is: both are (ledger, entry), an entry of -1 is before the first."""
+    """Positions of a subscription as (ledger, entry); an entry of -1 is before the first."""
 
     mark_delete: tuple[int, int]
     last: tuple[int, int]
 
     @property
     def done(self) -> bool:
-        """Nothing is left to acknowledge."""
+        """Return whether the whole topic is acknowledged."""
         return self.last[1] < 0 or self.mark_delete >= self.last
 
 

@@ -1,4 +1,4 @@
-"""What Spark does with the readers of ``format("fastwire")``, without Spark: a batch, and a query from a checkpoint."""
+"""Spark's calls of the readers of ``format("fastwire")``, without Spark: a batch, and a query from a checkpoint."""
 
 import json
 import pickle
@@ -61,7 +61,7 @@ class Stream:
             self.at = end
 
     def restart(self) -> None:
-        """Nothing is left but the checkpoint."""
+        """Drop everything but the checkpoint."""
         self.reader.stop()
         self.reader = StreamReader(self.given)
 

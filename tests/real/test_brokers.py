@@ -126,7 +126,7 @@ def starter() -> subprocess.Popen[bytes]:
 
 
 def ended(process: psutil.Process) -> bool:
-    """Whether a process has ended, its status taken by its parent or not."""
+    """Return whether a process has ended, its status taken by its parent or not."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

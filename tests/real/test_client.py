@@ -174,7 +174,7 @@ def test_a_restart_of_the_broker(plain_pulsar: PulsarBroker, topic: str) -> None
 
 
 def test_single_records_of_a_batch(plain_pulsar: PulsarBroker, topic: str) -> None:
-    """What was acknowledged of a batch does not come to the next consumer, ours or the official one."""
+    """Acknowledged messages of a batch do not come to the next consumer, ours or the official one."""
     produce(plain_pulsar, topic, range(10))
 
     async def work(client: Client) -> None:

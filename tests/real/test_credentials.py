@@ -48,7 +48,7 @@ class Identity:
         return {"tls": tls, "auth": {"token_file": file}}
 
     def theirs(self, way: str) -> pulsar.Authentication:
-        """What the official client is given."""
+        """Return the authentication for the official client."""
         if way == "certificate":
             return pulsar.AuthenticationTLS(*map(str, self._files))
         if way == "basic":

@@ -38,7 +38,7 @@ def scene_of(request: pytest.FixtureRequest, fresh_name: Callable[[str], str], t
 
 
 def reads_all(scene: Scene) -> bool:
-    """Whether the daemon reads everything that was fed. The guarded Pulsar gives little before some is confirmed."""
+    """Return whether the daemon reads everything that was fed. The guarded Pulsar sends little before acks."""
     if scene.system.scheme == "pulsar":
         return scene.members() == scene.partitions
     status = ask(scene.folder / "http", "/status")
@@ -158,7 +158,7 @@ def test_slow_sink_keeps_its_connection(scene_of: Callable[..., Scene], kind: st
 
 @pytest.mark.parametrize("kind", ["failover", "classic"])
 def test_peer_that_falls_silent_is_left_and_found_again(scene_of: Callable[..., Scene], kind: str) -> None:
-    """Nothing is closed, nothing arrives any more: the broker gives up first, then everything comes again."""
+    """No connection is closed, no byte arrives: the broker gives up first, then everything comes again."""
     scene = scene_of("silent", kind, partitions=1, guarded=True)
     with scene.broker.proxy() as proxy:
         scene.feed.add(10)

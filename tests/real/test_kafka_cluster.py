@@ -83,7 +83,7 @@ class Stream(threading.Thread):
 
 
 def stored(cluster: KafkaCluster, topic: str) -> list[str]:
-    """What the cluster has of a topic, as another client reads it."""
+    """Return the records of a topic, as another client reads them."""
     consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": "audit", "log_level": 0})
     found: list[str] = []
     try:
@@ -110,7 +110,7 @@ def stored(cluster: KafkaCluster, topic: str) -> list[str]:
 
 
 class Landed:
-    """How often each value is in a dataset; files are read once, for they never change."""
+    """The count of each value in a dataset; files are read once, because they never change."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -160,16 +160,16 @@ class Landing:
         return Daemon("run", str(self.config), log=self.log)
 
     def errors(self) -> dict[str, dict[str, str]]:
-        """What the status page says of partitions that cannot be read, by pipeline."""
+        """Return the status page's partitions that cannot be read, by pipeline."""
         said = json.loads(ask(self.socket, "/status") or "{}")
         return {name: one["source"]["errors"] for name, one in said.get("pipelines", {}).items() if one["source"]}
 
     def has(self, topic: str, partition: int, first: int, end: int) -> bool:
-        """Whether all of these records are in all datasets."""
+        """Return whether all of these records are in all datasets."""
         return self.have({f"{topic}:{partition}:{number}" for number in range(first, end)})
 
     def have(self, wanted: Iterable[str]) -> bool:
-        """Whether all of these values are in all datasets."""
+        """Return whether all of these values are in all datasets."""
         wanted = set(wanted)
         return all(wanted <= landed.values().keys() for landed in self.landed.values())
 

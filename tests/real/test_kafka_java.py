@@ -1,4 +1,4 @@
-"""What Kafka's own tools produce with the Java client lands, every field of it: idempotent, and in transactions."""
+"""Records of Kafka's own tools and Java client land with every field: idempotent, and in transactions."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -101,7 +101,7 @@ def attributes(broker: KafkaBroker, topic: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def tool() -> Callable[..., None]:
-    """What runs a tool of Kafka's; the jar is one more than the broker's, and may be missing where those are."""
+    """Return a function that runs a tool of Kafka's; it needs one jar more than the broker, which may be missing."""
     try:
         tool_jars()
     except BrokerUnavailableError as reason:

@@ -1,4 +1,4 @@
-"""What our producer writes to a real Kafka broker, as the official client reads it."""
+"""Records of the producer in a real Kafka broker, as the official client reads them."""
 
 import subprocess
 from collections.abc import Callable

@@ -93,7 +93,7 @@ def test_a_reader_above_its_quota(plain_kafka: KafkaBroker, fresh_name: Callable
 
 
 def ends(broker: KafkaBroker, topic: str) -> dict[tuple[str, int], int]:
-    """Where partitions end, by the official client."""
+    """Return the ends of partitions, by the official client."""
     consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": "looking", "log_level": 0})
     try:
         return {

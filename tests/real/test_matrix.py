@@ -100,7 +100,7 @@ def positions(path: Path) -> Iterator[tuple[int, int]]:
 def test_a_limit_on_unacknowledged_messages_commits_early(
     guarded_pulsar: PulsarBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Nothing else would commit: no roll ends by itself, and the daemon runs on."""
+    """No other event commits: rolls have no limit, and the daemon runs on."""
     topic = fresh_name("limited")
     guarded_pulsar.admin.create_topic(topic)
     token = guarded_pulsar.token("admin")

@@ -1,4 +1,4 @@
-"""What our producer writes to a real broker, as the official client and the broker itself see it."""
+"""Records of the producer in a real broker, as the official client and the broker itself see them."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What a user reads when a broker cannot or will not serve, and the exit code that scripts see."""
+"""Messages and exit codes when a real broker cannot or will not serve."""
 
 from collections.abc import Callable
 from pathlib import Path

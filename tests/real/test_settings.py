@@ -1,4 +1,4 @@
-"""What a subscription says of itself, and how it asks to be served: what a real broker makes of it."""
+"""Properties and options of a subscription, as a real broker takes them."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def send_keyed(broker: PulsarBroker, topic: str, keys: list[bytes], **more: Any)
 
 
 def shown(broker: PulsarBroker, topic: str, subscription: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the broker says of a subscription, and of its only consumer."""
+    """Return the broker's statistics of a subscription, and of its only consumer."""
     found = broker.admin.stats(topic)["subscriptions"][subscription]
     (consumer,) = found["consumers"]
     return found, consumer
@@ -117,7 +117,7 @@ def test_only_the_newest_record_of_each_key(plain_pulsar: PulsarBroker, topic: s
 
 
 def test_entries_that_compaction_has_thinned_out(plain_pulsar: PulsarBroker, topic: str, tmp_path: Path) -> None:
-    """Of a batch the broker keeps the entry, and marks what is gone: it costs a permit and is no row."""
+    """The broker keeps the entry of a batch and marks what is gone: that costs a permit and is no row."""
     client = quiet_client(plain_pulsar.service_url)
     producer = client.create_producer(
         topic, batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=60_000
@@ -202,7 +202,7 @@ def test_a_pattern_is_watched(plain_pulsar: PulsarBroker, fresh_name: Callable[[
 
 
 def test_permits_are_counted_as_the_broker_does(plain_pulsar: PulsarBroker, topic: str) -> None:
-    """Where damage has made our count wrong the broker's is taken: so both have to mean the same."""
+    """The broker's count replaces ours after damage: so both have to mean the same."""
 
     async def work(client: Client) -> None:
         async with client.subscribe(topic, "s", type="shared", window=100) as consumer:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 
 
 class Ground(ABC):
-    """Where topics come and go; they are fed with records that are numbered through, whatever their topic."""
+    """Topics that come and go, with records that are numbered through, whatever their topic."""
 
     url: str
     source: dict[str, Any]
@@ -58,7 +58,7 @@ class Ground(ABC):
 
     @abstractmethod
     def landed(self, topic: str, partitions: int, job: Job) -> bool:
-        """Whether everything in a topic is confirmed."""
+        """Return whether everything in a topic is confirmed."""
 
 
 class PulsarGround(Ground):

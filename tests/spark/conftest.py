@@ -48,7 +48,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What the log says, line by line."""
+    """Yield a function that returns the lines of the log."""
     root = logging.getLogger()
     before, level, stream = root.handlers[:], root.level, io.StringIO()
     configure(stream=stream, human=False)

@@ -98,7 +98,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
 
 
 def descriptor_set(*, imports: bool = True) -> bytes:
-    """What protoc writes."""
+    """Return the descriptors that protoc writes."""
     from google.protobuf import timestamp_pb2, wrappers_pb2
 
     files = descriptor_pb2.FileDescriptorSet()

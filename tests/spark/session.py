@@ -1,4 +1,4 @@
-"""What every Spark of the tests is told: small, on loopback, without a web page."""
+"""Configuration of every Spark of the tests: small, on loopback, without a web page."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def started(begin: Callable[[], Any]) -> Any:
 
 
 def said(env: Mapping[str, str], script: str, *arguments: str) -> Any:
-    """What a script has found in a Spark of its own: the JSON behind the word FOUND."""
+    """Return the result of a script in a separate Spark: the JSON behind the word FOUND."""
     command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]

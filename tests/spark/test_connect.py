@@ -111,7 +111,7 @@ def with_format(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def found(url: str, scene: Scene, folder: Path) -> Any:
-    """What a client has found."""
+    """Return the result of a client."""
     given = {"servers": scene.url, "subscribe": "t"}
     return said(os.environ | {"PYTHONPATH": str(ROOT)}, CLIENT, url, json.dumps(given), str(folder))
 

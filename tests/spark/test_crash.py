@@ -215,14 +215,14 @@ def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Jo
 
 
 def outcome(job: Job) -> tuple[list[int], list[bytes]]:
-    """What the tables hold, in order."""
+    """Return the rows of the tables, in order."""
     if not any(job.table.glob("*=*")) or not any(job.bad.glob("*.parquet")):
         return [], []
     return sorted(row["order_id"] for row in job.rows()), sorted(row["value"] for row in job.rows(job.bad))
 
 
 def expected(batches: int, *, dedupe: bool) -> tuple[list[int], list[bytes]]:
-    """What a run without an accident makes of :func:`prepared`."""
+    """The tables that a run without an accident makes of :func:`prepared`."""
     good, bad = [], []
     for batch in range(batches):
         numbers = list(range(batch * ROWS, (batch + 1) * ROWS))

@@ -62,7 +62,7 @@ class PulsarTopic:
         self.broker.grow_topic("many", partitions)
 
     def unread(self) -> int:
-        """What the job's subscription has not acknowledged."""
+        """Return the entries that the job's subscription has not acknowledged."""
         return sum(self.broker.backlog(f"many-partition-{index}", "job") for index in range(2))
 
 

@@ -41,7 +41,7 @@ def session(spark: Any) -> Any:
 
 @pytest.fixture
 def queries() -> Iterator[list[Any]]:
-    """What a test starts is stopped."""
+    """Stop the queries that a test has started."""
     started: list[Any] = []
     yield started
     for query in started:
@@ -54,7 +54,7 @@ def options(broker: PulsarDevBroker | Scene, url: str = "", **more: str) -> dict
 
 
 def counted(frame: Any) -> Counter[int]:
-    """How many rows of each entry there are."""
+    """Count the rows of each entry."""
     return Counter({row[0]: row[1] for row in frame.selectExpr(NUMBER).groupBy("number").count().collect()})
 
 
@@ -87,7 +87,7 @@ class Stream:
         return self.session.read.parquet(str(self.folder / "out"))
 
     def has(self, numbers: range) -> bool:
-        """Whether these entries have come, each row of them once."""
+        """Return whether these entries have come, each row of them once."""
         if not (self.folder / "out" / "_spark_metadata" / "0").exists():
             return False
         return counted(self.rows()) == whole(numbers)

@@ -26,7 +26,7 @@ def port() -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, port: str) -> Path:
-    """Where somebody tries it, with the examples as they are, but for the port."""
+    """A folder with the examples as they are, but for the port."""
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     config = tmp_path / "conf/spark.toml"
     config.write_text(config.read_text().replace(PORT, port))
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, port: str) -> Path:
 
 @pytest.fixture
 def commands(port: str) -> Iterator[list[str]]:
-    """What follows the broker, which runs."""
+    """Run the commands that follow the start of the broker."""
     text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     [block] = re.findall(r"^```sh spark\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     broker, *rest = re.sub(r"\|\n", "| ", re.sub(r" +#.*", "", block)).splitlines()

@@ -1,1 +1,1 @@
-"""What several tests use: scenes, peers, recorded bytes and their readers."""
+"""Scenes, peers, recorded bytes and their readers, for several tests."""

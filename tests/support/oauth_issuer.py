@@ -38,7 +38,7 @@ class Issuer:
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     def seconds_left(self, token: str) -> float | None:
-        """What a broker that knows this issuer finds out about a token."""
+        """Return the claims of a token, as a broker that trusts this issuer finds them."""
         end = self.given.get(token)
         return None if end is None else end - time.monotonic()
 

@@ -237,7 +237,7 @@ class Bed:
 
     @property
     def waiting(self) -> bool:
-        """Whether the pipeline has nothing to do until something happens."""
+        """Return whether the pipeline has no work until the next event."""
         wake = self.pipeline._wake
         return bool(wake._waiters) and not wake.is_set()
 

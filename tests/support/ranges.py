@@ -49,7 +49,7 @@ class Ranges:
 
     @contextmanager
     def asking(self, url: str, **given: Any) -> Iterator[Any]:
-        """What the driver asks brokers with."""
+        """Return the driver's access to the brokers."""
         with closing(self._parts.broker(self.client(url, **given), self.options(url, **given))) as one:
             yield one
 

@@ -88,7 +88,7 @@ def end_of(coverage: Coverage, partition: int | str = 0) -> int:
 
 
 def visible(path: Path) -> dict[str, list[int]]:
-    """What a plain reader finds, by file name in listing order."""
+    """Return the rows of a plain reader, by file name in listing order."""
     found = sorted(file for file in path.rglob("*.jsonl") if "_fastwire" not in file.parts)
     return {
         str(file.relative_to(path)): [json.loads(line)["value"] for line in file.read_text().splitlines()]

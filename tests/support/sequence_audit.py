@@ -36,7 +36,7 @@ def numbers_of(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array
 
 
 def visible_files(path: Path) -> list[Path]:
-    """What a plain reader finds: data files outside the folder of the log, in log order."""
+    """Return the files of a plain reader: data files outside the folder of the log, in log order."""
     found = [file for file in path.rglob("*") if file.suffix in (".parquet", ".arrow", ".jsonl")]
     visible = (file for file in found if "_fastwire" not in file.relative_to(path).parts)
     return sorted(visible, key=lambda file: (file.name, file))
@@ -56,7 +56,7 @@ def assert_each_once(path: Path, produced: int | Iterable[int]) -> None:
 
 
 def landed_numbers(path: Path) -> Counter[int]:
-    """How often each number is in the files."""
+    """Count each number in the files."""
     landed: Counter[int] = Counter()
     for file in visible_files(path):
         landed.update(_numbers_in(file))

@@ -1,4 +1,4 @@
-"""How tests are shared out among worker processes (``pytest -n``).
+"""Distribution of tests to worker processes (``pytest -n``).
 
 A file's tests stay together, so that what a module sets up is set up once. So do the files that need the same broker or
 the same Spark: those take the longest to start, and one of each is what a machine of two cores can bear. The cases of a

@@ -1,4 +1,4 @@
-"""What a pipeline is to a source, for tests: takes chunks, keeps Coverage, commits when told to, counts what came."""
+"""A pipeline as a source sees it, for tests: takes chunks, keeps Coverage, commits on request, counts rows."""
 
 import asyncio
 from collections import Counter
@@ -169,7 +169,7 @@ class AnyPipe:
         return sum(one[0] == kind for one in self.told)
 
     def once(self) -> bool:
-        """Whether no row has come twice."""
+        """Return whether no row has come twice."""
         return max(self.values.values(), default=1) == 1
 
     async def close(self) -> None:

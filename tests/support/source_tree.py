@@ -23,7 +23,7 @@ class Source:
 
     @property
     def package(self) -> str:
-        """What a relative import in this file starts from."""
+        """The package from which relative imports in this file start."""
         return self.module if self.is_package else self.module.rpartition(".")[0]
 
     def __str__(self) -> str:

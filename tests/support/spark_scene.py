@@ -105,7 +105,7 @@ class Scene(ABC):
 
     @abstractmethod
     def left(self) -> bool:
-        """Whether no reader has left anything of its own at the broker."""
+        """Return whether no reader has left anything of its own at the broker."""
 
 
 class PulsarScene(Scene):

@@ -1,4 +1,4 @@
-"""What tests of the Spark source share: a broker with numbered entries, options, a range's values."""
+"""Scenes of the Spark source: a broker with numbered entries, options, a range's values."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -86,7 +86,7 @@ def options(url: str, **given: str) -> Options:
 
 @contextmanager
 def asking(url: str, **given: str) -> Iterator[PulsarBroker]:
-    """What the driver asks brokers with."""
+    """Return the driver's access to the brokers."""
     one = PulsarBroker(client(url), options(url, **({"offsetPollIntervalMs": "0"} | given)))
     try:
         yield one

@@ -54,7 +54,7 @@ class Proxy:
 
     @property
     def port(self) -> int:
-        """Where the proxy listens."""
+        """The address at which the proxy listens."""
         return int(self._listener.getsockname()[1])
 
     @property

@@ -1,4 +1,4 @@
-"""Where topics come, grow and go in tests of sources of any system: a broker in memory, and a source of it."""
+"""Topics that come, grow and go, for sources of any system: a broker in memory, and a source of it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -96,7 +96,7 @@ class Ground(ABC):
 
     @abstractmethod
     def behind(self, topic: str) -> int:
-        """How much of the first partition of a topic is not confirmed."""
+        """Return how much of the first partition of a topic is not confirmed."""
 
 
 class PulsarGround(Ground):
@@ -214,7 +214,7 @@ def logs(pipe: AnyPipe) -> set[tuple[str, int]]:
 
 
 def stages(pipe: AnyPipe, *names: str) -> set[str]:
-    """What the partitions of these topics are doing, in the words of the status page."""
+    """Return the states of the partitions of these topics, in the words of the status page."""
     return {one.stage.value for one in pipe.source.partitions if one.log.topic.rpartition("/")[2] in names}
 
 

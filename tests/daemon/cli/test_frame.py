@@ -1,4 +1,4 @@
-"""What holds for all commands, and those that need no configuration."""
+"""Rules for all commands, and the commands that need no configuration."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ def test_usage_is_2(run: Run, arguments: list[str], message: str) -> None:
 
 
 def test_help_is_quick_to_load() -> None:
-    """Nobody waits for libraries that the command does not need."""
+    """A command does not import libraries that it does not need."""
     heavy = ["pyarrow", "pydantic", "aiohttp", "uvloop", "prometheus_client", "google.protobuf", "rich.console"]
     code = (
         "import sys\nfrom fastwire_daemon.cli.app import app\n"

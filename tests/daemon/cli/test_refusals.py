@@ -1,4 +1,4 @@
-"""What a user reads where a broker cannot or will not serve, word for word, and the exit code: of every system."""
+"""Messages and exit codes where a broker cannot or will not serve, word for word, for every system."""
 
 import socket
 import ssl

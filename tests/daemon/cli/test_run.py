@@ -24,7 +24,7 @@ from tests.daemon.cli.program import GOOD, PROGRAM, Run
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What run_service was asked to do; it answers with ``code``."""
+    """The calls of run_service, which returns ``code``."""
     calls: list[dict[str, Any]] = []
 
     def run_service(config: Any, **options: Any) -> int:

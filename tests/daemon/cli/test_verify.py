@@ -14,7 +14,7 @@ from tests.daemon.cli.program import Run
 
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
-    """What ``verify`` finds from now on."""
+    """Let ``verify`` find these problems from now on."""
     found = VerifyReport("/data", strict=False, system="pulsar", entries=12, files=3, rows=123_456, nbytes=7_890_123)
     log = Log("pulsar", "here", "persistent://public/default/orders", "0", "0")
     found.logs = [LogReport(log, "-1:-1", "12:34", rows=123_456)]

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: all mistakes at once, each with its place, in the exact words."""
+"""Mistakes in a configuration: all at once, each with its place, in the exact words."""
 
 from pathlib import Path
 

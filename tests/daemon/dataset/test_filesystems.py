@@ -1,4 +1,4 @@
-"""What file systems do to a commit: folders go, links are repeated, whoever asks gets a lock."""
+"""File systems that disturb a commit: folders go, links are repeated, every writer gets a lock."""
 
 import errno
 import os
@@ -65,7 +65,7 @@ def test_a_folder_that_vanishes_in_the_middle_of_a_commit_is_made_again(tmp_path
 
 
 class Overtaken(Disk):
-    """Somebody else publishes each file at the very moment when this process would."""
+    """Another process publishes each file at the very moment when this one would."""
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -82,7 +82,7 @@ def test_a_file_that_somebody_else_publishes_at_the_same_moment(tmp_path: Path) 
 
 
 class Swept(Disk):
-    """Somebody clearing up takes a new writer's folder away before it has a lock."""
+    """Another writer that clears up removes a new writer's folder before it has a lock."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ def opened(path: Path) -> DatasetWriter:
 
 
 def write(place: str, name: str, rows: int, date: str = "2026-01-02") -> ForeignFile:
-    """What a task does: a file with ``rows`` lines beside those of the writer."""
+    """Write as a task does: a file with ``rows`` lines beside those of the writer."""
     data = b"".join(b'{"value": %d}\n' % number for number in range(rows))
     path = Path(f"{place}{name}.task")
     path.write_bytes(data)

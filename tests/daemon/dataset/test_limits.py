@@ -1,4 +1,4 @@
-"""What a dataset's writer costs at most, and what it does about a roll or a folder that cannot be written."""
+"""Limits of a dataset's writer, and rolls or folders that cannot be written."""
 
 import errno
 import os

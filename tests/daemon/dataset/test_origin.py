@@ -1,4 +1,4 @@
-"""Where the records of a dataset come from: hosts and cluster ids that are recorded after its creation."""
+"""The origin of a dataset's records: hosts and cluster ids that are recorded after its creation."""
 
 from pathlib import Path
 

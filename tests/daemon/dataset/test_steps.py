@@ -11,7 +11,7 @@ from tests.support import rolls
 
 
 class Recording(Disk):
-    """What is asked of the disk for a commit, in order and by short names."""
+    """A disk that records the operations of a commit, in order and by short names."""
 
     def __init__(self, root: Path) -> None:
         self._root = f"{root}/"

@@ -1,4 +1,4 @@
-"""What verify proves, and that it sees each kind of harm that can be done to a dataset."""
+"""``verify`` proves sound datasets, and finds each kind of harm that can be done to one."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What every embedded broker does with its connections."""
+"""Connections of every embedded broker."""
 
 import asyncio
 import gc

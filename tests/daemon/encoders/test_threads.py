@@ -119,7 +119,7 @@ def test_dealt_pieces_do_not_keep_the_chunk(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class FakeFile:
-    """What a stage gives: remembers what is written, and can fail."""
+    """A stage's file, which remembers what is written and can fail."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -153,7 +153,7 @@ def catch_up(thread: "EncoderThread[FakeFile]") -> None:
     reached = threading.Event()
 
     class Mark(list[Any]):
-        """Nothing to encode; tells when its turn has come."""
+        """A task without rows that records when its turn has come."""
 
         def clear(self) -> None:
             reached.set()

@@ -1,4 +1,4 @@
-"""Where a pipeline's time goes: the figures, and what the scanner's clock finds."""
+"""The time of a pipeline by stages: the figures, and the scanner's clock."""
 
 import pytest
 

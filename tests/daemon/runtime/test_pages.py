@@ -75,7 +75,7 @@ print(json.dumps([pa.default_memory_pool().backend_name, pa.mimalloc_memory_pool
 
 
 def said(program: str, *arguments: str, **environment: str) -> str:
-    """What a process of its own prints, which ends well."""
+    """Return the output of a separate process, which ends without an error."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What systemd hears from us, and the unit that we print."""
+"""Messages to systemd, and the printed unit."""
 
 import os
 import re

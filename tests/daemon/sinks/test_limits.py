@@ -174,7 +174,7 @@ def test_a_read_only_file_system_is_not_the_matter_of_one_log(tmp_path: Path) ->
 
 
 def test_permissions_are_looked_at_before_every_commit(tmp_path: Path) -> None:
-    """What is linked and cannot be renamed then would stop all logs."""
+    """A file that is linked and cannot be renamed would stop all logs."""
     disk = Locked(tmp_path / _folder("partition", 1), told=False)
     sink = dataset(tmp_path, disk, split="partition")
     feed = Feed(partitions=2, rows=5)

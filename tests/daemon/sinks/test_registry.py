@@ -68,7 +68,7 @@ def not_a_sink() -> object:
 
 
 class FancyEncoder(ParquetEncoder):
-    """Of somebody else's."""
+    """An encoder of another distribution."""
 
 
 class NotAnEncoder:

@@ -239,7 +239,7 @@ def test_memory_beside_the_pool_is_estimated(opened: Callable[..., DatasetSink])
 
 
 def test_copies_are_counted_until_they_are_written(opened: Callable[..., DatasetSink]) -> None:
-    """Of chunks that are mostly empty the rows are copied; whole ones stay where they are, in the pool."""
+    """The rows of mostly empty chunks are copied; full chunks stay where they are, in the pool."""
     sink = opened(row_group_rows=1_000_000, gather_bytes=64 << 20)
     sink.write(Feed(partitions=1, rows=16_000, value_bytes=200).chunk(1))
     assert sink.unpooled_bytes < 4 << 20
@@ -410,7 +410,7 @@ def test_a_wait_for_space_can_be_ended(opened: Callable[..., DatasetSink], tmp_p
 
 
 class BrokenEncoder(ParquetEncoder):
-    """Of somebody else's, with a fault."""
+    """An encoder of another distribution, with a fault."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         raise LookupError("a fault of the plug-in")

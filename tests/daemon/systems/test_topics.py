@@ -29,7 +29,7 @@ GROUPS = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _soon_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Kafka's brokers do not know is not waited for."""
+    """Topics that Kafka's brokers do not know are not waited for."""
     monkeypatch.setattr("fastwire_daemon.systems.kafka.source.topics.MISSING_S", 0.3)
     monkeypatch.setattr("fastwire_daemon.systems.pullsource.DOUBT_S", 0.05)
 

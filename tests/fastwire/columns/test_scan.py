@@ -1,4 +1,4 @@
-"""What a scanner holds between two reads: nothing that waits for more, once memory is scarce."""
+"""Rows that a scanner holds between two reads: none that wait for more, once memory is scarce."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What group members tell each other, and how partitions are shared out, against Kafka's own assignors."""
+"""Subscriptions and assignments of group members, against Kafka's own assignors."""
 
 import json
 import random
@@ -166,7 +166,7 @@ def kept(members: list[Member], shares: dict[str, list[TopicPartition]]) -> int:
 
 
 def check_shares(members: list[Member], shares: dict[str, list[TopicPartition]]) -> None:
-    """What holds of any assignor's result."""
+    """Check the rules for any assignor's result."""
     assert set(shares) == {one.id for one in members}
     given = [place for mine in shares.values() for place in mine]
     assert len(given) == len(set(given))

@@ -104,7 +104,7 @@ def test_any_byte_of_any_batch(name: str, room: int) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "uneven", "single records"])
 def test_the_last_batch_of_the_log(name: str) -> None:
-    """Nothing comes behind it that could say where it ended, but the log's end does."""
+    """No later batch shows where it ended, but the log's end does."""
     log = LOGS[name]
     for at in range(MAGIC_AT, len(log[-1][2])):
         reading = Reading()
@@ -185,7 +185,7 @@ def test_reading_begins_within_a_damaged_batch() -> None:
 
 
 def test_a_batch_that_a_broker_never_sends_whole() -> None:
-    """What is cut may be sound: it is not put aside."""
+    """A batch that is cut off may be sound: it is no dead letter."""
     reading = Reading()
     body = batch(0, 50)[2]
     StoredLog([(0, 50, body[:300])]).read(reading)

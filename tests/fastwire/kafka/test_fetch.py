@@ -1,4 +1,4 @@
-"""Which partitions are asked for when: against a connection whose broker is scripted."""
+"""Choice of partitions for each Fetch request, against a connection whose broker is scripted."""
 
 from typing import Any
 

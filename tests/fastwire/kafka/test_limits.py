@@ -1,4 +1,4 @@
-"""What a batch of Kafka may become: a part of the budget, whatever its few bytes claim; and what is sound lands."""
+"""Limits of a batch of Kafka: a part of the budget, whatever its few bytes claim; sound batches land."""
 
 import random
 import tracemalloc

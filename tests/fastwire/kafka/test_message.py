@@ -28,7 +28,7 @@ def frame_of(name: str) -> bytes:
 
 
 def matches(wanted: Any, found: Any) -> bool:
-    """Whether everything that a description says is there; it writes bytes as hex and leaves absent fields out."""
+    """Return whether a message has all of a description, which writes bytes as hex and leaves absent fields out."""
     if isinstance(wanted, dict):
         return all(name in found and matches(value, found[name]) for name, value in wanted.items())
     if isinstance(wanted, list):

@@ -1,4 +1,4 @@
-"""What is known of a cluster, from answers that may be older than what is known."""
+"""Metadata of a cluster, updated by answers that may be older than it."""
 
 from typing import Any
 

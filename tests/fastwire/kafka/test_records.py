@@ -160,7 +160,7 @@ def test_mutated_blocks_with_sound_sums_are_read_as_the_plain_decoder_does() -> 
 
 
 def inflated(frame: bytes) -> Reading:
-    """What becomes of a batch of one record whose block is ``frame``."""
+    """Return the result for a batch of one record whose block is ``frame``."""
     return read(encode_block_batch(frame, 1, base_timestamp=TIME, attributes=LZ4))
 
 

@@ -1,4 +1,4 @@
-"""What the client for people computes: ack sets, deadlines, message ids, properties of dead letters."""
+"""Computations of the asyncio client: ack sets, deadlines, message ids, properties of dead letters."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What brokers say by themselves: events for consumers, for producers, for the lists of topics."""
+"""Commands that brokers send without a request: events for consumers, for producers, for the lists of topics."""
 
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb

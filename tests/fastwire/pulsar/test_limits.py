@@ -1,4 +1,4 @@
-"""How large a chunk gets, and what nothing is allocated for: counts and sizes on a peer's word alone."""
+"""Size limits of chunks, and no allocation for counts and sizes on a peer's word alone."""
 
 import random
 

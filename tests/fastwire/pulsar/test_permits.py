@@ -1,4 +1,4 @@
-"""What the broker debits for a frame, whatever becomes of that frame (Pulsar 13)."""
+"""Permits that the broker debits for a frame, whatever becomes of that frame (spec: pulsar 13)."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def single(value: bytes | None = b"x", metadata: pb.MessageMetadata | None = Non
 
 
 def cost(frame: bytes, *, ordered: bool = True) -> tuple[int, Seen, Scanner, SlotTable]:
-    """What one frame costs a fresh consumer."""
+    """Return the permits that one frame costs a fresh consumer."""
     to, slots = scanner(ordered=ordered)
     seen = feed(to, frame)
     return slots.debited(CONSUMER), seen, to, slots

@@ -118,7 +118,7 @@ def test_a_bundle_that_was_cut_off_is_requested_whole() -> None:
 
 @pytest.mark.parametrize("topic", ["t", None])
 def test_a_request_has_room_for_255_names(topic: str | None) -> None:
-    """Of partitions of a topic, and of topics. The others follow in the next requests."""
+    """A request has a limit of partitions of a topic, and of topics. The others follow in the next requests."""
     broker = Broker([(topic or f"t{number}", number) for number in range(600)], FetchLimits(answer_bytes=1 << 30))
     assert [len(places(request)) for request in broker.pump()] == [255, 255]
     broker.answer()

@@ -315,7 +315,7 @@ def test_produce(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PRODUCE if name.startswith("refclient")])
 def test_bundles_of_the_reference_client(name: str) -> None:
-    """What it wrote is read, and its plain bundles are written as it writes them."""
+    """The bundles of the real broker are read, and plain ones are encoded as it encodes them."""
     said = described(name)["expected"]["request"]
     frame = request(name)
     _, sent = ProduceRequest.decode(frame[FRAME_HEAD:], with_base=said["base_seq"] is not None)

@@ -42,7 +42,7 @@ class _Hostile(PulsarDevBroker):
         self.hits = 0
 
     def hit(self, index: int) -> bool:
-        """Whether to strike at this entry, if only ``times`` entries are hit; counts it."""
+        """Return whether to damage this entry, if only ``times`` entries are damaged; counts it."""
         if self.hits >= self.times or (index + 1) % self.every:
             return False
         self.hits += 1

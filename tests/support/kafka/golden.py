@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def names(folder: str) -> list[str]:
-    """What there is in a folder of the golden bytes."""
+    """Return the contents of a folder of the golden bytes."""
     return sorted(path.stem for path in (GOLDEN / folder).glob("*.bin"))
 
 
@@ -137,7 +137,7 @@ class Reading:
 
 
 class StoredLog:
-    """What a broker has stored of one partition: for each batch its first offset, the one behind it, and its bytes."""
+    """The stored batches of one partition: for each its first offset, the one behind it, and its bytes."""
 
     def __init__(self, batches: Iterable[tuple[int, int, bytes]]) -> None:
         self.batches = list(batches)

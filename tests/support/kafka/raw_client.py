@@ -38,7 +38,7 @@ class Peer:
         return decode_response(key, version, frame)
 
     def closed(self) -> bool:
-        """Whether the broker closes the connection without another word."""
+        """Return whether the broker closes the connection without another byte."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionError:

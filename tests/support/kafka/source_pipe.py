@@ -75,7 +75,7 @@ class KafkaPipe(AnyPipe):
         await until(lambda: self.committed() == wanted, f"offsets {wanted}", self.committed)
 
     def committed(self) -> dict[tuple[str, int], int]:
-        """What the group has of partitions that held anything."""
+        """Return the group's offsets of partitions that held anything."""
         return {place: offset for place, offset in self.broker.offsets("g").items() if offset}
 
     def ends(self, topic: str) -> list[tuple[int, int]]:

@@ -112,7 +112,7 @@ class Desk:
         return {letter.position.b: letter.reason for letter in self.seen.diverted}
 
     def spans(self) -> list[Span]:
-        """What a commit now would say has landed."""
+        """Return the Coverage that a commit now would record."""
         self.hand_on()
         return self.accumulator.take()
 

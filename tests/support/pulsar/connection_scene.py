@@ -54,7 +54,7 @@ class Wire:
         return self.feed(encode_command(C(type=kind, **parts)))
 
     def heard(self) -> list[pb.BaseCommand]:
-        """What we have said since the last call, as commands."""
+        """Return the commands sent since the last call."""
         data = b"".join(self.connection.take_outbound())
         commands = []
         while data:

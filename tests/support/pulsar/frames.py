@@ -285,7 +285,7 @@ def oracle(frame: bytes, log: Log = LOG) -> list[Row]:
 
 
 def resealed(body: bytes, change: Callable[[pb.MessageMetadata], object], payload: bytes | None = None) -> bytes:
-    """What follows a command, with other metadata (and payload) under a good checksum."""
+    """Return the body of a frame with other metadata (and payload) under a good checksum."""
     metadata, stored = split_payload(body)
     change(metadata)
     return encode_payload(metadata, bytes(stored) if payload is None else payload)

@@ -64,7 +64,7 @@ class Peer:
         return data
 
     def is_silent(self, seconds: float = 0.05) -> bool:
-        """Nothing comes for a while."""
+        """Return whether no byte arrives for a while."""
         self._socket.settimeout(seconds)
         try:
             return self._socket.recv(1, socket.MSG_PEEK) == b"never"
@@ -74,7 +74,7 @@ class Peer:
             self._socket.settimeout(10)
 
     def closed_with(self) -> str:
-        """What the broker gave as its reason when it closed the connection; what it said before is passed over."""
+        """Return the broker's reason for closing the connection; earlier commands are passed over."""
         text = ""
         while True:
             try:

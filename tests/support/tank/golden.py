@@ -60,7 +60,7 @@ def timestamp_of(row: Row) -> int:
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """What ``messages_digest`` of a vector is made of."""
+    """Return the bytes of ``messages_digest`` of a vector."""
     summed = hashlib.sha256()
     for row in rows:
         key = row["key"]

@@ -57,7 +57,7 @@ class Scene:
             member.answered(ask, answer, self.now)
 
     def owned(self) -> list[TopicIdPartition]:
-        """What the members own, as they see it."""
+        """Return the partitions that the members own, as they see it."""
         return sorted(place for member in self.members for place in member.owned)
 
     def step(self) -> None:

@@ -1,4 +1,4 @@
-"""What the embedded Kafka broker answers, refuses and punishes, request by request."""
+"""Answers, refusals and violations of the embedded Kafka broker, request by request."""
 
 import struct
 import threading

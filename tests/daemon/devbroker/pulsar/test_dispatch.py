@@ -1,4 +1,4 @@
-"""What the dev broker sends to whom, and what acknowledgements, seeks and closings do to it."""
+"""Dispatch of the embedded Pulsar broker, and the effects of acknowledgements, seeks and closings on it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

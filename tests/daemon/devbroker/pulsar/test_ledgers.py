@@ -1,4 +1,4 @@
-"""What a dev broker is made of, without a socket."""
+"""Parts of the embedded Pulsar broker, without a socket."""
 
 from itertools import pairwise
 

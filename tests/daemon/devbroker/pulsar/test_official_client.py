@@ -444,7 +444,7 @@ def test_load_over_the_wire_and_past_it(broker: PulsarDevBroker, client: pulsar.
 
 
 async def test_load_goes_on_after_unloads_and_cuts(broker: PulsarDevBroker) -> None:
-    """Nothing is lost; what was on the way may be there twice."""
+    """No record is lost; those in flight may be there twice."""
     broker.create_topic("t", 2)
     load = Load(records=4000, partitions=2, batch=10)
 

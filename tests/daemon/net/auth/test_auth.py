@@ -1,4 +1,4 @@
-"""Who we are to a broker: tokens, passwords, certificates, and the tokens of an issuer that fails in every way."""
+"""Credentials: tokens, passwords, certificates, and the tokens of an issuer that fails in every way."""
 
 import asyncio
 import math
@@ -260,7 +260,7 @@ async def serving(**options: Any) -> PulsarDevBroker:
 
 
 def answers(broker: PulsarDevBroker) -> int:
-    """How often clients that are connected have shown fresh credentials."""
+    """Return how often connected clients have shown fresh credentials."""
     return sum(
         each.commands.count("AUTH_RESPONSE") for each in broker.connections if isinstance(each, PulsarConnection)
     )

@@ -1,4 +1,4 @@
-"""What is said of a query that has failed."""
+"""Messages about a failed query."""
 
 import pytest
 

@@ -23,7 +23,7 @@ SOURCE = pa.struct([("value", pa.string()), ("reason", pa.string())])
 
 @dataclass
 class Frame:
-    """What the output wants of a batch: good and bad rows, and the id of its query. Tasks run here and now."""
+    """A batch as the output sees it: good and bad rows, and the id of its query. Tasks run at once, in this process."""
 
     query: str
     good: Sequence[int]

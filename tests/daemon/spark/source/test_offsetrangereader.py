@@ -167,7 +167,7 @@ def test_what_retention_took(ranges: Ranges) -> None:
 
 
 def test_what_retention_takes_while_it_is_read(ranges: Ranges) -> None:
-    """What came before is not given up with it."""
+    """Records before it are not given up with it."""
     with ranges.serving(MORE) as scene, closing(ranges.client(scene.url, fetchMaxBytes=ranges.few)) as one:
         stream = ranges.reading(one, ranges.part(0, MORE * ROWS), fail=False)
         found = [next(stream)]

@@ -63,7 +63,7 @@ def write(
 
 
 def read(broker: PulsarDevBroker, topic: str, count: int) -> list[pulsar.Message]:
-    """What the official client gets of a topic."""
+    """Return the messages that the official client reads from a topic."""
     with client_of(broker) as client:
         consumer = client.subscribe(topic, f"s-{secrets.token_hex(4)}", initial_position=EARLIEST)
         return receive(consumer, count)

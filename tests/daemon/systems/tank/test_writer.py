@@ -1,4 +1,4 @@
-"""What the command ``produce`` writes to TANK."""
+"""Records of the command ``produce`` in TANK."""
 
 from collections.abc import Iterator
 

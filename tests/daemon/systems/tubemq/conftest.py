@@ -1,4 +1,4 @@
-"""What tests of TubeMQ over sockets share."""
+"""Fixtures of the tests of TubeMQ over sockets."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the command ``produce`` writes to TubeMQ."""
+"""Records of the command ``produce`` in TubeMQ."""
 
 from collections.abc import Iterator
 

@@ -22,7 +22,7 @@ def stream(scene: Scene, **more: str) -> StreamReader:
 
 
 def values(reader: Any, partitions: list[Any]) -> list[bytes]:
-    """What tasks would read, on copies that were pickled before any offset was known."""
+    """Return the rows that tasks read, on copies that were pickled before any offset was known."""
     copy = pickle.loads(pickle.dumps(reader))
     batches = [batch for each in partitions for batch in copy.read(pickle.loads(pickle.dumps(each)))]
     return [value for batch in batches for value in batch.column("value").to_pylist()]

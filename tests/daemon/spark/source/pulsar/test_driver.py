@@ -1,4 +1,4 @@
-"""What the driver asks Pulsar's brokers: heads, places, limits, and what it acknowledges."""
+"""Requests of the driver to Pulsar's brokers: heads, positions, limits, and acknowledgements."""
 
 import threading
 from itertools import pairwise

@@ -234,7 +234,7 @@ def test_a_silent_broker_is_left_when_patience_ends() -> None:
 
 
 def test_a_task_that_takes_no_rows_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is received meanwhile, and pings keep the broker from closing the connection."""
+    """No data is received meanwhile, and pings keep the broker from closing the connection."""
     pings = []
     monkeypatch.setattr("fastwire.pulsar.connection.SUSPENDED_FIRST_PING_S", 0.0)
     monkeypatch.setattr("fastwire.pulsar.connection.Connection._ping", lambda self, now: pings.append(now))

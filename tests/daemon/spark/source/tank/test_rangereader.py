@@ -130,7 +130,7 @@ def answering(
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_what_retention_takes_before_an_empty_answer(fail: bool) -> None:
-    """What came before it is not taken for lost, whether it was passed on or not."""
+    """Records before it do not count as lost, whether they were passed on or not."""
 
     def empty() -> PartitionAnswer:
         broker.trim("t", 201)

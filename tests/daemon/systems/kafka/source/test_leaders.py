@@ -34,7 +34,7 @@ NO_LEADER = "t partition 1: LEADER_NOT_AVAILABLE (no broker leads it now)"
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for long."""
+    """No partition waits for long."""
     monkeypatch.setattr("fastwire_daemon.systems.patience.LOG_LIMIT_S", 0.5)
     monkeypatch.setattr("fastwire_daemon.systems.atleaders.TELL_S", 0.2)
 

@@ -15,7 +15,7 @@ SECONDS = 'fastwire_source_throttled_seconds_total{pipeline="p"}'
 
 
 def longest(pipe: KafkaPipe) -> float:
-    """How long the most throttled connection still has to wait, as the status page says."""
+    """Return the wait of the most throttled connection, as the status page has it."""
     return max((float(one["throttled_s"]) for one in pipe.source.status()["connections"]), default=0.0)
 
 

@@ -207,7 +207,7 @@ async def test_a_message_that_came_too_often_is_one_dead_letter(stored: str) -> 
 
 
 async def test_permits_that_damage_has_cost_come_back() -> None:
-    """What a batch with a wrong checksum cost is unknown: the consumer subscribes again when nothing comes any more."""
+    """The permits of a batch with a wrong checksum are unknown: the consumer subscribes again once no record comes."""
     async with playing() as (broker, client):
         whole = entry(0)
         broken = Entry(whole.body[:-1] + b"?", 10, 0, 9, whole.publish_time, True)

@@ -188,7 +188,7 @@ async def test_everything_again_on_demand(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 async def test_a_broker_that_restarts_is_survived(kind: Any) -> None:
-    """What was taken does not come twice, what was acknowledged on a lost connection is acknowledged after all."""
+    """Records taken do not come twice, and acks that a lost connection held up are sent after all."""
     async with playing(2) as (broker, client):
         for partition in range(2):
             broker.append(f"t-partition-{partition}", entries(0, 20))

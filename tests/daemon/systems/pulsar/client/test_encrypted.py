@@ -60,7 +60,7 @@ async def test_what_a_key_opens_comes_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 @pytest.mark.parametrize("keys", [None, {"orders": key_pair("other").private}])
 async def test_what_no_key_opens_ends_the_loop_and_is_not_acknowledged(kind: Any, keys: Any) -> None:
-    """What came before it comes out first, and can still be acknowledged."""
+    """Earlier records come out first, and can still be acknowledged."""
     async with playing() as (broker, client):
         broker.append("t", [entry(0), locked(), entry(2)])
         async with client.subscribe("t", "s", type=kind, start="earliest", private_keys=keys) as consumer:
@@ -160,7 +160,7 @@ def in_the_clear(broker: PulsarDevBroker, topic: str) -> bool:
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_dead_letters_are_encrypted_for_the_same_readers(chunked: bool) -> None:
-    """Nobody knows the public keys: what unwrapped the entry's data key encrypts its dead letter, too."""
+    """There are no public keys: the private key that unwrapped the entry's data key encrypts its dead letter, too."""
     async with playing() as (broker, client):
         broker.append("t", locked_parts() if chunked else [locked()])
         policy = DeadLetterPolicy(most_redeliveries=1)

@@ -1,4 +1,4 @@
-"""What a subscription says of itself, and how it asks to be served: seen by the embedded broker."""
+"""Properties and options of a subscription, as the embedded broker sees them."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the Pulsar source finds brokers: proxies, listeners, redirects, brokers that move topics, IPv6."""
+"""Addresses of brokers in the Pulsar source: proxies, listeners, redirects, brokers that move topics, IPv6."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ INNER = "pulsar://inner-broker:6650"  # a name that only the proxy knows
 
 
 def wanted(broker: PulsarDevBroker) -> list[str]:
-    """What each connection has asked the proxy for."""
+    """Return the broker that each connection has asked the proxy for."""
     return sorted(one.proxy_to for one in broker.connections if isinstance(one, PulsarConnection))
 
 

@@ -68,7 +68,7 @@ async def test_a_cut_connection_with_an_open_roll(kind: str) -> None:
 
 
 def open_chunk(pipe: Pipe) -> bool:
-    """Whether records were received that nobody has seen yet."""
+    """Return whether there are received records that the pipeline has not seen yet."""
     return any(link.connection.open_since is not None for link in pipe.source.cluster.links.values())
 
 
@@ -344,7 +344,7 @@ async def test_requests_that_stay_unanswered(kind: "pb.BaseCommand.Type", monkey
 
 
 async def reads_from_the_end(made: PulsarDevBroker) -> None:
-    """What was there is left out and what comes is read, however long that takes."""
+    """Earlier records are left out and later ones are read, however long that takes."""
     async with serving(made) as broker:
         broker.append("t", entries(0, 5))
         async with reading(broker, start="latest", operation_timeout_s=0.2) as pipe:

@@ -1,4 +1,4 @@
-"""Where the Pulsar source begins: where it is told to, or behind what has landed; what is missing there is said."""
+"""First positions of the Pulsar source: ``start``, or behind what has landed; missing records are reported."""
 
 from datetime import UTC, datetime
 
