@@ -29,6 +29,7 @@ from ..service.progress import format_bytes
 from ..systems.load import Load
 from ..systems.registry import system_named
 from ..systems.writer import WriteOptions
+from .printed import place_of
 
 __all__ = ["DemoFailed", "demo"]
 
@@ -92,7 +93,7 @@ def demo(
     show.print(f"\n[bold]fastwire-consume verify {path}[/bold]\n")
     sys.stdout.flush()
     _run(["verify", str(path)], "verify")
-    _five_rows(path, show)
+    _five_rows(path, system, show)
 
 
 def _clear(path: Path, file: Path) -> None:
@@ -243,19 +244,13 @@ def _summary(path: Path, usage: _Usage, records: int, show: Console) -> None:
         raise DemoFailed(f"{records:,} records were produced, {rows:,} are in the files")
 
 
-def _five_rows(path: Path, show: Console) -> None:
+def _five_rows(path: Path, system: str, show: Console) -> None:
     import pyarrow.dataset as ds
 
     data = ds.dataset(path, format="parquet", partitioning="hive")
     show.print(f"\n[bold]Five rows of {path}[/bold] (of {len(data.schema)} columns: {', '.join(data.schema.names)})\n")
     for row in data.head(5).to_pylist():
-        names = (
-            "ledger",
-            "offset",
-            "row",
-            "batchIndex",
-        )  # the columns of a record's position; each system has some of them
-        place = f"{row['partition']} {':'.join(str(row[name]) for name in names if name in row)}"
+        place = f"{row['partition']} {place_of(row, system)}"
         time = "" if row["timestamp"] is None else f"{row['timestamp']:%H:%M:%S.%f}  "
         line = f"{place}  {time}{_text(row['key'])}  {_text(row['value'])}"
         show.print(line, markup=False)

@@ -1,7 +1,7 @@
 """The text output of ``check`` and ``verify``: pipelines, jobs and reports."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "fact_table",
     "origin",
+    "place_of",
     "printable",
     "show_daemon",
     "show_expired",
@@ -24,6 +25,13 @@ __all__ = [
     "show_pipeline",
     "show_report",
 ]
+
+
+def place_of(row: "Mapping[str, Any]", system: str) -> str:
+    """Return the place of a record in its partition, as text: ledger, entry and batch index of Pulsar, for example."""
+    from fastwire.systems import row_of
+
+    return ":".join(str(row[name]) for name in row_of(system).place if row[name] >= 0)
 
 
 def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[CheckResult]") -> None:

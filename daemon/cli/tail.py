@@ -19,6 +19,7 @@ from ..runtime.logs import configure
 from ..systems.base import SchemaTexts
 from ..systems.cell import cell_bytes
 from ..systems.registry import reading
+from .printed import place_of
 from .retry import open_when_up
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ async def tail(
                 printed += len(lines)
                 if shown is not None and reader.schemas is not None:
                     await _show_schemas(reader.schemas, lines, shown)
-                _print(_formed(lines, form))
+                _print(_formed(lines, form, connection.system))
                 if count is not None and printed >= count:
                     break
     except asyncio.CancelledError:
@@ -128,11 +129,11 @@ def _complain(letter: DeadLetter) -> None:
     print(f"{letter.log.topic} {place}: cannot be decoded: {letter.reason}", file=sys.stderr)
 
 
-def _formed(lines: list[bytes], form: TailFormat) -> list[bytes]:
+def _formed(lines: list[bytes], form: TailFormat, system: str) -> list[bytes]:
     if form == "jsonl":
         return lines
     rows = [orjson.loads(line) for line in lines]
-    return [_raw(row) for row in rows] if form == "raw" else [_pretty(row) for row in rows]
+    return [_raw(row) for row in rows] if form == "raw" else [_pretty(row, system) for row in rows]
 
 
 async def _show_schemas(schemas: SchemaTexts, lines: list[bytes], shown: set[tuple[str, bytes]]) -> None:
@@ -150,12 +151,9 @@ def _raw(row: dict[str, Any]) -> bytes:
     return cell_bytes(row["value"]) + b"\n"
 
 
-def _pretty(row: dict[str, Any]) -> bytes:
-    place = str(row["offset"])
-    if "ledger" in row:
-        place = f"{row['ledger']}:{place}" + (f":{row['batchIndex']}" if row["batchIndex"] >= 0 else "")
+def _pretty(row: dict[str, Any], system: str) -> bytes:
     name = row["topic"].removeprefix("persistent://") + (f"-{row['partition']}" if row["partition"] >= 0 else "")
-    head = f"{row['timestamp'] or '(no time)'}  {name} {place}"
+    head = f"{row['timestamp'] or '(no time)'}  {name} {place_of(row, system)}"
     if row["key"] is not None:
         head += f"  key={_shown(row['key'])}"
     for header in row["headers"] or ():

@@ -53,8 +53,8 @@ __all__ = [
 
 
 def start_choices(grammar: Grammar | None) -> str:
-    """Return a description of the values of the key ``start`` for a system, for messages."""
-    example = (grammar or grammars()[0]).start_example
+    """Return a description of the values of the key ``start`` for a system (None: unknown), for messages."""
+    example = "a table of positions by partition" if grammar is None else grammar.start_example
     return (
         '"earliest" (everything the topic holds), "latest" (only what is produced from the first start on), '
         'an RFC 3339 time such as "2025-01-31T00:00:00Z" or a time ago such as "-24h" (what was published since), '

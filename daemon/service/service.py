@@ -27,7 +27,7 @@ from ..runtime.budget import Budget, Level
 from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
-from ..runtime.resident import ResidentMemory
+from ..runtime.resident import ResidentMemory, use_system_allocator
 from ..sinks.base import LoggedSink
 from ..sinks.registry import build_sink
 from ..systems.registry import source_factory
@@ -227,7 +227,10 @@ class Service:
         metrics = self._metrics.pipeline(name)
         roll = config.sink.roll
         shares = max(1, len(self._wanted(self._config)))
-        sink = build_sink(config, memory=self._config.daemon.memory // shares)
+        memory = self._config.daemon.memory // shares
+        if config.sink.is_dataset:
+            use_system_allocator(memory)
+        sink = build_sink(config, memory=memory)
         pipeline = Pipeline(
             name,
             source_factory(

@@ -1,6 +1,5 @@
 """Makes the sink of a configuration: a built-in one, a dataset with a plug-in encoder, or a plug-in sink."""
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
 from ..config.decode import DecodeConfig, chosen_columns, read_program
 from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.store import StoreUrl
-from ..runtime.pages import keep_heap_pages
 from .base import Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
@@ -63,16 +61,6 @@ def load_encoder(name: str) -> "type[Encoder]":
     if missing:
         raise _error("type", f'"{name}" is not an encoder: it lacks {", ".join(missing)}')
     return encoder  # type: ignore[no-any-return]
-
-
-def _take_memory_from_system(memory: int) -> None:
-    """Let Arrow allocate from the system's allocator in the whole process, unless the environment selects another.
-
-    Arrow's own allocators keep 25 to 40 MiB of unused memory beyond any budget. Arrow reads the variable once, when it
-    is loaded, and Parquet writers ignore ``pyarrow.set_memory_pool``.
-    """
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    keep_heap_pages(memory)
 
 
 def dataset_options(config: PipelineConfig) -> "DatasetOptions":
@@ -154,7 +142,6 @@ def bucket_of(sink: SinkConfig) -> "Bucket | None":
 
 
 def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
-    _take_memory_from_system(memory)
     from .dataset import DatasetSink
 
     sink = config.sink

@@ -53,11 +53,13 @@ cdef class RowLayout:
     All systems share the first eight columns, which have the names of Spark's Kafka source where it has them.
     ``offset`` and ``timestamp`` are the roles of these two columns, which differ between systems. ``own`` are the
     columns of this system only; their index in it, added to COL_OWN, is the number by which its decoder writes them.
+    ``place`` names the columns that tell records of a partition apart, in the order in which people read them.
     Raises ValueError for more columns of a storage than a chunk has room for.
     """
 
-    def __init__(self, str system, *, offset, timestamp, own=()):
+    def __init__(self, str system, *, offset, timestamp, own=(), place=("offset",)):
         self.system = system
+        self.place = tuple(place)
         self._names = []
         self.columns = ()
         self.add(COL_KEY, StoredColumn("key", "plain", storage="bytes"))

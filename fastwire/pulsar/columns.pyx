@@ -25,6 +25,7 @@ ROW = RowLayout(
         StoredColumn("schemaVersion", "constant", storage="bytes"),
         StoredColumn("redeliveryCount", "constant", storage="int32"),
     ),
+    place=("ledger", "offset", "batchIndex"),
 )
 
 

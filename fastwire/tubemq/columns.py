@@ -20,4 +20,5 @@ ROW = RowLayout(
         StoredColumn("eventTime", "counter", storage="rare time"),
         StoredColumn("msgType", "constant", storage="strings"),
     ),
+    place=("offset", "row"),
 )

@@ -413,3 +413,10 @@ def test_keys_of_what_a_system_does_not_have() -> None:
 def test_a_connection_without_tls() -> None:
     with pytest.raises(ConfigError, match="tls: is not supported for toy: it is a key for pulsar, kafka and tubemq"):
         parse_connection({"url": "toy://h", "tls": {"ca": "x"}})
+
+
+def test_an_unknown_system_is_told_of_the_positions_of_no_system() -> None:
+    """The key ``start`` of a source whose URL is wrong: an example of positions would be that of another system."""
+    text = MINIMAL.replace("pulsar://", "rabbit://").replace('start = "earliest"\n', "")
+    (found,) = [each for each in problems(text) if "start" in each]
+    assert "or a table of positions by partition (what follows that position)" in found

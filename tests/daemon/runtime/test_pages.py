@@ -58,9 +58,11 @@ import json, sys
 from pathlib import Path
 from fastwire.wire.pool import Pool
 from fastwire_daemon.config import load_config
+from fastwire_daemon.runtime.resident import use_system_allocator
 from fastwire_daemon.sinks.registry import build_sink
 
 config = load_config(Path(sys.argv[1]))
+use_system_allocator(64 << 20)
 sink = build_sink(config.pipelines["orders"], memory=64 << 20)
 import pyarrow as pa
 from fastwire_daemon.testing import Feed

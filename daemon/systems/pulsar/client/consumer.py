@@ -230,7 +230,7 @@ class Consumer(Intake):
         await self.asking(together(waits))
 
     def _need(self, delivery: Delivery) -> None:
-        if self._closed:
+        if self.closed:
             raise FastwireError("the consumer was closed: records that it has not acknowledged go to the next one")
 
     def _current(self, number: int, delivery: Delivery) -> Member | None:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
 from typing import Any, Self
 
@@ -47,6 +48,14 @@ class _Doubt:
 
     since: float
     ask_after_s: float = QUIET_S
+
+
+class State(Enum):
+    """The states of an intake, in their order. A failure does not change it: the chunks read before it can be taken."""
+
+    NEW = "new"
+    OPEN = "open"
+    CLOSED = "closed"
 
 
 class Intake:
@@ -100,8 +109,7 @@ class Intake:
         self._full = False
         self._asking = 0  # tasks that wait for a response of the broker, which must be read
         self._opening: asyncio.Task[None] | None = None  # ``close`` cancels it
-        self._opened = False
-        self._closed = False
+        self._state = State.NEW
         self._closing: asyncio.Task[None] | None = None
         self._failure: FastwireError | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -144,7 +152,7 @@ class Intake:
     @property
     def closed(self) -> bool:
         """True once ``close`` was called."""
-        return self._closed
+        return self._state is State.CLOSED
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -157,15 +165,15 @@ class Intake:
 
     async def open(self) -> None:
         """Find the partitions and subscribe. Raises FastwireError if the broker refuses, or does not answer in time."""
-        if not self._opened:
+        if self._state is not State.OPEN:
             await self._be_open()
-            if self._opened and not self._closed:
+            if self._state is State.OPEN:
                 return  # if reading has failed since, ``take`` returns the chunks before that first
         self._check()
 
     async def _be_open(self) -> None:
         """Open once for all concurrent callers. Returns without an error if ``close`` interrupts it."""
-        if self._opened or self._closed or self._failure is not None:
+        if self._state is not State.NEW or self._failure is not None:
             return
         if self._opening is None or self._opening.done():
             self._opening = self.run(self._open(), "open")
@@ -186,7 +194,8 @@ class Intake:
         except FastwireError as exc:
             self.fail(exc)
             raise
-        self._opened = True
+        if self._state is State.NEW:  # ``close`` may have come meanwhile
+            self._state = State.OPEN
         self.run(self._follow(), "topics and partitions")
 
     async def _find(self) -> None:
@@ -296,7 +305,7 @@ class Intake:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._closed:
+        if self.closed:
             raise FastwireError("the consumer or reader was closed")
 
     def run(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
@@ -317,7 +326,7 @@ class Intake:
     async def close(self) -> None:
         """Send the acks that wait, and close consumers and connections. Chunks that were taken stay valid."""
         if self._closing is None:
-            self._closed = True
+            self._state = State.CLOSED
             self._arrived.set()
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -342,8 +351,8 @@ class Intake:
     async def take(self) -> Chunk | None:
         """Return the next chunk, waiting for it; None at the end and after ``close``. Raises the error of ``fail``."""
         await self._be_open()
-        while not self._queue or self._closed:
-            if self._closed:
+        while not self._queue or self.closed:
+            if self.closed:
                 return None
             self._check()
             for link in tuple(self.cluster.links.values()):
@@ -404,7 +413,7 @@ class Intake:
             self._full = True
         elif self._bytes <= QUEUE_BYTES // 2:
             self._full = False
-        pause = self._full and not self._asking and not self._closed
+        pause = self._full and not self._asking and not self.closed
         for link in tuple(self.cluster.links.values()):
             if not link.ready:
                 continue
@@ -414,7 +423,7 @@ class Intake:
                 link.transport.go_on(Pause.QUEUE)
         hold = self._full or self._failure is not None
         for member in self.members:
-            if member.consumer.permits.hold != hold and not self._closed:
+            if member.consumer.permits.hold != hold and not self.closed:
                 member.consumer.hold(hold)
                 if member.link is not None:
                     member.link.flush()
@@ -433,7 +442,7 @@ class Intake:
 
     def on_chunk(self, chunk: Chunk) -> None:
         """Queue a chunk, or release it if it is not wanted."""
-        if self._closed or self._failure is not None or not self.admit(chunk):
+        if self.closed or self._failure is not None or not self.admit(chunk):
             chunk.release()
             return
         self._queue.append(chunk)
@@ -449,7 +458,7 @@ class Intake:
     def on_lost(self, link: Link, reason: Exception | None) -> None:
         """Forget a lost connection; its members subscribe again on their own."""
         self.cluster.forget(link)
-        if not self._closed:
+        if not self.closed:
             log.info("connection lost", broker=str(link.address), reason=str(reason or "closed by the broker"))
 
     def after_read(self, link: Link) -> None:
