@@ -1,6 +1,6 @@
 """The writer of a dataset: staging, commits, and the handling of other writers' commits.
 
-The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R10 of the comments.
+The order of the steps is the protocol; DESIGN.md gives the reasons and names the rules R1 to R13 of the comments.
 """
 
 import os
