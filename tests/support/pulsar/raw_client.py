@@ -63,8 +63,21 @@ class Peer:
             data += part
         return data
 
-    def is_silent(self, seconds: float = 0.05) -> bool:
-        """Return whether no byte arrives for a while."""
+    def is_silent(self) -> bool:
+        """Return whether the broker has nothing more to send: its next frames are the answers to two PINGs."""
+        return not self._before_pongs()
+
+    def _before_pongs(self) -> list[pb.BaseCommand]:
+        """Return the commands before the answers to two PINGs; a dispatch that the first one overtakes is between."""
+        found = []
+        for _ in range(2):
+            self.send(Command.PING, ping=pb.CommandPing())
+            while (command := self.receive()[0]).type != Command.PONG:
+                found.append(command)
+        return found
+
+    def is_ignored(self, seconds: float = 0.05) -> bool:
+        """Return whether no byte arrives for a while, not even an answer to a PING."""
         self._socket.settimeout(seconds)
         try:
             return self._socket.recv(1, socket.MSG_PEEK) == b"never"
@@ -153,11 +166,12 @@ class Peer:
         return [(one.ledgerId, one.entryId) for one in found]
 
     def drain(self) -> list[tuple[int, int]]:
-        """The positions of all entries that come until there is silence."""
+        """The positions of all entries that the broker has to send."""
         found = []
-        while not self.is_silent(0.4):
-            found += self.messages(1)
-        return found
+        while came := self._before_pongs():
+            assert all(command.type == Command.MESSAGE for command in came), came
+            found += [command.message.message_id for command in came]
+        return [(one.ledgerId, one.entryId) for one in found]
 
     def produce(self, topic: str, entries: list[Entry], producer_id: int = 1) -> list[tuple[int, int]]:
         """Open a producer, send entries, wait for the receipts; returns their positions."""
