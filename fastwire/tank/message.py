@@ -2,7 +2,7 @@
 
 Every request is a class with ``kind``, ``encode`` and ``decode``; the class of its answer is ``Request.answer``.
 ``encode(request_id)`` returns a payload; ``decode(payload)`` returns the request id and the object, and raises
-ProtocolError for bytes of a peer that have not this form.
+ProtocolError for bytes of a peer of another form.
 """
 
 from dataclasses import dataclass, field
