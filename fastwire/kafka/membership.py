@@ -9,6 +9,7 @@ calls ``released``; heartbeats continue meanwhile. ``owned`` are the member's pa
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, Literal, TypeVar
 
 from fastwire.errors import ProtocolError
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 Protocol = Literal["cooperative-sticky", "sticky", "range", "roundrobin"]
-"""Topic id and number of a partition."""
+"""The assignors that a classic member can propose, by their names in JoinGroup."""
 
 P = TypeVar("P", TopicPartition, TopicIdPartition)
 
@@ -194,6 +195,15 @@ class Membership(ABC, Generic[P]):
         raise BrokerError(code, what, said)
 
 
+class Phase(Enum):
+    """The phases of a rebalance, as a member of the classic protocol goes through them."""
+
+    UNJOINED = "unjoined"  # JoinGroup follows, once nothing is being released
+    LEADING = "leading"  # joined; the driver is asked for ``lead``
+    SYNCING = "syncing"  # SyncGroup follows
+    STABLE = "stable"
+
+
 class ClassicMembership(Membership[TopicPartition]):
     """JoinGroup, SyncGroup, Heartbeat; the group leader assigns the partitions (spec: kafka 12.1)."""
 
@@ -203,11 +213,9 @@ class ClassicMembership(Membership[TopicPartition]):
         super().__init__(settings)
         self.cooperative = settings.assignor == COOPERATIVE
         self.leader = False
-        self._joined = False  # in the current generation
-        self._synced = False
+        self._phase = Phase.UNJOINED
         self._members: Sequence[Member] = ()
         self._plan: list[Body] = []
-        self._planned = False
         self._before: frozenset[TopicPartition] = frozenset()  # last assignment, the start of a sticky one
         self._before_in = -1  # its generation
         self._said = self.topics  # topics at the last JoinGroup
@@ -216,16 +224,16 @@ class ClassicMembership(Membership[TopicPartition]):
     @property
     def may_commit(self) -> bool:
         """True between a SyncGroup and the next rebalance."""
-        return self._joined and self._synced
+        return self._phase is Phase.STABLE
 
     def next(self, now: float) -> Ask | float:
         """Return the next JoinGroup, SyncGroup or Heartbeat, or the time of the next call."""
         if now < self._not_before:
             return self._not_before
         settings = self.settings
-        if not self.releasing and not self._joined:
+        if self._phase is Phase.UNJOINED and not self.releasing:
             return self._join()
-        if self._joined and not self._synced and self._planned:
+        if self._phase is Phase.SYNCING:
             return Ask(
                 Key.SYNC_GROUP,
                 {
@@ -288,7 +296,7 @@ class ClassicMembership(Membership[TopicPartition]):
             return self._common(code, what, now)
         if code == Code.UNKNOWN_MEMBER_ID:
             self.member_id = ""
-        self._joined = self._synced = False
+        self._phase = Phase.UNJOINED
         return self._lose()
 
     def _was_joined(self, code: int, body: Body, now: float) -> list[Event[TopicPartition]]:
@@ -306,13 +314,13 @@ class ClassicMembership(Membership[TopicPartition]):
             raise BrokerError(Code.INCONSISTENT_GROUP_PROTOCOL, "JoinGroup", f"{body['protocol_name']} was chosen")
         self.generation = body["generation_id"]
         self.member_id = body["member_id"]
-        self._joined, self._synced = True, False
         self._plan = []
         self._beat(now)
         self.leader = body["leader"] == self.member_id
-        self._planned = not self.leader or bool(body.get("skip_assignment"))
-        if self._planned:
+        if not self.leader or body.get("skip_assignment"):
+            self._phase = Phase.SYNCING
             return []
+        self._phase = Phase.LEADING
         self._members = [decode_member(self.settings.assignor, one) for one in body["members"]]
         return [Lead(frozenset[str]().union(*(one.topics for one in self._members)))]
 
@@ -323,20 +331,21 @@ class ClassicMembership(Membership[TopicPartition]):
             {"member_id": member, "assignment": encode_assignment(places)} for member, places in shares.items()
         ]
         self._members = ()
-        self._planned = True
+        if self._phase is Phase.LEADING:
+            self._phase = Phase.SYNCING
 
     def _was_synced(self, code: int, body: Body, now: float) -> list[Event[TopicPartition]]:
         if code == Code.REBALANCE_IN_PROGRESS:
-            self._joined = False
+            self._phase = Phase.UNJOINED
             return []
         if code:
             return self._expelled(code, "SyncGroup", now)
         assigned = decode_assignment(body["assignment"])
         if self._said != self.topics or self._is_of_former_life({topic for topic, _ in assigned}):
-            self._joined, self._not_before = False, now + AGAIN_S
+            self._phase, self._not_before = Phase.UNJOINED, now + AGAIN_S
             return []
         self._beat(now)
-        self._synced = True
+        self._phase = Phase.STABLE
         self._before, self._before_in = assigned, self.generation
         gone = self.owned - assigned
         added = assigned - self.owned
@@ -358,13 +367,13 @@ class ClassicMembership(Membership[TopicPartition]):
     def _rejoin(self) -> list[Event[TopicPartition]]:
         if not self.cooperative and self.owned:
             return self._revoke(self.owned)
-        self._joined = False
+        self._phase = Phase.UNJOINED
         return []
 
     def released(self) -> Sequence[Event[TopicPartition]]:
         """Join again, so that the next round assigns the released partitions to other members."""
         self._let_go()
-        self._joined = False
+        self._phase = Phase.UNJOINED
         return ()
 
     def topics_changed(self, topics: Sequence[str]) -> Sequence[Event[TopicPartition]]:
@@ -374,7 +383,7 @@ class ClassicMembership(Membership[TopicPartition]):
             self.topics = topics
             self.owned = frozenset(place for place in self.owned if place[0] in topics)
         news = others or self.leader
-        return self._rejoin() if news and self._synced and not self.releasing else ()
+        return self._rejoin() if news and self._phase is Phase.STABLE and not self.releasing else ()
 
     def leave(self) -> Ask | None:
         """Return LeaveGroup; None for a static member or before the first join."""
