@@ -62,7 +62,6 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
         self.machine = machine
         self.paused = 0  # Pause flags, as a number
         self.bytes_read = 0
-        self.rests = 0
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._receive = machine.receive
@@ -249,7 +248,6 @@ class Transport(asyncio.BufferedProtocol, Generic[E]):
             return
         if self.paused or self.machine.awaiting or not self.open:
             return
-        self.rests += 1
         self.pause(_REST)
         self._rest = self._loop.call_later(REST_S, self._rested)
 

@@ -3,14 +3,15 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from typing import Final
+from typing import Final, Literal
 
 from .names import TopicPartition
 from .subscription import Member
 
-__all__ = ["ASSIGNORS", "COOPERATIVE", "Racks", "assign"]
+__all__ = ["COOPERATIVE", "Assignor", "Racks", "assign"]
 
-ASSIGNORS = ("cooperative-sticky", "sticky", "range", "roundrobin")
+Assignor = Literal["cooperative-sticky", "sticky", "range", "roundrobin"]
+"""The assignors, by their names in JoinGroup."""
 COOPERATIVE: Final = "cooperative-sticky"
 
 Shares = dict[str, list[TopicPartition]]

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from fastwire.errors import ProtocolError
 
-from .assignor import COOPERATIVE, Racks, assign
+from .assignor import COOPERATIVE, Assignor, Racks, assign
 from .connection import Key
 from .error import BrokerError, Code
 from .message import Body
@@ -39,12 +39,8 @@ __all__ = [
     "Lead",
     "Lost",
     "Membership",
-    "Protocol",
     "Revoke",
 ]
-
-Protocol = Literal["cooperative-sticky", "sticky", "range", "roundrobin"]
-"""The assignors that a classic member can propose, by their names in JoinGroup."""
 
 P = TypeVar("P", TopicPartition, TopicIdPartition)
 
@@ -62,7 +58,7 @@ class GroupSettings:
     group: str
     topics: tuple[str, ...]
     instance: str | None = None
-    assignor: Protocol = COOPERATIVE
+    assignor: Assignor = COOPERATIVE
     session_timeout_s: float = 45.0
     rebalance_timeout_s: float = 60.0
     rack: str | None = None

@@ -136,7 +136,7 @@ class Producer(MasterClient):
         return None
 
     def check(self, topic: str, value: bytes, attributes: Mapping[str, str]) -> None:
-        """Raise ValueError for a message that brokers do not store: too large, or with an attribute that is not valid."""
+        """Raise ValueError for a message that brokers do not store: too large, or with an invalid attribute."""
         self._check_size(topic, len(encode_payload(value, attributes)[0]))
 
     def _check_size(self, topic: str, size: int) -> None:

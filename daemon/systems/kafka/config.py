@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from fastwire.kafka.assignor import Assignor
 from fastwire.kafka.sasl import check_extension
 
 from ...config.access import AuthConfig
@@ -78,7 +79,7 @@ class KafkaSourceConfig(KafkaReading, SubscribedSource):
     """Group protocol: consumer is KIP-848; none joins no group and reads all partitions."""
     group_instance_id: Text | None = None
     """Static member id: a restart within session_timeout moves no partitions."""
-    assignor: Literal["cooperative-sticky", "sticky", "range", "roundrobin"] = "cooperative-sticky"
+    assignor: Assignor = "cooperative-sticky"
     """Partition assignor of a classic group; all members must use the same. range prefers partitions of this rack."""
     session_timeout: SomeTime = 45.0
     """Time without a heartbeat after which a classic group removes this member."""

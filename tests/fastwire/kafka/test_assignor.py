@@ -4,14 +4,14 @@ import json
 import random
 from dataclasses import replace
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastwire.errors import ProtocolError
-from fastwire.kafka.assignor import ASSIGNORS, COOPERATIVE, assign
+from fastwire.kafka.assignor import COOPERATIVE, Assignor, assign
 from fastwire.kafka.message import Table
 from fastwire.kafka.names import TopicPartition
 from fastwire.kafka.subscription import (
@@ -244,7 +244,7 @@ def test_who_keeps_what_two_claim() -> None:
     assert assign("sticky", [old, new], {"t": 2}) == {"a": [("t", 1)], "b": [("t", 0)]}
 
 
-@pytest.mark.parametrize("protocol", ASSIGNORS)
+@pytest.mark.parametrize("protocol", get_args(Assignor))
 def test_metadata_there_and_back(protocol: str) -> None:
     owned = [("b", 2), ("a", 0), ("a", 3)]
     data = encode_subscription(protocol, ["b", "a"], owned, 7, "r")

@@ -1,10 +1,10 @@
 """Membership against a scripted coordinator: what is asked, in which order, and what comes of each answer."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from fastwire.kafka.assignor import ASSIGNORS
+from fastwire.kafka.assignor import Assignor
 from fastwire.kafka.connection import HIGHEST, Key
 from fastwire.kafka.error import BrokerError, Code
 from fastwire.kafka.membership import (
@@ -233,7 +233,7 @@ def test_what_a_former_life_was_assigned_is_not_taken() -> None:
     assert asked(member, Key.JOIN_GROUP, again)["member_id"] == "me"
 
 
-@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("assignor", get_args(Assignor))
 def test_a_former_life_that_read_fewer_topics(assignor: Any) -> None:
     """Joining again is news to the coordinator, because the generation is: the others get their share, and we ours."""
     member = ClassicMembership(GroupSettings(group="g", topics=("t", "more"), instance="i", assignor=assignor))

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastwire.grammar import NamePattern
+from fastwire.kafka.assignor import Assignor
 from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.membership import GroupSettings, Protocol
+from fastwire.kafka.membership import GroupSettings
 
 from ....config import Connection, SourceConfig, Start, TopicChoice
 from ...sourcefields import reader_fields, source_fields
@@ -29,7 +30,7 @@ class KafkaSettings(ClientSettings):
     limits: FetchLimits = field(default_factory=FetchLimits)
     protocol: Literal["auto", "consumer", "classic", "none"] = "none"
     instance: str | None = None
-    assignor: Protocol = "cooperative-sticky"
+    assignor: Assignor = "cooperative-sticky"
     session_timeout_s: float = 45.0
     rebalance_timeout_s: float = 60.0
     rack: str = ""
