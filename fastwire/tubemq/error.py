@@ -5,7 +5,7 @@ from enum import Enum, IntEnum
 
 from fastwire.errors import FastwireError
 
-__all__ = ["BrokerError", "Code", "Refused", "Remedy", "name_of", "remedy_of"]
+__all__ = ["BrokerError", "Code", "Refused", "Remedy", "advice_of", "name_of", "remedy_of"]
 
 
 class Code(IntEnum):
@@ -84,6 +84,32 @@ _REMEDIES = {
 }
 
 
+# Advice to the user, where more than a retry helps, or where it is not plain what is waited for.
+_ADVICE = {
+    Code.FORBIDDEN: "the topic is closed or does not exist at this Broker: an administrator opens it",
+    Code.PARTITION_OCCUPIED: "another consumer of the group has it, or had it until it was killed: a Broker frees it "
+    "after its timeout, 35 s as shipped",
+    Code.DUPLICATE_PARTITION: "another consumer of the group has it now",
+    Code.CERTIFICATE_FAILURE: "check auth and the clock of this machine: a signature is valid for 20 s",
+    Code.SERVER_RECEIVE_OVERFLOW: "the Broker cannot store as fast as messages come",
+    Code.CLIENT_INCONSISTENT_CONSUMETYPE: "the members of a group have the same balance: change balance, or take "
+    "another group",
+    Code.CLIENT_INCONSISTENT_TOPICSET: "the members of a group read the same topics: change topics, or take another "
+    "group",
+    Code.CLIENT_INCONSISTENT_FILTERSET: "the members of a group have the same filters: change filters, or take another "
+    "group",
+    Code.CLIENT_INCONSISTENT_SESSIONKEY: "other clients read with a session of their own: take another group",
+    Code.CLIENT_INCONSISTENT_SELECTBIG: "other clients read with a session of their own: take another group",
+    Code.CLIENT_INCONSISTENT_SOURCECOUNT: "the members of a group have the same source_count: their number",
+    Code.CLIENT_DUPLICATE_INDEXID: "each member of a group has a node_id of its own; that of a member that was killed "
+    "is free after the Master's timeout, 30 s as shipped",
+    Code.TOPIC_NOT_DEPLOYED: "check the names in topics, or let an administrator create the topic",
+    Code.CONSUME_GROUP_FORBIDDEN: "an administrator allows the group to read the topics",
+    Code.SERVER_CONSUME_SPEED_LIMIT: "an administrator has limited how fast the cluster is read",
+    Code.CONSUME_CONTENT_FORBIDDEN: "the group may read some values of filters only: ask an administrator which",
+}
+
+
 def remedy_of(code: int) -> Remedy:
     """Return the action after ``code``; an unknown code means WAIT."""
     try:
@@ -100,13 +126,23 @@ def name_of(code: int) -> str:
         return str(code)
 
 
+def advice_of(code: int) -> str:
+    """Return advice for the user after ``code``; "" if a retry is all that helps."""
+    try:
+        return _ADVICE.get(Code(code), "")
+    except ValueError:
+        return ""
+
+
 class BrokerError(FastwireError):
-    """A response with an error code: ``code`` and the text of the server."""
+    """A response with an error code: ``code`` and the text of the server. The message adds advice."""
 
     def __init__(self, code: int, text: str) -> None:
         self.code = code
         self.text = text
-        super().__init__(f"{name_of(code)}: {text}" if text else name_of(code))
+        message = f"{name_of(code)}: {text}" if text else name_of(code)
+        advice = advice_of(code)
+        super().__init__(f"{message} ({advice})" if advice else message)
 
     @property
     def remedy(self) -> Remedy:

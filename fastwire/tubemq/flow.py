@@ -128,7 +128,7 @@ def wait_ms(
 ) -> int:
     """Return the wait in ms between a GET response with ``code`` and the next GET of its partition.
 
-    ``empties`` counts the empty responses in a row up to this one. ``escaped`` is ``escFlowCtrl`` of the last response.
+    ``empties`` counts the empty responses in a row up to this one. ``escaped`` is ``escFlowCtrl`` of the response.
     ``over`` is the limit whose bytes are used up in this window of 5 s. The rule of the group goes before that of the
     cluster.
     """
@@ -140,8 +140,9 @@ def wait_ms(
             return 0
         return pauses[2 if require_slow else 1] if filtered else pauses[0]
     if code == Code.NOT_FOUND:
+        soon = min(NOT_FOUND_WAIT_MS, 1 << min(empties, 16))
         if escaped:
-            return 0
+            return soon  # no wait, says the broker; one that says so always is not asked in a tight loop
         found = group.empty_wait_ms(empties)
         if found is None:
             found = cluster.empty_wait_ms(empties)
@@ -150,7 +151,7 @@ def wait_ms(
         if min_limit_ms <= 0:
             return NOT_FOUND_WAIT_MS
         # Not the end (spec: tubemq 11.2): a broker that has skipped entries of others goes on with the next GET.
-        return min(min_limit_ms, NOT_FOUND_WAIT_MS, 1 << min(empties, 16))
+        return min(min_limit_ms, soon)
     if code == Code.SERVER_CONSUME_SPEED_LIMIT:
         return min(min_limit_ms, _MOST_PAUSE_MS) if min_limit_ms > 0 else NOT_FOUND_WAIT_MS
     try:
@@ -195,6 +196,7 @@ class Pace:
             filtered=self.filtered,
             require_slow=fetched.require_slow,
             min_limit_ms=fetched.min_limit_ms,
+            escaped=fetched.escaped,
             over=over,
         )
         self.due = now + wait / 1000

@@ -1,6 +1,7 @@
 """Flow rules, the waits between GETs, error codes and credentials."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED, Credentials, VisitToken, signature
-from fastwire.tubemq.error import BrokerError, Code, Remedy, name_of, remedy_of
+from fastwire.tubemq.error import BrokerError, Code, Remedy, advice_of, name_of, remedy_of
 from fastwire.tubemq.fetched import Fetched
 from fastwire.tubemq.flow import NO_RULES, FlowRules, Pace, minute_of_day, read_rules, wait_ms
 
@@ -54,7 +55,7 @@ def test_the_wait_at_the_end_of_a_partition() -> None:
     assert waits(cluster=RULES) == [400, 400, 700, 700, 1500, 1500]
     group = FlowRules(empties=((1, 10),))
     assert waits(group=group, cluster=RULES) == [10] * 6
-    assert waits(cluster=RULES, escaped=True) == [0] * 6
+    assert waits(cluster=RULES, escaped=True) == [2, 4, 8, 128, 256, 400], "at once, but not in a tight loop"
 
 
 def test_the_pause_after_messages() -> None:
@@ -114,6 +115,15 @@ def test_each_code_has_a_remedy() -> None:
     assert BrokerError(452, "slow").remedy is Remedy.SLOW_DOWN
 
 
+def test_advice_follows_what_the_server_says() -> None:
+    """Each code after which only a person can help has advice."""
+    for code in Code:
+        assert remedy_of(code) not in (Remedy.FATAL, Remedy.CREDENTIALS) or advice_of(code), code
+    assert str(BrokerError(431, "no t")).startswith("TOPIC_NOT_DEPLOYED (431): no t (check the names in topics")
+    assert str(BrokerError(411, "who?")) == "HB_NO_NODE (411): who?"
+    assert (str(BrokerError(550, "")), advice_of(550)) == ("550", "")
+
+
 @pytest.mark.parametrize(
     ("user", "password", "timestamp_ms", "nonce", "signed"),
     [
@@ -155,6 +165,12 @@ def test_a_partition_that_has_messages_is_asked_at_once() -> None:
     pace = Pace()
     pace.answered(fetched(), 10.0, 0.0)
     assert pace.due == 10.0
+
+
+def test_a_broker_that_wants_no_wait_at_the_end_is_asked_soon() -> None:
+    pace = Pace()
+    pace.answered(replace(fetched(404, 0, -1), escaped=True), 1.0, 0.0)
+    assert pace.due == 1.002
 
 
 def test_a_broker_that_stands_still_is_asked_as_one_at_the_end() -> None:
