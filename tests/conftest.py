@@ -13,6 +13,7 @@ from xdist.remote import Producer
 from fastwire_daemon.runtime import logs
 from tests.matrix import kafka as kafka_matrix
 from tests.matrix import pulsar as pulsar_matrix
+from tests.matrix import tubemq as tubemq_matrix
 from tests.matrix.table import Row, written
 from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
@@ -158,6 +159,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.option.markexpr == EVERYTHING and not config.option.collectonly:
         show_matrix(terminalreporter, "Pulsar", pulsar_matrix.ROWS)
         show_matrix(terminalreporter, "Kafka", kafka_matrix.ROWS)
+        show_matrix(terminalreporter, "TubeMQ", tubemq_matrix.ROWS)
     if config.option.markexpr == SOAK and not config.option.collectonly:
         show_tests(terminalreporter)
     done = [

@@ -167,6 +167,11 @@ class ClientMembership(ConsumerClient):
 
     # --- partitions
 
+    @property
+    def chosen(self) -> frozenset[str] | None:
+        """The keys of the partitions of this member; None before the Master has listed the partitions."""
+        return None if self.metadata.topic_id == UNDEFINED else frozenset(self._wanted)
+
     def take_share(self, now: float) -> Share | None:
         """Return the change that is to be made now, once; None if there is none."""
         if self.state is not State.REGISTERED:

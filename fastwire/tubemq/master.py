@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.credentials import UNDEFINED, VisitToken
-from fastwire.tubemq.error import BrokerError, Remedy, remedy_of
+from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
 from fastwire.tubemq.flow import NO_RULES, FlowRules, read_rules
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.text import Broker, BrokerPartition, read_failure
@@ -24,6 +24,7 @@ __all__ = ["ClientSettings", "ConsumerClient", "ConsumerSettings", "MasterClient
 
 SLOW_HEARTBEAT_S = 60.0
 RETRY_S = 1.0
+NOT_DEPLOYED_S = 5.0
 MOST_FAILURES = 5  # in a row, before the slow period
 
 
@@ -69,6 +70,7 @@ class MasterClient(ABC):
         self.state = State.UNREGISTERED
         self.token = VisitToken(sign=settings.broker_token)
         self._failures = 0
+        self._accepted_before = False
         self._due = 0.0
         self._in_flight: Method | None = None
 
@@ -152,12 +154,17 @@ class MasterClient(ABC):
     def _accepted(self, code: int, text: str, now: float, wait_s: float) -> bool:
         """Return whether a code is success; if not, the request is repeated after ``wait_s``, or registers again.
 
-        Raises BrokerError if the Master refuses the client for good.
+        A Master that has just become active knows no topic before the Brokers have found it, so a client that has been
+        accepted before is patient. Raises BrokerError if the Master refuses the client for good.
         """
         remedy = remedy_of(code)
         if remedy is Remedy.NONE:
             self._failures = 0
+            self._accepted_before = True
             return True
+        if code == Code.TOPIC_NOT_DEPLOYED and self._accepted_before:
+            self._due = now + NOT_DEPLOYED_S
+            return False
         if remedy in (Remedy.FATAL, Remedy.CREDENTIALS):
             raise BrokerError(code, text)
         if remedy is Remedy.REGISTER and self.state is State.REGISTERED:

@@ -136,6 +136,7 @@ class Master(JavaBroker):
             "confModAuthToken": PASSWORD,
             "consumerBalancePeriodMs": 2000,
             "firstBalanceDelayAfterStartMs": 1000,
+            "consumerHeartbeatTimeoutMs": 15000,
         }
         sections: Sections = {
             "master": settings,
@@ -299,7 +300,8 @@ class TubeMQBroker(JavaBroker):
             "primaryPath": self.folder / "data",
             "maxSegmentSize": 64 << 20,
             "transferSize": 524288,
-            "heartbeatPeriodMs": 3000,
+            "heartbeatPeriodMs": 1000,
+            "consumerRegTimeoutMs": 20000,  # as short as it gets
             "logFlushMemDurMs": 1000,
             "logFlushDiskDurMs": 1000,
         }

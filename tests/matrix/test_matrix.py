@@ -8,6 +8,7 @@ import pytest
 from fastwire_daemon.testing.system import SystemConformance
 from tests.matrix import kafka as kafka_matrix
 from tests.matrix import pulsar as pulsar_matrix
+from tests.matrix import tubemq as tubemq_matrix
 from tests.matrix.table import WITNESSES, Row, cell, written
 from tests.support.source_tree import ROOT
 
@@ -28,7 +29,9 @@ def missing(row: Row) -> list[str]:
     return [f"{path}::{name}" for path, name in named if not (ROOT / path).is_file() or name not in functions(path)]
 
 
-@pytest.mark.parametrize("row", [*pulsar_matrix.ROWS, *kafka_matrix.ROWS], ids=lambda row: row.what)
+@pytest.mark.parametrize(
+    "row", [*pulsar_matrix.ROWS, *kafka_matrix.ROWS, *tubemq_matrix.ROWS], ids=lambda row: row.what
+)
 def test_every_test_of_the_matrix_exists(row: Row) -> None:
     assert not set(row.proofs) - set(WITNESSES) and not set(row.open) - set(WITNESSES)
     assert not set(row.open) & set(row.proofs), "open is what has no test"

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -162,21 +163,21 @@ class Daemon:
             time.sleep(0.005)
         raise AssertionError(f"the daemon neither stopped nor ended within {limit:.0f} s:\n{self.tail()}")
 
+    def wait_until(self, condition: Callable[[], object], what: str, limit: float = RUN_LIMIT) -> None:
+        """Wait until ``condition`` holds; fail, with the log and ``what`` is missing, if the child ends before."""
+        deadline = time.monotonic() + limit
+        while not condition():
+            assert self.process.poll() is None, f"the daemon ended before {what}:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}:\n{self.tail()}"
+            time.sleep(0.02)
+
     def wait_for(self, text: str, limit: float = RUN_LIMIT) -> None:
         """Wait until ``text`` is in the output."""
-        deadline = time.monotonic() + limit
-        while text not in self.output:
-            assert self.process.poll() is None, f"the daemon ended before it said {text!r}:\n{self.tail()}"
-            assert time.monotonic() < deadline, f"the daemon did not say {text!r}:\n{self.tail()}"
-            time.sleep(0.02)
+        self.wait_until(lambda: text in self.output, f"it said {text!r}", limit)
 
     def wait_for_rows(self, count: int, limit: float = RUN_LIMIT) -> None:
         """Wait until ``count`` rows have been committed."""
-        deadline = time.monotonic() + limit
-        while self.committed() < count:
-            assert self.process.poll() is None, f"the daemon ended before {count} rows:\n{self.tail()}"
-            assert time.monotonic() < deadline, f"{self.committed()} of {count} rows:\n{self.tail()}"
-            time.sleep(0.02)
+        self.wait_until(lambda: self.committed() >= count, f"{count} rows were committed", limit)
 
     def committed(self) -> int:
         """Rows of all commits so far."""

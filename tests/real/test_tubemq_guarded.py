@@ -10,7 +10,7 @@ import pytest
 
 from tests.brokers.guarded_tubemq import GuardedTubeMQ
 from tests.real.daemon import RUN_LIMIT, Daemon, Job, command
-from tests.real.test_tubemq_daemon import TAKEOVER_LIMIT, job, member, numbers, rows
+from tests.real.test_tubemq_daemon import TAKEOVER_LIMIT, job, member, numbers, produced, producing, rows
 
 pytestmark = pytest.mark.broker
 
@@ -48,6 +48,11 @@ def produce(task: Job, count: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def masters(consumer: Daemon) -> set[str]:
+    """The Masters at which a member has been registered."""
+    return {event["master"] for event in consumer.events() if event.get("event") == "registered at the Master"}
+
+
 def test_certificates_and_signed_requests(guarded_tubemq: GuardedTubeMQ, tmp_path: Path) -> None:
     task = guarded_job(guarded_tubemq, guarded_tubemq.fresh_topic(), tmp_path)
     produce(task, 500)
@@ -64,19 +69,18 @@ def test_who_is_not_let_in(without: str, said: str, guarded_tubemq: GuardedTubeM
 
 
 def test_the_other_master_takes_over(guarded_tubemq: GuardedTubeMQ, tmp_path: Path) -> None:
-    topic, count = guarded_tubemq.fresh_topic(), 15_000
+    topic = guarded_tubemq.fresh_topic()
     task = guarded_job(guarded_tubemq, topic, tmp_path, roll={"rows": 400, "idle": "300ms"})
-    load = ("produce", task.url, topic, "--load", str(count), "--rate", "250", *arguments(task))
     with ExitStack() as stack:
-        producer = stack.enter_context(Daemon(*load, log=tmp_path / "produce.log"))
+        producer = stack.enter_context(producing(guarded_tubemq, topic, tmp_path, *arguments(task)))
         consumer = stack.enter_context(member(task, tmp_path, "consumer"))
         consumer.wait_for_rows(100)
         gone = guarded_tubemq.master
         gone.stop(at_once=True)
-        # Longer than a Broker keeps what a consumer holds whom it does not hear of.
-        consumer.wait_for_rows(consumer.committed() + 40 * 250, TAKEOVER_LIMIT)
         assert guarded_tubemq.master is not gone
-        producer.wait_done(TAKEOVER_LIMIT)
+        consumer.wait_until(lambda: len(masters(consumer)) == 2, "the other Master knew it", TAKEOVER_LIMIT)
+        consumer.wait_for_rows(consumer.committed() + 400, TAKEOVER_LIMIT)
+        count = produced(producer)
         consumer.end()
         with member(task, tmp_path, "last", until_end=True) as last:
             last.wait_done(TAKEOVER_LIMIT)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fastwire.position import Position
 from fastwire.tubemq import tubemq_pb2 as pb
+from fastwire.tubemq.flow import NO_RULES, read_rules
 from fastwire.tubemq.frame import Method, Request
 from fastwire.tubemq.request import MSG_TYPE, encode_payload, payload_checksum
 from fastwire.tubemq.text import Broker, BrokerPartition
@@ -37,6 +38,7 @@ class TubeMQOptions:
     event_rounds: int = 10  # balance rounds after which an event without a result is cleared
     strict: bool = True  # what a real server drops without a word, or forgives, is a violation
     check_token: bool = False  # requests to the Broker must carry the visit token
+    limit_window_s: float = 5.0  # of the bytes that a rule of flow control limits
     users: Mapping[str, str] = field(default_factory=dict)  # passwords; requests to the Master must be signed if given
 
 
@@ -64,7 +66,9 @@ class Cluster(DevBroker):
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, float] = {}  # when the Master has heard of a client
         self.progress: dict[tuple[str, str, int], Progress] = {}  # by group, topic and partition
-        self.rules: tuple[int, str] = (-2, " ")  # id and text of the cluster's flow control
+        self.rules: dict[str, tuple[int, str]] = {}  # id and text of flow control, by group; "" for the cluster
+        self.limits = NO_RULES  # the rules that the Broker enforces: those of the cluster
+        self.limited = 0  # GETs that were refused for them
         self.to_end: dict[str, int] = {}  # csmFrmMaxOffsetCtrlId by group
         self.visit_token = now_ms()
         self.requests: Counter[str] = Counter()  # ever received, by name
@@ -198,6 +202,15 @@ class Cluster(DevBroker):
     def move_to_end(self, group: str) -> None:
         """Ask a client-balanced group to go on at the end, as an administrator does."""
         self.to_end[group] = now_ms()
+
+    @on_loop
+    def set_rules(self, text: str, group: str = "") -> None:
+        """Set the rules of flow control of a group, or of the cluster. Raises ProtocolError for another form."""
+        rules = read_rules(text)
+        known, _ = self.rules.get(group, (now_ms(), ""))
+        self.rules[group] = known + 1, text
+        if not group:
+            self.limits = rules
 
     @on_loop
     def advertise(self, host: str, port: int) -> None:

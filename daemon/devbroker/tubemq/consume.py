@@ -5,13 +5,15 @@ from google.protobuf.message import Message
 from fastwire.errors import ProtocolError
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import Code
+from fastwire.tubemq.flow import DataLimit, minute_of_day
 from fastwire.tubemq.request import REGISTER, UNREGISTER
 from fastwire.tubemq.text import read_partition
 
+from ...runtime.clock import now_ms
 from ..base import RefusedError
 from .cluster import Cluster
 from .connection import TubeMQConnection, answer
-from .groups import Owner, Progress
+from .groups import Owner, Progress, Window
 from .logins import check_identity
 from .topics import Topic
 
@@ -65,7 +67,8 @@ def _register(broker: Cluster, request: pb.RegisterRequestC2B) -> Message:
         raise RefusedError(Code.PARTITION_OCCUPIED, f"partition {request.partitionId} belongs to {owner.client}")
     offset = request.currOffset if request.HasField("currOffset") else None
     at = progress.begin(request.readStatus, offset)
-    progress.owner = Owner(request.clientId, broker.loop.time(), frozenset(request.filterCondStr))
+    window = Window(broker.options.limit_window_s)
+    progress.owner = Owner(request.clientId, broker.loop.time(), frozenset(request.filterCondStr), window)
     return pb.RegisterResponseB2C(
         success=True, errCode=Code.SUCCESS, errMsg=OK, currOffset=at, maxOffset=progress.store.end
     )
@@ -128,11 +131,19 @@ def get(connection: TubeMQConnection, request: Message) -> Message:
     options = broker.options
     progress, owner = _owned(broker, request.groupName, request.clientId, request.topicName, request.partitionId)
     _topic(broker, request.topicName)
+    over = _used_up(broker, owner)
+    if over is not None and not request.escFlowCtrl:
+        broker.limited += 1
+        missed = answer(pb.GetMessageResponseB2C, Code.SERVER_CONSUME_SPEED_LIMIT, "the rule of flow control")
+        assert isinstance(missed, pb.GetMessageResponseB2C)
+        missed.minLimitTime = over.wait_ms
+        return missed
     limit = options.first_transfer_bytes if owner.fresh and options.from_file else options.transfer_bytes
     owner.fresh = False
     batch = progress.read(
         request.partitionId, limit, manual=request.manualCommitOffset, confirm=request.lastPackConsumed
     )
+    owner.lag = 0 if batch is None else batch.lag
     if batch is None:
         raise RefusedError(Code.NOT_FOUND, "The request offset reached maxOffset!")
     if not batch.messages and not options.from_file:
@@ -140,6 +151,7 @@ def get(connection: TubeMQConnection, request: Message) -> Message:
         assert isinstance(missed, pb.GetMessageResponseB2C)
         missed.minLimitTime = NOT_FOUND_MS
         return missed
+    owner.window.add(sum(each.size for each in batch.messages), broker.loop.time())
     return pb.GetMessageResponseB2C(
         success=True,
         errCode=Code.SUCCESS,
@@ -155,6 +167,14 @@ def get(connection: TubeMQConnection, request: Message) -> Message:
         requireSlow=False,
         maxOffset=progress.store.end,
     )
+
+
+def _used_up(broker: Cluster, owner: Owner) -> DataLimit | None:
+    """Return the limit of the cluster's rule whose bytes are used up. Its lag counts bytes, not MiB, as the Java's."""
+    limit = broker.limits.limit(owner.lag << 20, minute_of_day(now_ms() / 1000))
+    if limit is None or owner.window.add(0, broker.loop.time()) < limit.bytes_a_window:
+        return None
+    return limit
 
 
 def commit(connection: TubeMQConnection, request: Message) -> Message:

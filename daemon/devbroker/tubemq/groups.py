@@ -1,10 +1,27 @@
 """Groups at the broker: owners of partitions and the positions that the broker remembers (spec: tubemq 11)."""
 
+import math
 from dataclasses import dataclass
 
 from .topics import Batch, Store
 
-__all__ = ["Owner", "Progress"]
+__all__ = ["Owner", "Progress", "Window"]
+
+
+@dataclass(slots=True)
+class Window:
+    """The bytes that were read in the current window of time, which rules of flow control limit (spec: tubemq 14)."""
+
+    seconds: float
+    began_s: float = -math.inf
+    nbytes: int = 0
+
+    def add(self, nbytes: int, now: float) -> int:
+        """Count bytes, and return all of this window."""
+        if now - self.began_s >= self.seconds:
+            self.began_s, self.nbytes = now, 0
+        self.nbytes += nbytes
+        return self.nbytes
 
 
 @dataclass(slots=True)
@@ -14,7 +31,9 @@ class Owner:
     client: str
     seen_s: float
     types: frozenset[str]
+    window: Window
     fresh: bool = True  # no GET since the registration
+    lag: int = 0  # bytes behind the last batch
 
 
 class Progress:

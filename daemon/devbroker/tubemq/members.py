@@ -19,6 +19,7 @@ from .logins import check_identity, check_signature
 __all__ = ["close", "heartbeat", "metadata", "node_heartbeat", "register", "register_node"]
 
 OK = "OK!"
+NO_RULES = UNDEFINED, " "  # id and text
 OFFSETS = re.compile(r"(\d+:[^:,=]+:\d+=\d+)(,\d+:[^:,=]+:\d+=\d+)*")  # the form of requiredPartition
 
 
@@ -114,16 +115,21 @@ def register(connection: TubeMQConnection, request: Message) -> Message:
         notAllocated=not group.allocated,
         authorizedInfo=broker.master_token(),
     )
-    _set_rules(broker, reply, request.defFlowCheckId)
+    _set_rules(broker, reply, request)
     return reply
 
 
-def _set_rules(broker: Cluster, reply: pb.RegisterResponseM2C | pb.HeartResponseM2C, known: int) -> None:
+def _set_rules(
+    broker: Cluster,
+    reply: pb.RegisterResponseM2C | pb.HeartResponseM2C,
+    request: pb.RegisterRequestC2M | pb.HeartRequestC2M,
+) -> None:
     """Put the rules of flow control into an answer; their text only if the client does not know it."""
-    reply.defFlowCheckId, text = broker.rules
-    reply.defFlowControlInfo = " " if reply.defFlowCheckId == known else text
-    reply.groupFlowCheckId = reply.qryPriorityId = reply.ssdStoreId = UNDEFINED
-    reply.groupFlowControlInfo = " "
+    reply.defFlowCheckId, text = broker.rules.get("", NO_RULES)
+    reply.defFlowControlInfo = " " if reply.defFlowCheckId == request.defFlowCheckId else text
+    reply.groupFlowCheckId, text = broker.rules.get(request.groupName, NO_RULES)
+    reply.groupFlowControlInfo = " " if reply.groupFlowCheckId == request.groupFlowCheckId else text
+    reply.qryPriorityId = reply.ssdStoreId = UNDEFINED
 
 
 def _hold(broker: Cluster, member: Member, texts: Iterable[str]) -> None:
@@ -149,7 +155,7 @@ def heartbeat(connection: TubeMQConnection, request: Message) -> Message:
         notAllocated=not group.allocated,
         authorizedInfo=broker.master_token(),
     )
-    _set_rules(broker, reply, request.defFlowCheckId)
+    _set_rules(broker, reply, request)
     event = group.next_event(member)
     if event is not None:
         reply.event.CopyFrom(event)
@@ -195,10 +201,14 @@ def register_node(connection: TubeMQConnection, request: Message) -> Message:
 
 def _operator(broker: Cluster, group: str, known: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
     task = pb.OpsTaskInfo()
-    check, text = broker.rules
-    if check != UNDEFINED and check != known.defFlowCheckId:
+    check, text = broker.rules.get("", NO_RULES)
+    if check not in (UNDEFINED, known.defFlowCheckId):
         task.defFlowCheckId = check
         task.defFlowControlInfo = text
+    check, text = broker.rules.get(group, NO_RULES)
+    if check not in (UNDEFINED, known.groupFlowCheckId):
+        task.groupFlowCheckId = check
+        task.groupFlowControlInfo = text
     if group in broker.to_end:
         task.csmFrmMaxOffsetCtrlId = broker.to_end[group]
     return task

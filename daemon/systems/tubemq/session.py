@@ -45,8 +45,8 @@ class Session(ABC, Generic[C]):
     def _refuse(self, error: BrokerError) -> None:
         """Handle the end of the conversation by a refusal that no retry cures."""
 
-    def _settled(self) -> None:
-        """Look at the client after an answer."""
+    def _settled(self, link: Link) -> None:
+        """Look at the client after an answer of the Master on ``link``."""
 
     def _look(self, now: float) -> None:
         """Look for what is due by time."""
@@ -109,6 +109,6 @@ class Session(ABC, Generic[C]):
             self._cluster.leave_master(link)
             await asyncio.sleep(AGAIN_S)
             return True
-        self._settled()
+        self._settled(link)
         self._look(self._loop.time())
         return True

@@ -247,6 +247,19 @@ def test_a_registration_that_is_refused_for_good(code: int) -> None:
     assert refused.value.code == code
 
 
+def test_a_member_that_was_registered_waits_for_its_topics() -> None:
+    """A Master that has just become active knows none before the Brokers have found it."""
+    member = registered()
+    heartbeat(member, 0.0, beat(code=411))
+    for now in (0.0, 5.0, 10.0, 15.0, 20.0, 25.0):
+        request(member, now)
+        member.answered(pb.RegisterResponseM2C(success=False, errCode=431, errMsg="no"), now)
+        assert member.next_at() == now + 5.0
+    request(member, 30.0)
+    member.answered(pb.RegisterResponseM2C(success=True, errCode=200, errMsg=""), 30.0)
+    assert member.state is State.REGISTERED
+
+
 def test_a_registration_is_repeated_after_other_errors() -> None:
     member = Membership(SETTINGS)
     request(member, 0.0)

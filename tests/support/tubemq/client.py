@@ -262,16 +262,18 @@ class Reader(_Closing):
         request = self.consumer.unregister(self.partition(number), self.token.for_broker(), confirm=confirm)
         return self.link.call(Method.BROKER_REGISTER, request, pb.RegisterResponseB2C)
 
-    def plan(self, number: int = 0, *, manual: bool = True, last_consumed: bool = False) -> int:
+    def plan(self, number: int = 0, *, manual: bool = True, last_consumed: bool = False, escape: bool = False) -> int:
         """Send a GET and return its serial number; a partition that is not registered gets a slot."""
         if number not in self._indices:
             log = Log("tubemq", "c", self.topic, self.partition(number).name)
             self._indices[number] = self.link.slots.add(log)
-        body = self.consumer.get(self.partition(number), manual=manual, last_consumed=last_consumed)
+        body = self.consumer.get(self.partition(number), manual=manual, last_consumed=last_consumed, escape=escape)
         return self.link.plan(self._indices[number], body)
 
-    def get(self, number: int = 0, *, manual: bool = True, last_consumed: bool = False) -> Fetched:
-        return self.link.fetched(self.plan(number, manual=manual, last_consumed=last_consumed))
+    def get(
+        self, number: int = 0, *, manual: bool = True, last_consumed: bool = False, escape: bool = False
+    ) -> Fetched:
+        return self.link.fetched(self.plan(number, manual=manual, last_consumed=last_consumed, escape=escape))
 
     def commit(self, number: int = 0, *, consumed: bool = True) -> pb.CommitOffsetResponseB2C:
         body = self.consumer.commit(self.partition(number), consumed=consumed)

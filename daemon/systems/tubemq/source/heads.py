@@ -1,7 +1,7 @@
 """Ends of partitions, for runs that wait until all that was there at their start has landed."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fastwire.position import Coverage, Position
@@ -16,6 +16,7 @@ __all__ = ["Heads"]
 
 # A Master balances once a minute, first a minute after its start, and drops dead members after 30 s (spec: tubemq 9.3).
 UNASSIGNED_S = 150.0
+LOOK_S = 1.0
 _UNKNOWN = 1 << 62  # the end of a partition that was not registered yet: it ends where a GET finds no message
 
 log = get_logger("source")
@@ -33,12 +34,14 @@ class _Source(Protocol):
 class Heads:
     """The ends of the partitions of one member. Offsets have no order, so a GET tells what lies before a head.
 
-    ``shared`` is to be set after each change of the member's partitions.
+    ``shared`` is to be set after each change of the member's partitions. ``expected`` returns which of the partitions
+    that are present this member waits for.
     """
 
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: _Source, expected: Callable[[frozenset[str]], frozenset[str]]) -> None:
         self.shared = asyncio.Event()
         self._source = source
+        self._expected = expected
         self._clock = asyncio.get_running_loop().time
 
     async def find(self, present: frozenset[str]) -> Mapping[int, Position]:
@@ -50,7 +53,7 @@ class Heads:
         missing, since = self._missing(present), self._clock()
         while missing and (left := since + UNASSIGNED_S - self._clock()) > 0:
             self.shared.clear()
-            await wait_for_set(self.shared, left)
+            await wait_for_set(self.shared, min(left, LOOK_S))
             before, missing = missing, self._missing(present)
             if missing != before:
                 since = self._clock()
@@ -60,10 +63,8 @@ class Heads:
         return {index: Position(end, 0) for index, end in ends.items() if end}
 
     def _missing(self, present: frozenset[str]) -> frozenset[str]:
-        partitions = self._source.partitions
-        if self._source.settings.node is not None and partitions:
-            present = frozenset(one.place.key for one in partitions)  # it has chosen its share by its number
-        return present - {one.place.key for one in partitions if one.over or (one.ours and one.end >= 0)}
+        found = {one.place.key for one in self._source.partitions if one.over or (one.ours and one.end >= 0)}
+        return self._expected(present) - found
 
     def is_behind(self, partition: Partition, head: Position) -> bool:
         """Return True if messages before ``head`` may not have been received."""

@@ -17,6 +17,7 @@ from fastwire.tubemq.text import BrokerPartition
 
 from ....runtime.logs import get_logger
 from ..cluster import Cluster
+from ..link import Link
 from ..session import Session
 
 __all__ = ["AnyMember", "Change", "Member", "NodeMember"]
@@ -60,6 +61,7 @@ class AnyMember(Session[C]):
         self._perform = perform
         self._refused = refused
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._known = False  # to the Master, as of its last answer
         self._fault = ""  # the last fault of rules that was logged
 
     async def perform(self) -> None:
@@ -75,6 +77,10 @@ class AnyMember(Session[C]):
 
     def _performed(self, change: Change) -> None:
         """Handle the end of a change."""
+
+    def expected(self, present: frozenset[str]) -> frozenset[str]:
+        """Return those of the partitions that are ``present`` which come to this member if no other one is alive."""
+        return present
 
     def took(self, place: BrokerPartition) -> None:
         """Record that a partition was registered."""
@@ -99,9 +105,12 @@ class AnyMember(Session[C]):
             self.error = str(BrokerError(code, text))
             log.warning("the Master refuses a request, trying again", error=self.error)
 
-    def _settled(self) -> None:
-        if self.membership.state is State.REGISTERED:
+    def _settled(self, link: Link) -> None:
+        known, self._known = self._known, self.membership.state is State.REGISTERED
+        if self._known:
             self.registered.set()
+            if not known:
+                log.info("registered at the Master", master=str(link))
         if self.membership.rules_fault != self._fault:
             self._fault = self.membership.rules_fault
             log.warning("the Master's rules of flow control cannot be read and are ignored", error=self._fault)
@@ -134,6 +143,10 @@ class NodeMember(AnyMember[ClientMembership]):
         share = self.membership.take_share(now)
         if share is not None:
             self._changes.put_nowait(Change(share.take, share.give_up, share.to_end))
+
+    def expected(self, present: frozenset[str]) -> frozenset[str]:
+        """See ``AnyMember.expected``: those of its number, once they are known."""
+        return present if self.membership.chosen is None else self.membership.chosen
 
     def refused(self, place: BrokerPartition) -> None:
         """Record that a partition could not be registered: it is tried again."""

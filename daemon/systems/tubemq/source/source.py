@@ -87,7 +87,7 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
         self._first_positions = FirstPositions(settings, self._registrations)
         self._commits = Commits(self, self._registrations, self._tasks, self._ask_on)
-        self._heads = Heads(self)
+        self._heads = Heads(self, self._member.expected)
         self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
         self._queues: WeakKeyDictionary[Link, deque[Partition]] = WeakKeyDictionary()  # GETs that wait for their turn

@@ -106,6 +106,22 @@ def test_reads_look_at_a_window_of_the_index() -> None:
             assert (first.messages, first.offset, second.messages, second.offset) == (0, 0, 1, 1000 * 28)
 
 
+def test_the_broker_limits_who_does_not_keep_the_rule() -> None:
+    """A client with a rule of its group passes that of the cluster."""
+    rule = '[{"type":0,"rule":[{"start":"00:00","end":"24:00","dltInM":21,"limitInM":12,"freqInMs":2000}]}]'
+    with serving(limit_window_s=1e9) as cluster:
+        cluster.broker.set_rules(rule)
+        cluster.broker.produce("t", [bytes(600_000)] * 3)
+        with Reader(cluster, "t", "g") as reader:
+            reader.register()
+            assert [reader.get().code for _ in range(2)] == [200, 200]
+            over = reader.get()
+            assert (over.code, over.min_limit_ms, over.messages) == (452, 2000, 0)
+            assert cluster.broker.limited == 1
+            assert reader.get(escape=True).code == 200
+            assert reader.get().code == 404, "behind the last message no limit holds"
+
+
 # --- balance
 
 

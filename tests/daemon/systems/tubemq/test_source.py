@@ -171,6 +171,36 @@ async def test_a_topic_that_is_not_deployed_fails_the_source() -> None:
         assert "missing" in str(pipe.failure)
 
 
+async def test_a_member_waits_for_a_master_that_does_not_know_the_topics_yet() -> None:
+    """As after a switch of Masters, before the Brokers have found the new one; reading goes on meanwhile."""
+    async with serving() as broker, reading(broker) as pipe:
+        broker.produce("t", texts(0, 10))
+        await pipe.got(10)
+        broker.fail(Method.CONSUMER_REGISTER, Code.TOPIC_NOT_DEPLOYED)
+        broker.forget_clients()
+        await until(lambda: "431" in pipe.source.status()["membership"]["error"], "the refusal")
+        broker.produce("t", texts(10, 10))
+        await landing(pipe, 20)
+        await until(lambda: broker.groups.get(GROUP) is not None, "another registration")
+        assert pipe.failure is None
+
+
+async def test_rules_of_flow_control_are_kept() -> None:
+    """The Broker compares a rule's lag with bytes, so that it limits a member whose own rule does not hold yet."""
+    rule = '[{"type":0,"rule":[{"start":"00:00","end":"24:00","dltInM":21,"limitInM":1,"freqInMs":200}]}]'
+    async with serving(transfer_bytes=50_000, limit_window_s=0.2) as broker:
+        broker.set_rules(rule)
+        broker.set_rules('[{"type":1,"rule":[{"zeroCnt":1,"freqInMs":50}]}]', GROUP)
+        sent = [b"%d" % number + b" " * 60_000 for number in range(6)]
+        broker.produce("t", sent)
+        async with reading(broker) as pipe:
+            await pipe.got(6)
+            assert broker.limited > 0
+            assert values(pipe) == sent
+            known = pipe.source._member.membership
+            assert (len(known.cluster_rules.limits), known.group_rules.empties) == (1, ((1, 50),))
+
+
 # --- where reading begins
 
 
@@ -466,6 +496,15 @@ async def test_nodes_share_the_partitions_by_their_numbers() -> None:
         await until(lambda: one.rows + two.rows == 40, "all rows")
         assert one.rows == two.rows == 20
         assert sorted(values(one) + values(two), key=int) == texts(0, 40)
+
+
+async def test_a_node_without_partitions_is_at_the_end() -> None:
+    """It does not wait for partitions that are those of other numbers."""
+    async with serving(1) as broker, reading(broker, node=(2, 0)) as one, reading(broker, node=(2, 1)) as two:
+        broker.produce("t", texts(0, 10))
+        async with asyncio.timeout(heads.UNASSIGNED_S / 2):
+            ends = [len(await pipe.source.heads()) for pipe in (one, two)]
+        assert sorted(ends) == [0, 1]
 
 
 async def test_a_node_waits_for_its_number() -> None:
