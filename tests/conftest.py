@@ -18,7 +18,7 @@ from tests.matrix.table import Row, written
 from tests.support.loops import Loops, loops_of
 from tests.support.sharing import ByBroker, turn
 
-pytest_plugins = ["tests.brokers.fixtures"]
+pytest_plugins = ["tests.brokers.fixtures", "tests.stores.fixtures"]
 
 # A kind of test, and the seconds after which one of them is taken to hang (fixtures count: a broker may have to be
 # downloaded first). A test without any of these marks is a unit test, with the limit of pyproject.toml.
@@ -28,6 +28,7 @@ KINDS = {
     "crash": 600,
     "spark": 600,
     "broker": 900,
+    "store": 900,
     "soak": 4 * 3600,
     "bench": 900,
     "instructions": 900,

@@ -14,11 +14,12 @@ from tests.brokers.kafka import GuardedKafka, KafkaBroker
 from tests.brokers.kafka_cluster import KafkaCluster
 from tests.brokers.kafka_zookeeper import OldKafka
 from tests.brokers.maven import BrokerUnavailableError
-from tests.brokers.process import JavaBroker
+from tests.brokers.process import ServerProcess
 from tests.brokers.pulsar import PulsarBroker
 from tests.brokers.tubemq import TubeMQBroker
 
 __all__ = [
+    "alive",
     "fresh_name",
     "guarded_kafka",
     "guarded_pulsar",
@@ -31,7 +32,7 @@ __all__ = [
     "running",
 ]
 
-B = TypeVar("B", bound=JavaBroker)
+B = TypeVar("B", bound=ServerProcess)
 
 
 def running(broker: B) -> Iterator[B]:
@@ -101,34 +102,35 @@ def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaClu
 @pytest.fixture
 def guarded_kafka(_guarded_kafka_session: GuardedKafka) -> GuardedKafka:
     """The Kafka broker with a listener for every way to be let in."""
-    return _alive(_guarded_kafka_session)
+    return alive(_guarded_kafka_session)
 
 
 @pytest.fixture
 def plain_kafka(_kafka_session: KafkaBroker) -> KafkaBroker:
     """The Kafka broker; alive, whatever the test before did to it."""
-    return _alive(_kafka_session)
+    return alive(_kafka_session)
 
 
 @pytest.fixture
 def plain_tubemq(_tubemq_session: TubeMQBroker) -> TubeMQBroker:
     """The TubeMQ Master and Broker; alive, whatever the test before did to them."""
-    return _alive(_tubemq_session)
+    return alive(_tubemq_session)
 
 
 @pytest.fixture
 def plain_pulsar(_plain_session: PulsarBroker) -> PulsarBroker:
     """The broker without authentication; alive, whatever the test before did to it."""
-    return _alive(_plain_session)
+    return alive(_plain_session)
 
 
 @pytest.fixture
 def guarded_pulsar(_guarded_session: PulsarBroker) -> PulsarBroker:
     """The broker with TLS, tokens, 200 unacknowledged messages at most, 100 entries a ledger and 5 s keep-alive."""
-    return _alive(_guarded_session)
+    return alive(_guarded_session)
 
 
-def _alive(broker: B) -> B:
+def alive(broker: B) -> B:
+    """For fixtures: ``broker``, started again if a test has left it dead."""
     if broker.process is None or broker.process.poll() is not None:
         broker.stop()
         broker.start()

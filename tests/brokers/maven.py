@@ -4,17 +4,17 @@ A broker is described by a ``pom.xml``; the cache folder holds the jars and the 
 changed description fetches anew and an unchanged one needs neither Maven nor a network.
 """
 
-import fcntl
-import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
+
+from tests.brokers.cache import cache_folder, cached
 
 __all__ = ["BrokerUnavailableError", "cached_jars", "java_executable", "pom"]
 
 # Called by its full name: a bare `dependency:copy-dependencies` would first ask the registry which version is newest.
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+POM_FILE = "pom.xml"
 INSTALL_FILE = "org.apache.maven.plugins:maven-install-plugin:3.1.1:install-file"
 
 
@@ -28,12 +28,6 @@ def java_executable() -> str:
     if java is None:
         raise BrokerUnavailableError("no java: apt-get install openjdk-17-jre-headless")
     return java
-
-
-def cache_folder() -> Path:
-    """Return the folder that keeps jars between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "fastwire" / "brokers"
 
 
 def pom(name: str, dependencies: str, managed: str = "") -> str:
@@ -56,33 +50,20 @@ def cached_jars(name: str, pom: str, *, missing: str = "") -> Path:
 
     ``missing`` is the parent (``group:artifact:version``) of one of them, if the registry lacks it: Maven gets an empty
     one.
-
-    Several processes may ask at once: one downloads into a folder of its own and renames it, the others wait.
     """
-    target = cache_folder() / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _made_from(target) == pom:
-            return target
-        fresh = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
-        try:
-            if missing:
-                _install_parent(missing, fresh)
-            _download(pom, fresh)
-            if target.exists():
-                shutil.rmtree(target)
-            fresh.rename(target)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return target
 
+    def fill(folder: Path) -> None:
+        if missing:
+            _install_parent(missing, folder)
+        _maven(
+            "-f",
+            str(folder / POM_FILE),
+            COPY_DEPENDENCIES,
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={folder}",
+        )
 
-def _made_from(folder: Path) -> str | None:
-    try:
-        return (folder / "pom.xml").read_text()
-    except OSError:
-        return None
+    return cached(cache_folder("brokers") / name, (POM_FILE, pom), fill)
 
 
 def _install_parent(missing: str, folder: Path) -> None:
@@ -95,12 +76,6 @@ def _install_parent(missing: str, folder: Path) -> None:
 """
     )
     _maven(INSTALL_FILE, f"-Dfile={file}", f"-DpomFile={file}", "-Dpackaging=pom")
-
-
-def _download(pom: str, into: Path) -> None:
-    file = into / "pom.xml"
-    file.write_text(pom)
-    _maven("-f", str(file), COPY_DEPENDENCIES, "-DincludeScope=runtime", f"-DoutputDirectory={into}")
 
 
 def _maven(*arguments: str) -> None:

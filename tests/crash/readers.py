@@ -1,7 +1,8 @@
 """Independent readers that look at a dataset's folder all the time while it is written.
 
-As a program, ``readers.py PATH REPORT``: looks until standard input closes, by DuckDB, Polars and pyarrow in turn, each
-listing the folder by itself, and writes what it saw as JSON. :class:`Watch` runs that program and judges the report.
+As a program, ``readers.py PATH REPORT ACCESS``: looks until standard input closes, by DuckDB, Polars and pyarrow in
+turn, each listing the folder (or, with an ACCESS as JSON, the bucket) by itself, and writes what it saw as JSON.
+:class:`Watch` runs that program and judges the report.
 """
 
 import json
@@ -18,7 +19,10 @@ from typing import Any, Self
 import duckdb
 import polars
 import pyarrow.dataset
+from pyarrow.fs import FileType
 
+from tests.stores.place import Place
+from tests.stores.reading import s3_files, s3_for_duckdb
 from tests.support.sequence_audit import DIGITS, numbers_of, visible_files
 from tests.support.waiting import eventually
 
@@ -29,16 +33,20 @@ PAUSE = 0.1  # the machine is for the writers
 
 # One look: the file names that a reader saw, and the numbers of all rows it read from them.
 Look = tuple[set[str], list[int]]
+# See ``Place.reading``; empty for a folder.
+Access = dict[str, str]
 
 # Polars and pyarrow walk through every folder, hidden ones too, and give up when one goes while they do. That is no
 # look at all, which must not be taken for a look at an empty folder.
 VANISHED = re.compile(r"_fastwire/staging/\S+.*No such file or directory", re.DOTALL)
 
 
-def look_with_duckdb(path: Path) -> Look:
+def look_with_duckdb(path: str, access: Access) -> Look:
     """DuckDB's own glob, and its own Parquet reader."""
     try:
         with duckdb.connect() as connection:
+            if access:
+                connection.register_filesystem(s3_for_duckdb(access))
             rows = connection.execute(
                 f"SELECT filename, CAST(decode(value[1:{DIGITS}]) AS BIGINT) "
                 f"FROM read_parquet('{path}/**/*.parquet', filename = true)"
@@ -50,11 +58,11 @@ def look_with_duckdb(path: Path) -> Look:
     return {Path(name).name for name, _ in rows}, [number for _, number in rows]
 
 
-def look_with_polars(path: Path) -> Look:
+def look_with_polars(path: str, access: Access) -> Look:
     """Polars' own glob, and its own Parquet reader."""
     try:
         frame = (
-            polars.scan_parquet(f"{path}/**/*.parquet", include_file_paths="file")
+            polars.scan_parquet(f"{path}/**/*.parquet", include_file_paths="file", storage_options=access or None)
             .select("file", polars.col("value").bin.slice(0, DIGITS).cast(polars.String).cast(polars.Int64))
             .collect()
         )
@@ -65,23 +73,26 @@ def look_with_polars(path: Path) -> Look:
     return {Path(name).name for name in frame["file"].unique()}, frame["value"].to_list()
 
 
-def look_with_pyarrow(path: Path) -> Look:
+def look_with_pyarrow(path: str, access: Access) -> Look:
     """pyarrow's dataset, as Spark does: whatever is in the folder and not hidden."""
-    found = pyarrow.dataset.dataset(str(path), format="parquet")
+    files = s3_files(access) if access else None
+    if files is not None and files.get_file_info(path.removeprefix("s3://")).type == FileType.NotFound:
+        return set(), []
+    found = pyarrow.dataset.dataset(path.removeprefix("s3://"), format="parquet", filesystem=files)
     if not found.files:
         return set(), []
     numbers = numbers_of(found.to_table(columns=["value"])["value"]).to_pylist()
     return {Path(name).name for name in found.files}, numbers
 
 
-READERS: dict[str, Callable[[Path], Look]] = {
+READERS: dict[str, Callable[[str, Access], Look]] = {
     "DuckDB": look_with_duckdb,
     "Polars": look_with_polars,
     "pyarrow": look_with_pyarrow,
 }
 
 
-def watch(path: Path, rounds: Path) -> dict[str, Any]:
+def watch(path: str, rounds: Path, access: Access) -> dict[str, Any]:
     """Look until standard input closes, and once more; return what was seen and what was wrong."""
     listings: list[list[str]] = []
     wrong: list[str] = []
@@ -92,7 +103,7 @@ def watch(path: Path, rounds: Path) -> dict[str, Any]:
         for reader, look in READERS.items():
             looks += 1
             try:
-                files, numbers = look(path)
+                files, numbers = look(path, access)
             except Exception as error:
                 if VANISHED.search(str(error)):
                     continue
@@ -111,14 +122,16 @@ def watch(path: Path, rounds: Path) -> dict[str, Any]:
 class Watch:
     """Runs the readers beside a test; ``finish`` ends them and returns everything that no reader should have seen."""
 
-    def __init__(self, path: Path, report: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        self._path = path
+    def __init__(self, place: Place, report: Path) -> None:
+        if not place.reading:
+            Path(place.url).mkdir(parents=True, exist_ok=True)
+        self._place = place
         self._report = report
         self._rounds = Path(f"{report}.rounds")
         self.looks = 0
+        program = [sys.executable, "-m", "tests.crash.readers", place.url, report, json.dumps(place.reading)]
         self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "nice", sys.executable, "-m", "tests.crash.readers", path, report],
+            ["setpriv", "--pdeathsig", "KILL", "nice", *program],
             stdin=subprocess.PIPE,
             cwd=ROOT,
         )
@@ -145,7 +158,7 @@ class Watch:
         report = json.loads(self._report.read_text())
         self.looks = report["looks"]
         wrong: list[str] = report["wrong"]
-        return wrong + misordered(report["listings"], [file.name for file in visible_files(self._path)])
+        return wrong + misordered(report["listings"], [file.name for file in visible_files(self._place.local())])
 
     def _end(self) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
@@ -179,6 +192,6 @@ def _entry(name: str) -> int:
 
 if __name__ == "__main__":
     started = time.monotonic()
-    found = watch(Path(sys.argv[1]), Path(sys.argv[2] + ".rounds"))
+    found = watch(sys.argv[1], Path(sys.argv[2] + ".rounds"), json.loads(sys.argv[3]))
     found["seconds"] = round(time.monotonic() - started, 1)
     Path(sys.argv[2]).write_text(json.dumps(found))

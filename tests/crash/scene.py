@@ -10,7 +10,8 @@ from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
 from tests.crash.nursery import Nursery
 from tests.crash.system import KafkaSystem, PulsarSystem, System
-from tests.real.daemon import Daemon, Job, verify
+from tests.real.daemon import Daemon, Job
+from tests.stores.place import FolderPlace, Place
 from tests.support.sequence_audit import assert_each_once, assert_in_order
 from tests.support.waiting import eventually
 
@@ -34,18 +35,25 @@ class Scene:
         partitions: int = 0,
         kind: str = "failover",
         nursery: Nursery | None = None,
+        place: Place | None = None,
         **job: Any,
     ) -> None:
         self.folder = folder
         self.system = system
         self._nursery = nursery
         self.partitions = partitions
-        self.path = folder / "data"
+        self.place = place or FolderPlace(folder / "data")
         # It has a name, because it is reached through proxies as well.
         source = {"cluster": "scene", **system.source(kind), **job.pop("source", {})}
-        self.job = Job(system.url, topic, self.path, kind=kind, source=source, roll=ROLL, **job)
+        sink = {**self.place.sink, **job.pop("sink", {})}
+        self.job = Job(system.url, topic, folder / "data", kind=kind, source=source, sink=sink, roll=ROLL, **job)
         self.feed = system.feed(topic, partitions)
         self._runs = 0
+
+    @property
+    def path(self) -> Path:
+        """A folder with what is in the dataset now."""
+        return self.place.local()
 
     @classmethod
     def on(
@@ -120,11 +128,12 @@ class Scene:
 
     def judge(self, *, ordered: bool | None = None) -> None:
         """Verify, sequence audit, order and backlog, after the last run has ended."""
-        said = verify(self.path)
+        said = self.place.verify()
         assert said.returncode == 0, said.stdout + said.stderr
-        assert_each_once(self.path, self.feed.count)
+        path = self.path
+        assert_each_once(path, self.feed.count)
         if self.system.ordered(self.job.kind) if ordered is None else ordered:
-            assert_in_order(self.path)
+            assert_in_order(path)
         left = self.unacknowledged()
         assert not left, f"not acknowledged: {left}"
 

@@ -13,6 +13,7 @@ from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.scene import Scene
 from tests.crash.space import SmallDisk
+from tests.stores.place import FolderPlace
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.crash
@@ -22,7 +23,7 @@ def scene_on(disk: SmallDisk, dev_scene: Callable[..., Scene], **options: Any) -
     """A scene whose dataset is on the small disk."""
     scene: Scene = dev_scene(**options)
     object.__setattr__(scene.job, "path", disk.path / "data")
-    scene.path = disk.seen / "data"
+    scene.place = FolderPlace(disk.seen / "data")
     return scene
 
 

@@ -25,10 +25,17 @@ LATER = [("published:1", 1), ("published:1", 2), ("files-synced", 2), ("entry-li
 CHECKPOINT_EVERY = 3
 
 
-def kill_at(scene: Scene, plan: list[tuple[str, int]], entries: int = 6, **job: Any) -> Counter[str]:
-    """One run for each step of the plan; how often a run was killed at which."""
+def kill_at(
+    scene: Scene,
+    plan: list[tuple[str, int]],
+    entries: int = 6,
+    between: Callable[[], object] = lambda: None,
+    **job: Any,
+) -> Counter[str]:
+    """One run for each step of the plan, with ``between`` before each; how often a run was killed at which."""
     killed: Counter[str] = Counter()
     for step, nth in plan:
+        between()
         scene.feed.add(entries)
         script = {"at": step, "nth": nth, "do": "kill", "checkpoint_every": CHECKPOINT_EVERY}
         with scene.run(script=script, job=job) as daemon:
@@ -56,7 +63,7 @@ def kill_at_random(scene: Scene, times: int, seed: int) -> int:
 @pytest.mark.parametrize("kind", ["failover", "shared", "static", "tank", "tubemq", *seldom("none", "consumer")])
 def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, sink={"writers": 2})
-    with Watch(scene.path, tmp_path / "seen.json") as watch:
+    with Watch(scene.place, tmp_path / "seen.json") as watch:
         killed = kill_at(scene, EVERY_STEP)
         watch.wait_for_rounds(2)
         # A chunk holds 500 of these, a roll two chunks: one for each encoder.
@@ -74,7 +81,7 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
 def test_killed_at_random(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=3)
     scene.feed.interleaves = True
-    with Watch(scene.path, tmp_path / "seen.json") as watch:
+    with Watch(scene.place, tmp_path / "seen.json") as watch:
         killed = kill_at_random(scene, 40, seed=1)
         scene.settle()
         wrong = watch.finish()
@@ -126,7 +133,7 @@ def test_what_has_landed_is_acknowledged_to_a_real_broker(real_scene: Callable[.
 @pytest.mark.parametrize("kind", ["failover", "key_shared", "static", *seldom("none", "consumer")])
 def test_killed_on_a_real_broker(real_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = real_scene(kind=kind)
-    with Watch(scene.path, tmp_path / "seen.json") as watch:
+    with Watch(scene.place, tmp_path / "seen.json") as watch:
         steps = EVERY_STEP if kind == "failover" else [(step, 1) for step in OF_A_COMMIT]
         killed = kill_at(scene, steps).total() + kill_at_random(scene, 5, seed=2)
         scene.settle()

@@ -27,7 +27,7 @@ DAY = 86_400
 def test_two_daemons_with_one_subscription(dev_scene: Callable[..., Scene], kind: str, tmp_path: Path) -> None:
     scene = dev_scene(kind=kind, partitions=4)
     scene.feed.add(10)
-    with Watch(scene.path, tmp_path / "seen.json") as watch:
+    with Watch(scene.place, tmp_path / "seen.json") as watch:
         with scene.run(until_end=False) as first, scene.run(until_end=False) as second:
             for _ in range(8):
                 time.sleep(0.3)
@@ -47,7 +47,7 @@ def test_two_daemons_with_a_subscription_each(dev_scene: Callable[..., Scene], k
     """Both are given everything; what one has landed the other cuts and acknowledges."""
     scene = dev_scene(kind=kind)
     other: dict[str, Any] = {"subscription": "another"}
-    with Watch(scene.path, tmp_path / "seen.json") as watch:
+    with Watch(scene.place, tmp_path / "seen.json") as watch:
         for _ in range(3):
             scene.feed.add(15)
             with scene.run() as first, scene.run(job=other) as second:

@@ -27,7 +27,7 @@ def test_stopped_at_every_step_while_another_takes_over(
     # The cluster's name keeps both of them in one log: their URLs differ.
     scene = dev_scene(kind=kind, source={"cluster": "dev"})
     stopped = []
-    with Watch(scene.path, tmp_path / "seen.json") as watch, scene.system.proxy() as proxy:
+    with Watch(scene.place, tmp_path / "seen.json") as watch, scene.system.proxy() as proxy:
         for step in ORDER:
             scene.feed.add(5)
             if step in AFTER_A_DEATH:

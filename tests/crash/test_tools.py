@@ -12,6 +12,7 @@ import pytest
 from tests.crash.preload import Clock, failing_fsync, full_disk, library
 from tests.crash.readers import Watch, misordered
 from tests.crash.space import SmallDisk
+from tests.stores.place import FolderPlace
 from tests.support.sequence_audit import assert_each_once, assert_in_order, numbered
 
 pytestmark = pytest.mark.crash
@@ -57,7 +58,7 @@ def test_listings_are_judged() -> None:
 
 def test_readers_see_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "data"
-    with Watch(path, tmp_path / "report.json") as watch:
+    with Watch(FolderPlace(path), tmp_path / "report.json") as watch:
         put(path, "000000000001-0.parquet", [0, 1])
         put(path, "000000000003-0.parquet", [1, 2])
         (path / "000000000004-0.parquet").write_bytes(b"PAR1 and no more")

@@ -1,0 +1,47 @@
+"""Object stores for tests: started when the first test asks, stopped when the run ends."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers.fixtures import alive, running
+from tests.stores.place import BucketPlace
+from tests.stores.servers import Azurite, Moto, S3Server, VersityGateway
+
+__all__ = ["azurite", "moto", "place_on", "versity"]
+
+
+@pytest.fixture(scope="session")
+def _versity_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
+    yield from running(VersityGateway(tmp_path_factory.mktemp("versity")))
+
+
+@pytest.fixture(scope="session")
+def _moto_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
+    yield from running(Moto(tmp_path_factory.mktemp("moto")))
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """A store with Azure's protocol."""
+    yield from running(Azurite(tmp_path_factory.mktemp("azurite")))
+
+
+@pytest.fixture
+def versity(_versity_session: VersityGateway) -> VersityGateway:
+    """A store with S3's protocol that keeps everything on disk; alive, whatever the test before did to it."""
+    return alive(_versity_session)
+
+
+@pytest.fixture
+def moto(_moto_session: Moto) -> Moto:
+    """A store with S3's protocol in memory."""
+    return alive(_moto_session)
+
+
+@pytest.fixture
+def place_on(tmp_path: Path) -> Callable[[S3Server], BucketPlace]:
+    """A function that makes an empty place for a dataset on a server."""
+    return lambda server: BucketPlace(server.endpoint, f"orders-{uuid.uuid4().hex[:10]}", tmp_path)

@@ -1,0 +1,115 @@
+"""Servers of S3's protocol, and one of Azure's, on a free port of this machine."""
+
+import http.client
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from tests.brokers.maven import BrokerUnavailableError
+from tests.brokers.ports import free_ports
+from tests.brokers.process import ServerProcess
+from tests.stores.programs import go_program, node_package
+
+__all__ = ["BUCKET", "KEY", "REGION", "SECRET", "Azurite", "Moto", "S3Server", "VersityGateway"]
+
+BUCKET = "tests"
+KEY = "tester"
+SECRET = "only-on-this-machine"  # noqa: S105 - of servers that live as long as a test run
+REGION = "us-east-1"
+AN_HOUR_AGO = 3600.0
+
+
+class StoreServer(ServerProcess):
+    """An object store that listens on ``port``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (self.port,) = free_ports(1)
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the service."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def healthy(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/")
+            connection.getresponse().read()
+        except OSError:
+            return False
+        finally:
+            connection.close()
+        return True
+
+
+class S3Server(StoreServer):
+    """A store with the protocol of S3, one bucket, and one key that may do everything."""
+
+    def start(self) -> Self:
+        super().start()
+        # 0.3 s, so only for who starts a store.
+        import botocore.session
+
+        client: Any = botocore.session.get_session().create_client(
+            "s3", REGION, endpoint_url=self.endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET
+        )
+        try:
+            client.create_bucket(Bucket=BUCKET)
+        except (client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+            pass  # started again
+        return self
+
+
+class VersityGateway(S3Server):
+    """versitygw: objects are files in ``data/<bucket>``, and outlive the process. Conditional creates are atomic."""
+
+    def command(self) -> list[str]:
+        program = go_program("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        keys = ["--access", KEY, "--secret", SECRET, "--region", REGION]
+        return [str(program), *keys, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", str(data)]
+
+    def age(self, pattern: str) -> list[str]:
+        """Let the objects that fit ``pattern`` look as if they had been written an hour ago; return their names."""
+        root = self.folder / "data" / BUCKET
+        then = time.time() - AN_HOUR_AGO
+        aged = []
+        for file in root.glob(pattern):
+            try:
+                os.utime(file, (then, then))
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            aged.append(str(file.relative_to(root)))
+        return aged
+
+
+class Moto(S3Server):
+    """moto: objects are in memory and end with the process. It looks at no signature, whatever the key."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+
+class Azurite(StoreServer):
+    """Azurite: the protocol of Azure's blobs, with the one account that all clients know."""
+
+    ACCOUNT = "devstoreaccount1"
+    # Public: each Azurite has it.
+    ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+    def command(self) -> list[str]:
+        node = shutil.which("node")
+        if node is None:
+            raise BrokerUnavailableError("no node to run Azurite with: apt-get install nodejs npm")
+        program = node_package("azurite", "3.35.0") / "dist" / "src" / "blob" / "main.js"
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        return [
+            *(node, str(program), "--silent", "--skipApiVersionCheck", "--disableTelemetry"),
+            *("--blobHost", "127.0.0.1", "--blobPort", str(self.port), "--location", str(data)),
+        ]
