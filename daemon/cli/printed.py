@@ -70,8 +70,10 @@ def _decoded_columns(pipeline: "PipelineConfig") -> str:
 
     decoder = value_decoder(pipeline)
     assert decoder is not None
+    assert pipeline.decode is not None
     values = decoder.texts
-    return f"columns {', '.join(f'{name} {values[name]}' if name in values else name for name in decoder.columns)}"
+    columns = ", ".join(f"{name} {values[name]}" if name in values else name for name in decoder.columns)
+    return f"columns {columns}{'' if pipeline.decode.transform is None else ' of the transform'}"
 
 
 def _show_topics(topics: "TopicChoice") -> None:
@@ -139,7 +141,8 @@ def show_report(report: "VerifyReport") -> None:
         letters = counted(report.diverted_entries, "dead letter")
         typer.echo(f"  {letters}: entries that could not be decoded, of {counted(report.diverted_rows, 'row')}")
     if report.filtered:
-        typer.echo(f"  {report.filtered:,} rows were filtered on purpose")
+        which = f", {report.unselected:,} of them by a transform" if report.unselected else ""
+        typer.echo(f"  {report.filtered:,} rows were filtered on purpose{which}")
     if report.pending:
         typer.echo(f"  committed and not yet published: {counted(len(report.pending), 'file')}")
     if report.expired_files:

@@ -53,6 +53,9 @@ class DecodeConfig(Table):
     partition, and refuse to start with another schema file; divert: its values become dead letters."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name."""
+    transform: Text | None = None
+    """SQL for each row, such as "SELECT id, amount * 100 AS cents FROM batch WHERE amount > 0". * stands for the
+    columns above, and columns of the records are there by name. DuckDB runs it (the extra sql); it must be row-wise."""
     on_bad: Literal["divert", "stop"] = "divert"
     """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
 
@@ -132,17 +135,36 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     except ValueError as exc:
         tell((*path, "schema"), str(exc))
         return
-    fine = next((step for step in program if step.arrow.startswith("tsn")), None)
-    if fine is not None and kind == "parquet":
-        tell((*path, "schema"), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
-    check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell)
+    chosen: tuple[str, ...] | None = None
     if columns == []:
         tell((*path, "columns"), "names no column")
     elif system and isinstance(columns, list) and all(isinstance(name, str) for name in columns):
         try:
-            chosen_columns(columns, program, system)
+            chosen = chosen_columns(columns, program, system)
         except ValueError as exc:
             tell((*path, "columns"), str(exc))
+    transform, landing = decode.get("transform"), "schema"
+    if isinstance(transform, str) and transform.strip():
+        if chosen is None:
+            return
+        try:
+            program, landing = _transformed(transform, program, chosen, system), "transform"
+        except ValueError as exc:
+            tell((*path, "transform"), str(exc))
+            return
+    fine = next((step for step in program if step.arrow.startswith("tsn")), None)
+    if fine is not None and kind == "parquet":
+        tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
+    check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell, landing)
+
+
+def _transformed(text: str, program: "Sequence[Step]", columns: Sequence[str], system: str) -> "tuple[Step, ...]":
+    """Return a program with the columns of a transform's result. Raises ValueError."""
+    from fastwire.decode.evolution import program_of
+
+    from .rowwise import columns_in, read_transform  # loads DuckDB
+
+    return program_of(columns_in(read_transform(text, program, columns, system)[1]))
 
 
 def _check_registry(path: KeyPath, registry: Mapping[str, Any], tell: Tell) -> None:

@@ -124,8 +124,10 @@ PartitioningField = Annotated[
 ]
 
 
-def check_partitioning(path: KeyPath, value: object, program: "Sequence[Step] | None", tell: Tell) -> None:
-    """Check the columns of ``partition_by`` against those of a schema, None if the values are not decoded."""
+def check_partitioning(
+    path: KeyPath, value: object, program: "Sequence[Step] | None", tell: Tell, source: str = "schema"
+) -> None:
+    """Check the columns of ``partition_by`` against those of the ``source``, None if the values are not decoded."""
     try:
         wanted = _parse(value)
     except ValueError:
@@ -136,9 +138,13 @@ def check_partitioning(path: KeyPath, value: object, program: "Sequence[Step] | 
         tell(path, "takes columns of decoded values: add the table decode to this pipeline")
         return
     types = {step.name: step.arrow for step in program[program[0].first :][: program[0].children]}
+    word = "field" if source == "schema" else "column"
     for name in wanted.of_values:
         if name not in types:
-            tell(path, f'there is no field "{name}" in the schema{nearest(name, types)}')
+            tell(
+                path,
+                f'there is no {word} "{name}" in the {source}{nearest(name, types)}',
+            )
         elif name == wanted.time and not (types[name].startswith("ts") or types[name] == "tdD"):
             tell(path, f'"{name}" is neither a timestamp nor a date, so it has no {wanted.unit}')
         elif name in wanted.columns and types[name].startswith("ts"):
@@ -146,4 +152,4 @@ def check_partitioning(path: KeyPath, value: object, program: "Sequence[Step] | 
         elif name in wanted.columns and types[name] not in _NAMEABLE:
             tell(path, f'"{name}" cannot name folders: only texts, integers, booleans and dates can')
     if set(types) <= set(wanted.columns):
-        tell(path, "has every field of the schema: none is left for the files")
+        tell(path, f"has every {word} of the {source}: none is left for the files")

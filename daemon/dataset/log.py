@@ -130,7 +130,8 @@ class Letter(Protocol):
 class LogEntry:
     """One commit: the files of a roll with their spans, or progress without files, or the names of fenced writers.
 
-    ``types`` are all columns of decoded values from this commit on, if it adds some or makes some wider.
+    Of the rows that are not in files, ``filtered``, a query has left out the ``unselected`` ones; the others are dead
+    letters. ``types`` are all columns of decoded values from this commit on, if it adds some or makes some wider.
     The files of all entries up to number ``expired`` may be deleted (0: none). ``before`` is the CRC-32C of the file of
     the log entry before (0 for entry 1); None if an older version of fastwire has written this one.
     """
@@ -143,6 +144,7 @@ class LogEntry:
     spans: tuple[Span, ...] = ()
     diverted: tuple[Diverted, ...] = ()
     filtered: int = 0
+    unselected: int = 0
     floors: tuple[tuple[Log, Position], ...] = ()
     fence: tuple[str, ...] = ()
     expired: int = 0
@@ -200,6 +202,8 @@ class LogEntry:
             value["floors"] = nest((log, format_position(log.system, floor)) for log, floor in self.floors)
         if self.filtered:
             value["filtered"] = self.filtered
+        if self.unselected:
+            value["unselected"] = self.unselected
         if self.fence:
             value["fence"] = list(self.fence)
         if self.expired:
@@ -243,6 +247,7 @@ class LogEntry:
                     for log, (entries, rows) in unnest(value.get("diverted", {}))
                 ),
                 filtered=_count(value.get("filtered", 0)),
+                unselected=_count(value.get("unselected", 0)),
                 floors=tuple(
                     (log, parse_position(log.system, _text(floor))) for log, floor in unnest(value.get("floors", {}))
                 ),

@@ -93,6 +93,7 @@ class VerifyReport:
     read_files: int = 0
     placed_files: int = 0
     filtered: int = 0
+    unselected: int = 0
     diverted_entries: int = 0
     diverted_rows: int = 0
     pending: list[str] = field(default_factory=list)
@@ -129,6 +130,7 @@ class VerifyReport:
             "read_files": self.read_files,
             "placed_files": self.placed_files,
             "filtered_rows": self.filtered,
+            "unselected_rows": self.unselected,
             "diverted_entries": self.diverted_entries,
             "diverted_rows": self.diverted_rows,
             "pending_files": self.pending,
@@ -327,11 +329,12 @@ class _Verification:
             except ValueError as exc:
                 self._problem("damaged", name, str(exc).removeprefix(f"{name} "))
         given = sum(span.rows for span in entry.spans)
-        if given != entry.rows + entry.filtered:
+        if given != entry.rows + entry.filtered or entry.unselected > entry.filtered:
             self._problem(
                 "sum", name, f"{given} rows were given, {entry.rows} are in files and {entry.filtered} were filtered"
             )
         report.filtered += entry.filtered
+        report.unselected += entry.unselected
         report.diverted_entries += sum(part.entries for part in entry.diverted)
         report.diverted_rows += sum(part.rows for part in entry.diverted)
         state.number += 1

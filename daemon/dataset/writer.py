@@ -241,15 +241,17 @@ class DatasetWriter:
         spans: Sequence[Span],
         *,
         filtered: int = 0,
+        unselected: int = 0,
         floors: Mapping[Log, Position] | None = None,
         types: Sequence[Column] = (),
     ) -> Coverage:
         """Commit the roll: ``files`` with the rows of ``spans``; return the whole Coverage, which may be acked.
 
-        Dead letters are committed with it. ``filtered`` rows were dropped on purpose; together with the rows of the
-        files they are the rows of the spans. ``types`` are the columns of decoded values in the files; the entry
-        adds them to those of the dataset. ``floors`` are positions up to which a broker has confirmed all acks.
-        Staged files that are not among ``files`` are deleted. Without anything to commit it is a :meth:`refresh`.
+        Dead letters are committed with it. ``filtered`` rows were dropped on purpose, ``unselected`` ones by a query;
+        together with the rows of the files they are the rows of the spans. ``types`` are the columns of decoded values
+        in the files; the entry adds them to those of the dataset. ``floors`` are positions up to which a broker has
+        confirmed all acks. Staged files that are not among ``files`` are deleted. Without anything to commit it is a
+        :meth:`refresh`.
 
         Raises ValueError for an inconsistent roll: a source that is read in order has skipped positions
         (UndeclaredGapError), or the rows do not add up. Nothing is written then, but ``open`` must be called again.
@@ -263,7 +265,7 @@ class DatasetWriter:
             given, kept = sum(span.rows for span in spans), sum(file.rows for file in files)
             if given != kept + filtered:
                 raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
-            self._land(staging, files, spans, filtered, floors or {}, types)
+            self._land(staging, files, spans, (filtered, unselected), floors or {}, types)
             return self.coverage
 
     def refresh(self) -> Coverage:
@@ -386,7 +388,7 @@ class DatasetWriter:
         staging: Staging,
         files: Sequence[StagedFile],
         spans: Sequence[Span],
-        filtered: int,
+        filtered: tuple[int, int],
         floors: Mapping[Log, Position],
         types: Sequence[Column],
     ) -> None:
@@ -406,7 +408,8 @@ class DatasetWriter:
             letters=tuple(file.described() for file in letters),
             spans=tuple(spans),
             diverted=() if self._letters is None else self._letters.diverted,
-            filtered=filtered,
+            filtered=filtered[0],
+            unselected=filtered[1],
             floors=tuple(floors.items()),
             shared=self._options.shared,
             types=added,

@@ -67,15 +67,17 @@ class PipelineFigures:
     ) -> int:
         """Count a commit of ``rows`` records that has just ended; return the rows that landed.
 
-        ``published`` is the sink's count of files and bytes since its start, ``decoded`` that of values: the bad ones
-        are no rows.
+        ``published`` is the sink's count of files and bytes since its start, ``decoded`` that of values: the bad and
+        filtered ones are no rows.
         """
         if decoded is not None:
-            values, bad, columns = (new - old for new, old in zip(decoded, self.decoded or Decoded(), strict=True))
+            values, bad, columns, filtered = (
+                new - old for new, old in zip(decoded, self.decoded or Decoded(), strict=True)
+            )
             self.decoded = decoded
             self.dead_letters += bad
-            rows -= bad
-            self._metrics.decoded(values, bad, columns)
+            rows -= bad + filtered
+            self._metrics.decoded(values, bad, columns, filtered)
         self.rows_committed += rows
         self.commits += 1
         files, file_bytes = (new - old for new, old in zip(published, self.published, strict=True))

@@ -130,6 +130,7 @@ class _Families:
         self.decoded = counter("fastwire_decode_values_total", "Values decoded into columns and committed.")
         self.bad = counter("fastwire_decode_bad_values_total", "Dead letters: values that do not match their schema.")
         self.added = counter("fastwire_decode_added_columns_total", "Columns that newer schemas have added.")
+        self.filtered = counter("fastwire_decode_filtered_values_total", "Values that the transform has left out.")
         self.superseded = counter("fastwire_sink_superseded_rolls_total", "Rolls given up for another writer's commit.")
         self.failures = counter("fastwire_sink_failures_total", "Times the sink had to be opened again after an error.")
         self.disk_full = counter("fastwire_sink_disk_full_seconds_total", "Time spent waiting for room on the disk.")
@@ -164,7 +165,8 @@ class PipelineMetrics:
         self._committed_rows = families.committed_rows.labels(pipeline)
         self._files = families.files.labels(pipeline)
         self._file_bytes = families.file_bytes.labels(pipeline)
-        self._decoded = [each.labels(pipeline) for each in (families.decoded, families.bad, families.added)]
+        counted = (families.decoded, families.bad, families.added, families.filtered)
+        self._decoded = [each.labels(pipeline) for each in counted]
         self._stalls = {setting: families.stalls.labels(pipeline, setting) for setting in STALLING_SETTINGS}
         self._superseded = families.superseded.labels(pipeline)
         self._failures = families.failures.labels(pipeline)
@@ -241,9 +243,9 @@ class PipelineMetrics:
         self._files.inc(files)
         self._file_bytes.inc(file_bytes)
 
-    def decoded(self, values: int, bad: int, columns: int) -> None:
-        """Count values of a commit, those that became dead letters, and columns that were added."""
-        for each, count in zip(self._decoded, (values, bad, columns), strict=True):
+    def decoded(self, values: int, bad: int, columns: int, filtered: int) -> None:
+        """Count values of a commit, dead letters, columns that were added, and values that a transform left out."""
+        for each, count in zip(self._decoded, (values, bad, columns, filtered), strict=True):
             each.inc(count)
 
     def stalled(self, setting: str) -> None:

@@ -51,6 +51,8 @@ class Decoded(NamedTuple):
     """Values that became dead letters."""
     columns: int = 0
     """Columns that newer schemas have added to the dataset."""
+    filtered: int = 0
+    """Values that the transform has left out."""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 from zlib import crc32
 
 import pyarrow as pa
@@ -33,6 +33,9 @@ from ..runtime.errors import DatasetMismatchError, FolderRefusedError, LogRefuse
 from ..runtime.logs import get_logger
 from .base import Decoded
 from .valuedecoder import ValueDecoder
+
+if TYPE_CHECKING:
+    from .transform import TransformedValues
 
 __all__ = ["DatasetSink", "file_extension"]
 
@@ -79,7 +82,7 @@ class DatasetSink:
         gather_bytes: int = 128 << 20,
         row_group_rows: int = 131_072,
         row_group_bytes: int = 32 << 20,
-        decoder: ValueDecoder | None = None,
+        decoder: "ValueDecoder | TransformedValues | None" = None,
         medium: Disk | Bucket | None = None,
         reached: Callable[[str], None] = lambda step: None,
     ) -> None:
@@ -137,6 +140,7 @@ class DatasetSink:
         self._raw_bytes = 0
         self._copied_bytes = 0  # of the rows that threads have or had, and that are no longer in the memory of chunks
         self._diverted = 0  # rows whose values could not be decoded
+        self._unselected = 0  # rows that the transform has left out
         self._schema: pa.Schema | None = None  # of the open files of decoded values
         self._ended: list[StagedFile] = []  # files of the roll with other columns
         if self._decoder is not None:
@@ -271,13 +275,18 @@ class DatasetSink:
             types = () if self._decoder is None else self._decoder.types
             before = len(self._writer.types)
             coverage = self._writer.commit(
-                files, self._spans.take(), filtered=self._diverted, floors=self._floors, types=types
+                files,
+                self._spans.take(),
+                filtered=self._diverted + self._unselected,
+                unselected=self._unselected,
+                floors=self._floors,
+                types=types,
             )
             self._adopt()
         if self.decoded is not None:
-            values, bad, columns = self.decoded
+            values, bad, columns, filtered = self.decoded
             rows, added = sum(staged.rows for staged in files), len(self._writer.types) - before
-            self.decoded = Decoded(values + rows, bad + self._diverted, columns + added)
+            self.decoded = Decoded(values + rows, bad + self._diverted, columns + added, filtered + self._unselected)
         written = sum(staged.nbytes for staged in files)
         if self._raw_bytes:
             self._ratio = min(1.0, written / self._raw_bytes)  # a file of one row says nothing
@@ -352,18 +361,22 @@ class DatasetSink:
             if rows.letters:
                 self._writer.divert(rows.letters)
                 self._diverted += len(rows.letters)
+            self._unselected += rows.filtered
             if not rows.batch.num_rows:
                 continue
             self._change_columns(rows.batch.schema)
-            self._add(rows.batch, held_bytes + rows.nbytes, rows.runs)
+            held = rows.nbytes if rows.apart else held_bytes + rows.nbytes
+            self._add(rows.batch, held, rows.runs, apart=rows.apart)
 
-    def _add(self, batch: pa.RecordBatch, held_bytes: int, runs: Sequence[tuple[Log, int, int]]) -> None:
-        """Give rows to the gatherer, and to the threads what it returns."""
+    def _add(
+        self, batch: pa.RecordBatch, held_bytes: int, runs: Sequence[tuple[Log, int, int]], *, apart: bool = False
+    ) -> None:
+        """Give rows to the gatherer, and to the threads what it returns. Memory ``apart`` is not that of a pool."""
         pieces = self._gatherer.add(batch, held_bytes, runs)
         if not self._unwritten_bytes:
             self._copied_bytes = 0
         if not self._by_folder:
-            self._copied_bytes += sum(memory_of(rows) for _, rows in pieces if rows is not batch)
+            self._copied_bytes += sum(memory_of(rows) for _, rows in pieces if apart or rows is not batch)
         self._deal(pieces)
 
     def _pause(self, why: str, seconds: float) -> None:

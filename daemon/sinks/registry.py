@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
+    from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
 __all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_decoder"]
@@ -90,13 +91,15 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     )
 
 
-def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDecoder | None":
+def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDecoder | TransformedValues | None":
     """Return the decoder of a pipeline's values, None if it keeps them as they are. Raises ConfigError.
 
     It takes at most ``memory`` bytes for one record.
     """
     if config.decode is None:
         return None
+    if config.decode.transform is not None:
+        return _transformed(config.decode, config.source.system, config.sink.partition_by, memory)
     return decoder_of(config.decode, config.source.system, config.sink.partition_by, memory=memory)
 
 
@@ -124,6 +127,26 @@ def decoder_of(
         levels=by.columns,
         memory=memory,
         registry=None if decode.registry is None else registry_of(decode.registry),
+    )
+
+
+def _transformed(decode: DecodeConfig, system: str, by: Partitioning, memory: int) -> "TransformedValues":
+    """Return a decoder whose rows become those of the query. Raises ConfigError."""
+    from ..config.rowwise import read_transform
+
+    assert decode.transform is not None
+    try:
+        program = read_program(decode.definition, decode.format)
+        chosen = chosen_columns(decode.columns, program, system)
+        query, result = read_transform(decode.transform, program, chosen, system, carries_time=by.of_records)
+    except ValueError as exc:
+        raise ConfigError([Problem("", "decode.transform", str(exc))]) from None
+    from .transform import TransformedValues
+
+    given = decode.model_copy(update={"columns": (*decode.columns, *query.own)})
+    own = tuple(f"_{name}" for name in row_of(system).names)
+    return TransformedValues(
+        decoder_of(given, system, memory=memory), query, result, own=own, levels=by.columns, evolve=decode.evolve
     )
 
 

@@ -25,7 +25,7 @@ from ..net.schemaregistry import RegistryAwayError, SchemaRegistry, UnknownSchem
 from ..runtime.errors import LogRefusedError
 from ..runtime.logs import get_logger
 
-__all__ = ["DecodedRows", "ValueDecoder"]
+__all__ = ["DecodedRows", "Pause", "Runs", "ValueDecoder", "too_long"]
 
 Runs = Sequence[tuple[Log, int, int]]
 Pause = Callable[[str, float], None]
@@ -50,6 +50,10 @@ class DecodedRows:
     letters: Sequence[DeadLetter]
     nbytes: int
     """Memory of the decoded columns, in bytes."""
+    filtered: int = 0
+    """Rows that were left out on purpose."""
+    apart: bool = False
+    """True if ``batch`` shares no memory with the batch that was decoded."""
 
 
 class ValueDecoder:
@@ -135,11 +139,11 @@ class ValueDecoder:
             decoded = self._decoder.decode(values, first)
             bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
             rows = self._joined(pa.record_batch(decoded), _without(batch, first, decoded.upto, wrong))
-            if long := _too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
+            if long := too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
                 rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - long.keys()), pa.int64()))
                 bad = sorted([*bad, *long.values()])
                 wrong = [one.row for one in bad]
-            letters = [self._letter(one, batch, runs) for one in bad]
+            letters = [self.letter_of(one, batch, runs) for one in bad]
             left = _left(first, decoded.upto, wrong)
             yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, letters, decoded.nbytes)
             first = decoded.upto
@@ -232,17 +236,25 @@ class ValueDecoder:
             fields.append(source.schema.field(label).with_name(name))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _letter(self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs) -> DeadLetter:
-        log, *_ = runs[bisect_right(runs, bad.row, key=lambda run: run[1]) - 1]
-        numbers = [batch.column(name)[bad.row].as_py() for name in self._places.number_columns]
-        position = self._places.of_row(numbers)
-        reason = f"{bad.reason} at byte {bad.offset}" + (
-            f" of the value, in {bad.path}" if bad.path else " of the value"
-        )
-        if self._on_bad == "stop" or (self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)):
+    def letter_of(self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs) -> DeadLetter:
+        """Return the dead letter of a value of ``batch``. Raises LogRefusedError if it stops its log."""
+        reason = f"{bad.reason} at byte {bad.offset} of the value" + (f", in {bad.path}" if bad.path else "")
+        stops = self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)
+        return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
+
+    def letter(
+        self, row: int, reason: str, batch: pa.RecordBatch, runs: Runs, problem: str, *, stops: bool = False
+    ) -> DeadLetter:
+        """Return the dead letter of the value in ``row`` of ``batch``; ``problem`` is a verb with its object.
+
+        Raises LogRefusedError if such values stop their log, or this one ``stops`` it.
+        """
+        log, *_ = runs[bisect_right(runs, row, key=lambda run: run[1]) - 1]
+        position = self._places.of_row([batch.column(name)[row].as_py() for name in self._places.number_columns])
+        if stops or self._on_bad == "stop":
             place = self._places.format(position)
-            raise LogRefusedError(f"a value of {log} at {place} does not match the schema: {reason}", log.__eq__)
-        payload = batch.column("value")[bad.row].as_py()
+            raise LogRefusedError(f"a value of {log} at {place} {problem}: {reason}", log.__eq__)
+        payload = batch.column("value")[row].as_py()
         return DeadLetter(log, position, reason, payload or b"", 1)
 
 
@@ -259,7 +271,7 @@ def _left(first: int, upto: int, wrong: Sequence[int]) -> Sequence[int]:
     return [row for row in range(first, upto) if row not in out] if out else range(first, upto)
 
 
-def _too_long(rows: pa.RecordBatch, levels: Sequence[str], numbers: Sequence[int]) -> dict[int, BadRecord]:
+def too_long(rows: pa.RecordBatch, levels: Sequence[str], numbers: Sequence[int]) -> dict[int, BadRecord]:
     """Return the rows with a value that is too long for the name of a folder. Row i has the number ``numbers[i]``."""
     found: dict[int, BadRecord] = {}
     for level in levels:

@@ -163,3 +163,30 @@ def test_mistakes_of_tail(options: str, expected: str) -> None:
     said = command("tail", "kafka://127.0.0.1:1", "orders", *options.split())
     assert said.returncode == 2
     assert expected in " ".join(said.stderr.split())
+
+
+def test_rows_of_a_transform_land_by_the_columns_that_check_shows(tmp_path: Path) -> None:
+    data, config = tmp_path / "data", tmp_path / "config.toml"
+    (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
+    text = "SELECT id, sha256(country) AS country, len(tags) AS tags, _offset FROM batch WHERE 20 // (id - 5) <> 1"
+    with running(KafkaDevBroker()) as broker:
+        add(broker, values("avro"))
+        keys = CONFIG.format(url=broker.url, form="avro", schema=tmp_path / "order.avsc", path=data)
+        config.write_text(keys.replace('columns = ["*", "_offset"]', f'transform = "{text}"'))
+        checked = command("check", config)
+        ran = command("run", config, "--until-end")
+    columns = "columns id int64, country string, tags int64, _offset of the transform"
+    assert columns in checked.stdout, checked.stdout + checked.stderr
+    assert ran.returncode == 0, ran.stderr
+    (file,) = data.glob("*.parquet")
+    landed = pq.read_table(file).to_pylist()
+    # 10 is damaged, 5 divides by zero, and 16 to 25 are left out
+    assert [row["_offset"] for row in landed] == [i for i in range(30) if i not in (5, 10) and not 16 <= i <= 25]
+    assert [row["tags"] for row in landed] == [row["_offset"] % 3 for row in landed]
+    assert {len(row["country"] or "") for row in landed} == {0, 64}
+    report = json.loads(command("verify", data, "--json").stdout)
+    assert (report["ok"], report["filtered_rows"], report["unselected_rows"]) == (True, 12, 10)
+    said = command("verify", data).stdout
+    assert "12 rows were filtered on purpose, 10 of them by a transform" in said
+    dead = json.loads(command("dead", data, "--json").stdout)
+    assert "Division by zero" in json.dumps(dead)

@@ -40,6 +40,9 @@ def test_a_schema_is_enough(schema: Path) -> None:
         ('columns = ["id", "id"]', 'decode.columns: "id" is repeated'),
         ("columns = []", "decode.columns: names no column"),
         ('on_bad = "drop"', 'decode.on_bad: must be "divert" or "stop"'),
+        ('transform = "SELECT count(*) FROM batch"', 'decode.transform: "count_star" aggregates'),
+        ('transform = "SELECT no FROM batch"', 'decode.transform: there is no column "no", did you mean "note"?'),
+        ('transform = ""', "decode.transform: is empty"),
         ('colums = ["*"]', 'decode.colums: unknown key, did you mean "columns"?'),
     ],
 )
@@ -218,3 +221,20 @@ def test_one_field_must_be_left_for_the_files(schema: Path) -> None:
     text = decode(schema, base=f'{MINIMAL}partition_by = [{{ column = "id" }}, {{ column = "note" }}]\n')
     (only,) = problems(text)
     assert only.endswith("sink.partition_by: has every field of the schema: none is left for the files")
+
+
+def test_folders_of_a_transform_are_named_by_its_result(schema: Path) -> None:
+    keys = 'transform = "SELECT id, upper(note) AS kind, make_timestamp(id) AS made FROM batch"'
+    sink = 'partition_by = [{ column = "made", by = "hour" }, { column = "kind" }]'
+    assert parse_config(decode(schema, keys, f"{MINIMAL}\n{sink}"), {}).pipelines["orders"].sink.partition_by
+    assert problems(decode(schema, keys, f'{MINIMAL}\npartition_by = {{ column = "note" }}')) == [
+        'f.toml:11: pipelines.orders.sink.partition_by: there is no column "note" in the transform'
+    ]
+
+
+def test_nanoseconds_of_a_transform_are_for_arrow_files(schema: Path) -> None:
+    keys = 'transform = "SELECT id, CAST(note AS TIMESTAMP_NS) AS made FROM batch"'
+    assert problems(decode(schema, keys)) == [
+        "f.toml:14: pipelines.orders.decode.transform: made has nanoseconds, but parquet files keep microseconds"
+    ]
+    assert parse_config(decode(schema, keys, MINIMAL.replace("parquet", "arrow")), {})

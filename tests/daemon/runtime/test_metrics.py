@@ -43,7 +43,7 @@ def filled() -> DaemonMetrics:
     orders.throttled(2.5)
     orders.roll(10, 20)
     orders.committed(0.02, 150, 2, 4096)
-    orders.decoded(140, 10, 1)
+    orders.decoded(140, 10, 1, 5)
     orders.stalled("maxUnackedMessagesPerConsumer")
     orders.superseded()
     orders.sink_failed()
@@ -89,6 +89,7 @@ def test_every_fact_has_its_series() -> None:
         f"fastwire_decode_values_total{p}": 140,
         f"fastwire_decode_bad_values_total{p}": 10,
         f"fastwire_decode_added_columns_total{p}": 1,
+        f"fastwire_decode_filtered_values_total{p}": 5,
         f"fastwire_sink_superseded_rolls_total{p}": 1,
         f"fastwire_sink_failures_total{p}": 1,
         f"fastwire_sink_disk_full_seconds_total{p}": 1.5,

@@ -90,9 +90,9 @@ def test_fields_land_as_columns_and_bad_values_as_letters_of_the_same_commit(ope
     assert sink.needed_columns == {"value", "offset", "ledger"}
     feed = Feed(partitions=2, rows=12)  # the last two rows of each entry have six bytes
     sink.write(feed.chunk(4))
-    assert sink.decoded == (0, 0, 0)  # nothing is committed yet
+    assert sink.decoded == (0, 0, 0, 0)  # nothing is committed yet
     coverage = sink.commit()
-    assert sink.decoded == (40, 8, 0)
+    assert sink.decoded == (40, 8, 0, 0)
     landed = rows(tmp_path / "data")
     values = [b"".join((row["partition_digit"], row["offset"], *row["rest"].values())) for row in landed]
     expected = feed.values_of(coverage)
@@ -137,7 +137,7 @@ def test_bad_values_of_a_dropped_roll_are_not_counted_again(opened: Opened, tmp_
     sink.commit()
     report = verify(tmp_path / "data")
     assert (report.problems, report.rows, report.diverted_entries) == ([], 10, 2)
-    assert sink.decoded == (10, 2, 0)
+    assert sink.decoded == (10, 2, 0, 0)
 
 
 @pytest.mark.parametrize("partition_by", ["none", "hour"])
@@ -342,7 +342,7 @@ def test_columns_of_a_newer_schema_are_added(
         ["id", "country"], ["id", "country", "note"],
     ]  # fmt: skip
     assert [str(column) for column in sink.types] == ["id int64 not null", "country string not null", "note string"]
-    assert sink.decoded == (13, 0, 1)
+    assert sink.decoded == (13, 0, 1, 0)
     assert verify(tmp_path / "data", deep=True).problems == []
     # A daemon that knows the older schema only has the new columns from the dataset, and asks for nothing else.
     other = opened(of_registry(registry, REGISTERED, extra=extra), partition_by=partition_by)

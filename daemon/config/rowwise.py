@@ -1,0 +1,461 @@
+"""``decode.transform``: a SELECT over a batch of decoded rows, read with DuckDB's own parser and refused unless it is
+row-wise.
+
+Each row must depend on one row of the batch and on nothing else. Where a batch begins is chance, and a record that is
+delivered again after a crash must become the same row.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .text import nearest
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from fastwire.decode.evolution import Column
+    from fastwire.decode.program import Step
+
+__all__ = [
+    "ROW",
+    "TABLE",
+    "TIME",
+    "Query",
+    "check_result",
+    "columns_in",
+    "engine",
+    "first_line",
+    "read_query",
+    "read_transform",
+]
+
+TABLE = "batch"
+"""The only table of a query."""
+ROW = "_fastwire_row"
+"""The column of a batch, and the last one of a result, with the number of the row."""
+TIME = "_fastwire_timestamp"
+"""The column of a result with the timestamp of the record, before ``ROW``, if the query carries it."""
+
+# An expression over a row streams, so this is much.
+_MEMORY = "32MiB"
+
+_NESTED = frozenset(
+    ("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "LAMBDA",
+     "OPERATOR", "TYPE")
+)  # fmt: skip
+_REFUSED = {
+    "WINDOW": "has a window function: a row would depend on others",
+    "SUBQUERY": "has a subquery: a row would depend on others",
+    "PARAMETER": "has a parameter: write the value",
+    "POSITIONAL_REFERENCE": "has a column by its number: write its name",
+    "STAR": "has * or COLUMNS(…) within an expression: name the columns",
+}
+_MODIFIERS = {
+    "ORDER_MODIFIER": "has ORDER BY: rows land in the order of their log",
+    "LIMIT_MODIFIER": "has LIMIT: a row would depend on others",
+    "LIMIT_PERCENT_MODIFIER": "has LIMIT: a row would depend on others",
+    "DISTINCT_MODIFIER": "has DISTINCT: a row would depend on others",
+}
+_TABLES = {
+    "JOIN": f"joins tables: the only table is {TABLE}",
+    "SUBQUERY": f"reads a subquery: the only table is {TABLE}",
+    "EMPTY": f"reads no table: add FROM {TABLE}",
+}
+_CLAUSES = {
+    "group_expressions": "has GROUP BY: a row would depend on others",
+    "group_sets": "has GROUP BY: a row would depend on others",
+    "having": "has HAVING: a row would depend on others",
+    "qualify": "has QUALIFY: a row would depend on others",
+    "sample": "has a sample: rows that are read again must become the same rows",
+}
+_KINDS = {
+    "aggregate": "aggregates: a row would depend on others",
+    "window": "is a window function: a row would depend on others",
+    "table": "makes rows up",
+    "table_macro": "makes rows up",
+}
+# Arrow types of results, by the Arrow C data interface. Files hold these and what is nested of them.
+_FORMATS = {
+    "bool": "b", "int32": "i", "int64": "l", "float": "f", "double": "g", "string": "u", "binary": "z",
+    "date32[day]": "tdD", "time64[us]": "ttu", "null": "n",
+}  # fmt: skip
+# With one argument it is counted from today.
+_OF_TODAY = ("age",)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A row-wise query over the columns of a batch."""
+
+    sql: str
+    """Returns the columns of the query, then ``TIME`` if it is carried, then ``ROW``."""
+    failing: str
+    """Returns the ``ROW`` of each row for which an expression of the query fails."""
+    own: tuple[str, ...]
+    """The columns of the records that it needs, beside the columns that * stands for."""
+    carries_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    kinds: frozenset[str]
+    same: bool  # the same arguments give the same result, in one time zone
+    macros: tuple[tuple[Sequence[str], str], ...]  # parameters and definitions
+
+
+def engine() -> "duckdb.DuckDBPyConnection":
+    """Return a DuckDB of its own that reaches no file, network or extension, and runs on the caller's thread.
+
+    Raises ValueError without the package.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise ValueError("needs the package duckdb: pip install 'fastwire-daemon[sql]'") from None
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "enable_external_access": "false",
+        "autoload_known_extensions": "false",
+        "autoinstall_known_extensions": "false",
+        "threads": "1",
+        "memory_limit": _MEMORY,
+    }
+    made = duckdb.connect(":memory:", config=settings)
+    for setting in ("TimeZone = 'UTC'", "python_enable_replacements = false", "lock_configuration = true"):
+        made.execute(f"SET {setting}")
+    return made
+
+
+@cache
+def _parser() -> "duckdb.DuckDBPyConnection":
+    return engine()
+
+
+@cache
+def _functions() -> Mapping[str, _Function]:
+    """Return the functions of DuckDB by name."""
+    found = (
+        _parser()
+        .cursor()
+        .execute(
+            "SELECT lower(function_name), list(DISTINCT function_type), "
+            "coalesce(bool_or(stability = 'CONSISTENT' OR function_name = 'error'), true), "
+            "list((parameters, macro_definition)) FILTER (macro_definition IS NOT NULL) "
+            "FROM duckdb_functions() GROUP BY 1"
+        )
+    )
+    return {
+        name: _Function(frozenset(kinds), same, tuple(macros or ())) for name, kinds, same, macros in found.fetchall()
+    }
+
+
+def first_line(exc: Exception) -> str:
+    """Return the first line of a message of DuckDB."""
+    return str(exc).strip().partition("\n")[0]
+
+
+def read_query(text: str, fields: Sequence[str], own: Sequence[str], *, carries_time: bool = False) -> Query:
+    """Read a query over the columns ``fields``, which * stands for, and columns of the records, ``own``.
+
+    Raises ValueError with the reason, for the author of the configuration.
+    """
+    tree = _parsed(text)
+    if len(tree) != 1:
+        raise ValueError(f"has {len(tree)} statements: it must be one SELECT")
+    if tree[0]["named_param_map"]:
+        raise ValueError(_REFUSED["PARAMETER"])
+    node = tree[0]["node"]
+    _check_frame(node)
+    scope = (node["from_table"]["alias"] or TABLE).lower()
+    rule = _Rule((*fields, *own), scope)
+    expressions = _expressions(node)
+    for expression in (*expressions, *([] if node["where_clause"] is None else [node["where_clause"]])):
+        rule.check(expression)
+    parts = [part for part in _walk([expressions, node["where_clause"]]) if part.get("class") == "COLUMN_REF"]
+    used = {rule.column(part) for part in parts}
+    needed = tuple(name for name in own if name not in fields and name.lower() in used)
+    _check_names(node["select_list"], own)
+    hidden = [*needed, *(["_timestamp"] if carries_time and "_timestamp" not in (*needed, *fields) else []), ROW]
+    failing = _failing(node, expressions)
+    for part in node["select_list"]:
+        if part["class"] == "STAR" and part["relation_name"].lower() in ("", scope):
+            part["exclude_list"] = [*part["exclude_list"], *hidden]
+    row, time = (each["select_list"][0] for each in map(_node, (f"SELECT {ROW}", f"SELECT _timestamp AS {TIME}")))
+    node["select_list"] += [time, row] if carries_time else [row]
+    own_used = tuple(name for name in hidden if name != ROW)
+    return Query(_text(node), _text(failing), own_used, carries_time)
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    """Return the statements of a query as DuckDB parses them."""
+    (answer,) = _parser().cursor().execute("SELECT json_serialize_sql($1::VARCHAR)", [text]).fetchone() or ("",)
+    tree = json.loads(answer)
+    if tree["error"]:
+        raise ValueError(f"is not a SELECT that DuckDB reads: {tree['error_message']}")
+    statements: list[dict[str, Any]] = tree["statements"]
+    return statements
+
+
+def _node(text: str) -> dict[str, Any]:
+    node: dict[str, Any] = _parsed(text)[0]["node"]
+    return node
+
+
+def _text(node: Mapping[str, Any]) -> str:
+    tree = {"error": False, "statements": [{"node": node, "named_param_map": []}]}
+    (text,) = _parser().cursor().execute("SELECT json_deserialize_sql($1::JSON)", [json.dumps(tree)]).fetchone() or (
+        "",
+    )
+    return str(text)
+
+
+def _check_frame(node: Mapping[str, Any]) -> None:
+    """Refuse all of a query that is not SELECT … FROM batch WHERE …."""
+    if node["type"] != "SELECT_NODE":
+        raise ValueError("combines several SELECT: it must be a single one")
+    if node["cte_map"]["map"]:
+        raise ValueError(f"has WITH: the only table is {TABLE}")
+    for modifier in node["modifiers"]:
+        raise ValueError(_MODIFIERS.get(modifier["type"], f"has {modifier['type']}"))
+    table = node["from_table"]
+    if table["type"] == "TABLE_FUNCTION":
+        raise ValueError(f'reads the table function "{table["function"]["function_name"]}": the only table is {TABLE}')
+    if table["type"] != "BASE_TABLE":
+        raise ValueError(_TABLES.get(table["type"], f"reads other rows than those of {TABLE}"))
+    if [part.lower() for part in table["qualified_name"]["path"]] != [TABLE]:
+        raise ValueError(f'reads "{".".join(table["qualified_name"]["path"])}": the only table is {TABLE}')
+    if table["column_name_alias"] or table["at_clause"]:
+        raise ValueError(f"reads {TABLE} with other columns or at another time: write FROM {TABLE}")
+    for clause, message in _CLAUSES.items():
+        if node[clause] or table.get(clause):
+            raise ValueError(message)
+    if node["aggregate_handling"] != "STANDARD_HANDLING":
+        raise ValueError(_CLAUSES["group_expressions"])
+
+
+def _walk(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a tree."""
+    if isinstance(part, dict):
+        yield part
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from _walk(each)
+
+
+def _star_parts(star: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the expressions of a * at the top of the list: those of its REPLACE."""
+    if star["columns"] or star["expr"]:
+        raise ValueError(_REFUSED["STAR"])
+    return [each["value"] for each in star["replace_list"]]
+
+
+class _Rule:
+    """Refuses an expression that is not a function of one row with the columns ``names``.
+
+    ``scope`` is the name of the table, and ``macros`` are those whose definitions are being looked into.
+    """
+
+    def __init__(self, names: Iterable[str], scope: str, macros: frozenset[str] = frozenset()) -> None:
+        self._names = frozenset(name.lower() for name in names)
+        self._scope = scope
+        self._macros = macros
+
+    def check(self, expression: Mapping[str, Any]) -> None:
+        """Raise ValueError for a part of ``expression`` that is refused."""
+        parameters = {
+            name.lower()
+            for part in _walk(expression)
+            if part.get("class") == "LAMBDA"
+            for reference in _walk(part["lhs"])
+            for name in reference.get("column_names", ())
+        }
+        for part in _walk(expression):
+            kind = part.get("class")
+            if kind is not None and kind not in _NESTED:
+                raise ValueError(_REFUSED.get(kind, f"has an expression of the kind {kind}"))
+            if kind == "FUNCTION":
+                self._check_function(part["qualified_name"]["path"][-1].lower(), len(part["arguments"]))
+            elif kind == "COLUMN_REF" and self.column(part) not in self._names | parameters:
+                self._refuse_column(part)
+
+    def column(self, reference: Mapping[str, Any]) -> str:
+        """Return the name of the column that a reference leads to or into; "" for the whole row."""
+        first, *rest = (str(name).lower() for name in reference["column_names"])
+        if first != self._scope or first in self._names:
+            return first
+        return rest[0] if rest else ""
+
+    def _refuse_column(self, reference: Mapping[str, Any]) -> None:
+        name = ".".join(reference["column_names"])
+        if not self.column(reference):
+            raise ValueError(f'has "{name}" as a value: name its columns')
+        raise ValueError(f'there is no column "{name}"{nearest(name, self._names)}')
+
+    def _check_function(self, name: str, arguments: int) -> None:
+        function = _functions().get(name)
+        if name == "unnest":
+            raise ValueError(f'"{name}" {_KINDS["table"]}')
+        if function is None:
+            raise ValueError(f'there is no function "{name}"{nearest(name, _functions())}')
+        if not function.kinds & {"scalar", "macro"}:
+            raise ValueError(
+                f'"{name}" {next((_KINDS[kind] for kind in function.kinds & _KINDS.keys()), "is refused")}'
+            )
+        if ("scalar" in function.kinds and not function.same) or (name in _OF_TODAY and arguments == 1):
+            raise ValueError(f'"{name}" is not deterministic: rows that are read again must become the same rows')
+        for parameters, definition in function.macros if name not in self._macros else ():
+            inner = _Rule(parameters, "", self._macros | {name})
+            try:
+                for each in _node(f"SELECT {definition}")["select_list"]:
+                    inner.check(each)
+            except ValueError as exc:
+                raise ValueError(f'"{name}" is refused: {exc}') from None
+
+
+def _check_names(select_list: Sequence[Mapping[str, Any]], own: Sequence[str]) -> None:
+    """Refuse another value under the name of a column of the records: `verify` compares these with the log."""
+    names = {name.lower(): name for name in own}
+    for part in select_list:
+        given = [part["alias"]]
+        if part["class"] == "STAR":
+            given = [each["key"] for each in part["replace_list"]] + [each["value"] for each in part["rename_list"]]
+        elif part["class"] == "COLUMN_REF" and part["column_names"][-1].lower() == part["alias"].lower():
+            given = []
+        for name in given:
+            if name.lower() in names:
+                raise ValueError(f'"{names[name.lower()]}" is a column of the records: give this value another name')
+
+
+def _expressions(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the expressions of the list of a query, also those within *."""
+    expressions: list[dict[str, Any]] = []
+    for part in node["select_list"]:
+        expressions += _star_parts(part) if part["class"] == "STAR" else [part]
+    return expressions
+
+
+def _failing(node: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the query for the rows for which an expression of ``node`` fails.
+
+    TRY returns null for these. A struct tells them from rows for which the expression is null.
+    """
+    probe = _node(f"SELECT {ROW} FROM {TABLE} WHERE TRY({{'kept': CASE WHEN true THEN {{'none': 0}} END}}) IS NULL")
+    case = probe["where_clause"]["children"][0]["children"][0]["arguments"][0]["expression"]
+    check = case["case_checks"][0]
+    if node["where_clause"] is not None:
+        check["when_expr"] = node["where_clause"]
+    if expressions:
+        check["then_expr"]["arguments"] = [
+            {"name": f"c{i}", "expression": {**each, "alias": f"c{i}"}} for i, each in enumerate(expressions)
+        ]
+    probe["from_table"] = node["from_table"]
+    return probe
+
+
+def read_transform(
+    text: str, program: "Sequence[Step]", columns: Sequence[str], system: str, *, carries_time: bool = False
+) -> "tuple[Query, pa.Schema]":
+    """Read a query over decoded values of ``system``; return it with the Arrow columns of its result.
+
+    ``columns`` are those that * stands for: fields of the values and, with a _ before their name, columns of the
+    records. The others of the records are there by name. Raises ValueError with the reason, for the author of the
+    configuration.
+    """
+    own = [name for name in _types_of_records(system) if name != "_value"]
+    query = read_query(text, columns, own, carries_time=carries_time)
+    result = _bound(query, _batch_schema(program, (*columns, *query.own), system))
+    if all(name in own for name in result.names):
+        raise ValueError("has only columns of the records: it must have one of the values")
+    return query, result
+
+
+def _types_of_records(system: str) -> "dict[str, pa.DataType]":
+    import pyarrow as pa
+
+    from fastwire.systems import row_of
+
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    types = {
+        "int32": pa.int32(), "int64": pa.int64(), "bytes": pa.binary(), "strings": pa.string(), "topic": pa.string(),
+        "time": pa.timestamp("us", "UTC"), "rare time": pa.timestamp("us", "UTC"), "headers": headers,
+    }  # fmt: skip
+    return {f"_{column.name}": types[column.storage] for column in row_of(system).columns}
+
+
+def _batch_schema(program: "Sequence[Step]", columns: Sequence[str], system: str) -> "pa.Schema":
+    """Return the Arrow columns of a batch."""
+    import pyarrow as pa
+
+    from fastwire.decode.avrowalk import AvroDecoder
+    from fastwire.decode.evolution import columns_of, program_of
+    from fastwire.wire.pool import Pool
+
+    # The types of columns do not depend on the format of the values.
+    values = pa.schema(AvroDecoder(program_of(columns_of(program)), Pool(64 << 20)))
+    own = _types_of_records(system)
+    return pa.schema([values.field(name) if name in values.names else pa.field(name, own[name]) for name in columns])
+
+
+def _bound(query: Query, schema: "pa.Schema") -> "pa.Schema":
+    """Return the columns of the result of ``query`` for a batch with ``schema``, without the carried ones.
+
+    Raises ValueError with the reason, for the author of the configuration.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    names = [name.lower() for name in schema.names]
+    if repeated := next((name for name in schema.names if names.count(name.lower()) > 1), None):
+        raise ValueError(f'the batch has several columns "{repeated}" but for the case, which SQL does not tell apart')
+    made = engine()
+    try:
+        made.register(TABLE, schema.append(pa.field(ROW, pa.int64())).empty_table())
+        found = made.sql(query.sql).to_arrow_table().schema
+    except duckdb.Error as exc:
+        raise ValueError(f"does not fit the columns: {first_line(exc)}") from None
+    finally:
+        made.close()
+    result = pa.schema(list(found)[: -2 if query.carries_time else -1])
+    check_result(result)
+    return result
+
+
+def check_result(schema: "pa.Schema") -> None:
+    """Raise ValueError for columns of a result that cannot land, with the reason: "has …"."""
+    names = [name.lower() for name in schema.names]
+    if repeated := next((name for name in schema.names if names.count(name.lower()) > 1), None):
+        raise ValueError(f'has the column "{repeated}" more than once: give one another name')
+    columns_in(schema)
+
+
+def columns_in(schema: "pa.Schema") -> "tuple[Column, ...]":
+    """Return the columns of a result. Raises ValueError for a type that files do not hold."""
+    return tuple(_column(field, field.name) for field in schema)
+
+
+def _column(field: "pa.Field", top: str) -> "Column":
+    import pyarrow as pa
+
+    from fastwire.decode.evolution import Column
+
+    kind, children = field.type, []
+    arrow = _FORMATS.get(str(kind), "")
+    if pa.types.is_timestamp(kind):
+        arrow = f"ts{kind.unit[:1]}:{kind.tz or ''}"
+    elif pa.types.is_decimal128(kind):
+        arrow = f"d:{kind.precision},{kind.scale}"
+    elif pa.types.is_struct(kind):
+        arrow, children = "+s", list(kind)
+    elif pa.types.is_list(kind):
+        arrow, children = "+l", [kind.value_field]
+    elif pa.types.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        arrow, children = "+m", [pa.field("entries", entries, nullable=False)]
+    if not arrow:
+        raise ValueError(
+            f'has the column "{top}" of the type {kind}, which files do not hold: cast it, for example to '
+            "BIGINT, DOUBLE or VARCHAR"
+        )
+    return Column(field.name, arrow, field.nullable, tuple(_column(each, top) for each in children))
