@@ -13,7 +13,7 @@ import pytest
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
-from fastwire_daemon.config.rowwise import read_query, read_transform
+from fastwire_daemon.config.rowwise import Query, read_query, read_transform
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.diverted import read_letters
 from fastwire_daemon.dataset.log import LogEntry, entry_name
@@ -21,7 +21,6 @@ from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError
-from fastwire_daemon.sinks import transform
 from fastwire_daemon.sinks.dataset import DatasetSink
 from fastwire_daemon.sinks.transform import TransformedValues
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
@@ -295,7 +294,7 @@ def test_memory_of_results_counts_until_they_are_written(opened: Opened) -> None
 def test_rows_in_another_order_void_the_roll(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = transformed("SELECT id FROM batch")
     query = read_query("SELECT id FROM batch", ("id",), ())
-    monkeypatch.setattr(decoder, "_query", transform.Query(f"{query.sql} ORDER BY id", query.failing, ()))
+    monkeypatch.setattr(decoder, "_query", Query(f"{query.sql} ORDER BY id", query.failing, ()))
     sink = opened(decoder)
     with pytest.raises(SinkFailedError, match="not those of the batch, in its order"):
         sink.write(GivenFeed().chunk_of([*orders(["a"], first=5), *orders(["b"], first=1)]))
