@@ -15,6 +15,7 @@ from fastwire.columns.text import LineFormatter
 from fastwire.position import positions_of
 
 from ..config import Connection, Start, TopicChoice
+from ..config.decode import DELETED
 from ..runtime.logs import configure
 from ..systems.base import SchemaTexts
 from ..systems.cell import cell_bytes
@@ -89,7 +90,10 @@ def _lines(chunk: Chunk) -> list[bytes]:
 
 
 def _decoded_lines(chunk: Chunk, decoder: "ValueDecoder", form: TailFormat) -> list[bytes]:
-    """Return the rows as lines of JSON with the fields of their values; other forms have them as text."""
+    """Return the rows as lines of JSON with the fields of their values; other forms have them as text.
+
+    The value of a tombstone is null.
+    """
     import pyarrow as pa
 
     if not chunk.rows:
@@ -102,8 +106,11 @@ def _decoded_lines(chunk: Chunk, decoder: "ValueDecoder", form: TailFormat) -> l
         for letter in rows.letters:
             _complain(letter)
         for number, fields in zip(rows.numbers, rows.batch.to_pylist(), strict=True):
-            value = orjson.dumps(fields, default=_plain)
             row = orjson.loads(lines[number])
+            if fields.pop(DELETED, False):
+                printed.append(lines[number])
+                continue
+            value = orjson.dumps(fields, default=_plain)
             row["value"] = orjson.Fragment(value) if form == "jsonl" else value.decode()
             printed.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
     return printed

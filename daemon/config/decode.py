@@ -21,9 +21,19 @@ from .text import KeyPath, nearest
 if TYPE_CHECKING:
     from fastwire.decode.program import Step
 
-__all__ = ["DecodeConfig", "RegistryConfig", "check_decode", "chosen_columns", "parse_decode", "read_program"]
+__all__ = [
+    "DELETED",
+    "DecodeConfig",
+    "RegistryConfig",
+    "check_decode",
+    "chosen_columns",
+    "parse_decode",
+    "read_program",
+]
 
 SINKS = ("parquet", "arrow")
+DELETED = "_deleted"
+"""Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
 
 class RegistryConfig(Table):
@@ -52,7 +62,8 @@ class DecodeConfig(Table):
     """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
     partition, and refuse to start with another schema file; divert: its values become dead letters."""
     columns: tuple[Text, ...] = ("*",)
-    """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name."""
+    """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
+    "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""
     transform: Text | None = None
     """SQL for each row, such as "SELECT id, amount * 100 AS cents FROM batch WHERE amount > 0". * stands for the
     columns above, and columns of the records are there by name. DuckDB runs it (the extra sql); it must be row-wise."""
@@ -97,7 +108,7 @@ def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str
     """Return the columns of the files in their order. Raises ValueError for an unknown or repeated name."""
     top = program[0]
     fields = [step.name for step in program[top.first : top.first + top.children]]
-    own = [f"_{name}" for name in row_of(system).names if name != "value"]
+    own = [*(f"_{name}" for name in row_of(system).names if name != "value"), DELETED]
     columns: list[str] = []
     for name in wanted:
         if name != "*" and name not in fields and name not in own:

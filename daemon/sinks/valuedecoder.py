@@ -14,11 +14,12 @@ from fastwire.decode.avrowalk import AvroDecoder
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.jsonschema import fitted
 from fastwire.decode.jsonwalk import JsonDecoder
-from fastwire.decode.program import BadRecord, SchemaError, Step
+from fastwire.decode.program import BadRecord, SchemaError, Step, deletable
 from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
 from fastwire.wire.pool import Pool
 
+from ..config.decode import DELETED
 from ..dataset.level import level_fits
 from ..net.backoff import Backoff
 from ..net.schemaregistry import RegistryAwayError, SchemaRegistry, UnknownSchemaError
@@ -63,7 +64,7 @@ class ValueDecoder:
     batches, and not in the files; the values of some, the ``levels``, name folders. With a ``registry`` each value
     begins with the id of its schema, and is read into the columns of ``program``; while the registry is away, ``pause``
     is called between two attempts. Columns of other schemas are added if the columns are ``open_ended``, or
-    (``evolve``) refused.
+    (``evolve``) refused. With the column ``_deleted`` a null value is a row of nulls.
     """
 
     def __init__(
@@ -95,8 +96,9 @@ class ValueDecoder:
         self._places = positions_of(system)
         self.columns = tuple(columns)
         """Columns of the files."""
-        self._read_into(program)
-        own = (name.removeprefix("_") for name in self._columns if name not in self._schema.names)
+        self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
+        self._read_into(deletable(program) if self._keeps_nulls else program)
+        own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._schema.names))
         self.needed = frozenset({"value", *own, *self._places.number_columns})
         """Columns that the batches must have."""
         self._on_bad = on_bad
@@ -156,7 +158,7 @@ class ValueDecoder:
         Raises SchemaError if they conflict, or differ and must not.
         """
         if self._evolve == "add":
-            self._read_into(grown(self._program, program_of(types)))
+            self._read_into(grown(self._program, program_of(types, required=self._keeps_nulls)))
         elif types and (differing := set(self.types) ^ set(types)):
             names = ", ".join(sorted({column.name for column in differing}))
             raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
@@ -173,6 +175,12 @@ class ValueDecoder:
         self._columns = (*self.columns, *(name for name in self._extra if name not in self.columns))
 
     def _made(self) -> AvroDecoder | JsonDecoder:
+        made = self._new()
+        if self._keeps_nulls:
+            made.keep_nulls()
+        return made
+
+    def _new(self) -> AvroDecoder | JsonDecoder:
         if self._form == "json":
             return JsonDecoder(fitted(self._program, self._given), self._pool)
         if self._registry is not None:
@@ -231,6 +239,10 @@ class ValueDecoder:
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []
         for name in self._columns:
+            if name == DELETED and self._keeps_nulls:
+                arrays.append(own.column("value").is_null())
+                fields.append(pa.field(name, pa.bool_(), nullable=False))
+                continue
             source, label = (values, name) if name in self._schema.names else (own, name.removeprefix("_"))
             arrays.append(source.column(label))
             fields.append(source.schema.field(label).with_name(name))

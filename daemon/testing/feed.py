@@ -97,9 +97,13 @@ class Feed:
     def _values(self, partition: int, entry: int) -> list[bytes]:
         return [f"{partition}:{entry}:{i}".encode().ljust(self._value_bytes, b".") for i in range(self._rows)]
 
+    def _block(self, partition: int, entry: int) -> bytes:
+        values = self._values(partition, entry)
+        return encode_values(values, entry * self._rows, [str(partition).encode()] * self._rows)
+
     def _frame(self, partition: int, entry: int) -> bytes:
         body = encode_block_entry(
-            encode_values(self._values(partition, entry), entry * self._rows, [str(partition).encode()] * self._rows),
+            self._block(partition, entry),
             self._rows,
             producer_name=f"producer-{partition}",
             sequence_id=entry * self._rows,

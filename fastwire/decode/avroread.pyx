@@ -145,7 +145,7 @@ cdef Reason put_null(Walk* w, int column) noexcept nogil:
     """Append a null to a column, if there is one, and it takes nulls."""
     if column < 0:
         return SOUND
-    if not w.out.columns[column].nullable:
+    if not w.out.columns[column].nullable or w.out.columns[column].required:
         return NULL_VALUE
     return short(w) if nested_null(&w.out, column) else SOUND
 

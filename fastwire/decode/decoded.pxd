@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from fastwire.decode.nested cimport Output, nested_cut
+from fastwire.decode.nested cimport Output, nested_cut, nested_null
 from fastwire.wire.pool cimport Pool
 
 cdef enum:
@@ -92,6 +92,14 @@ cdef inline bint is_null(const Records* records, int64_t row) noexcept nogil:
     return records.validity is not NULL and not records.validity[bit >> 3] >> (bit & 7) & 1
 
 
+cdef inline Reason null_record(Output* out) noexcept nogil:
+    if not out.keeps_nulls:
+        return NO_VALUE
+    if nested_null(out, 0):
+        return TOO_LARGE if out.over else NO_MEMORY
+    return SOUND
+
+
 cdef inline Reason run_records(
     Output* out, Record* record, void* context, Reading reading, Records* records, int64_t most
 ) noexcept nogil:
@@ -111,7 +119,7 @@ cdef inline Reason run_records(
         record.at = -1
         out.grown = 0
         out.over = False
-        fault = NO_VALUE if is_null(records, row) else reading(context)
+        fault = null_record(out) if is_null(records, row) else reading(context)
         if fault:
             nested_cut(out, 0, kept)
             return fault

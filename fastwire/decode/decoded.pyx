@@ -121,6 +121,7 @@ cdef int set_columns(Output* out, tuple program, Pool pool, list texts) except -
         c.shape = <Shape><int>shape
         c.width = step.size if c.shape == SHAPE_FIXED else width
         c.nullable = step.nullable
+        c.required = step.required
         c.name = name
         c.arrow = arrow
         c.first = step.first
@@ -172,6 +173,15 @@ cdef class RecordDecoder:
         if self.out is not NULL:
             nested_drop(self.out)
             free(self.out.columns)
+
+    def keep_nulls(self):
+        """From now on a null record is a row of nulls. Raises ValueError if a column takes no nulls."""
+        cdef Nested* top = &self.out.columns[0]
+        cdef int i
+        for i in range(top.first, top.first + top.children):
+            if not self.out.columns[i].nullable:
+                raise ValueError(f"the column {self.out.columns[i].name.decode()} takes no nulls")
+        self.out.keeps_nulls = True
 
     cdef tuple steps(self):
         """Return the program by which the current record is read."""

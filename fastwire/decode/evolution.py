@@ -71,10 +71,15 @@ def columns_from_json(value: Any) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def program_of(columns: Sequence[Column]) -> tuple[Step, ...]:
-    """Return a program with these columns, into which records can be resolved."""
+def program_of(columns: Sequence[Column], *, required: bool = False) -> tuple[Step, ...]:
+    """Return a program with these columns, into which records can be resolved.
+
+    With ``required`` the nulls that the columns take may be those of null records.
+    """
     top = Node(Step(name="", path="", shape="struct", operation="record", arrow="+s"))
     top.children = [_node(each, each.name) for each in columns]
+    for node in top.children:
+        node.step = replace(node.step, required=required)
     return flatten(top)
 
 
@@ -139,7 +144,7 @@ class _Union:
 
     def _added(self, which: int, name: str | None = None) -> Node:
         node = _copy(self._new, which)
-        node.step = replace(node.step, name=name or node.step.name, nullable=True, default=None)
+        node.step = replace(node.step, name=name or node.step.name, nullable=True, required=False, default=None)
         return node
 
     def both(self, one: int, other: int) -> Node:
@@ -155,7 +160,8 @@ class _Union:
             step, children = a, [*self._inner(one, other)]
         else:
             step = self._wider(a, b)
-        return Node(replace(step, nullable=step.nullable or b.nullable, aliases=aliases), children)
+        required = a.required and (b.required or not b.nullable)
+        return Node(replace(step, nullable=step.nullable or b.nullable, required=required, aliases=aliases), children)
 
     def _inner(self, one: int, other: int) -> Iterator[Node]:
         a = self._columns[one]

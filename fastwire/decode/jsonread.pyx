@@ -111,7 +111,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         fault = read_word(t, b"null", 4)
         if fault:
             return fault
-        if not c.nullable:
+        if not c.nullable or c.required:
             t.pos = start
             return NULL_VALUE
         return short(w) if nested_null(&w.out, which) else SOUND
@@ -337,7 +337,7 @@ cdef Reason read_record(Walk* w, int which) noexcept nogil:
         for index in range(c.first, c.first + c.children):
             if w.out.columns[index].length != row:
                 continue
-            if not w.out.columns[index].nullable:
+            if not w.out.columns[index].nullable or w.out.columns[index].required:
                 w.record.at = index
                 t.pos -= 1       # at the end of the object
                 return MISSING

@@ -33,6 +33,7 @@ cdef enum:                       # blocks of a column's memory
 cdef struct Nested:
     Shape shape
     bint nullable
+    bint required                # nullable for rows of null records only
     int64_t width                # bytes of a row in PART_ROWS; 0: bits, or none
     int64_t length               # complete rows
     int64_t capacity
@@ -55,6 +56,7 @@ cdef struct Output:              # the columns of one program, level by level; t
     int64_t regrown              # the part of it by which columns have grown since their first blocks
     int64_t grown                # by the current record
     int64_t most                 # that one record may add
+    bint keeps_nulls             # a null record is a row of nulls
     bint over                    # the record needs more than that; else a failure means that the system has no memory
 
 # These functions return 0, or -1 without memory: in the system, or (``over``) for the record.

@@ -1,12 +1,24 @@
 """Programs that decoders run: the nested columns of a schema, and how each is read."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from ..errors import FastwireError
 
-__all__ = ["MOST_COLUMNS", "MOST_DEPTH", "BadRecord", "Node", "Operation", "SchemaError", "Shape", "Step", "flatten"]
+__all__ = [
+    "MOST_COLUMNS",
+    "MOST_DEPTH",
+    "BadRecord",
+    "Node",
+    "Operation",
+    "SchemaError",
+    "Shape",
+    "Step",
+    "deletable",
+    "flatten",
+]
 
 MOST_DEPTH = 32
 """Levels of nested columns that a program may have. A walker recurses at most as deep."""
@@ -64,6 +76,8 @@ class Step:
     arrow: str
     """Type by the Arrow C data interface: "l", "tsu:UTC", "+s"."""
     nullable: bool = False
+    required: bool = False
+    """True if the column takes nulls for records that are null, and no record has a null or lacks the field."""
     null_branch: int = -1
     """Number of the null among the two branches of a union; -1 if the value is not in such a union."""
     lone: bool = False
@@ -100,6 +114,16 @@ class Node:
     children: list["Node"] = field(default_factory=list)
     least: int = 0
     """Bytes of the shortest value."""
+
+
+def deletable(program: Sequence[Step]) -> tuple[Step, ...]:
+    """Return ``program`` with columns that take the nulls of null records. Other records need the same fields."""
+    top = program[0]
+    fields = range(top.first, top.first + top.children)
+    return tuple(
+        replace(step, nullable=True, required=step.required or not step.nullable) if i in fields else step
+        for i, step in enumerate(program)
+    )
 
 
 def flatten(top: Node) -> tuple[Step, ...]:

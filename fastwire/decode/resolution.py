@@ -126,7 +126,7 @@ class _Resolver:
         )
         if target.default is not None:
             return Node(replace(step, operation="default", default=target.default), [self.own(column)])
-        if target.nullable:
+        if target.nullable and not target.required:
             return Node(step)
         raise SchemaError(target.path, "the column takes no nulls and has no default, and the records lack its field")
 

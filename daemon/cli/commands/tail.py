@@ -119,7 +119,7 @@ def _decoder(form: str, schema_file: Path | None, registry: str, system: str) ->
     from fastwire.systems import positions_named
 
     from ...config import ConfigError
-    from ...config.decode import parse_decode
+    from ...config.decode import DELETED, parse_decode
     from ...sinks.registry import decoder_of
 
     if schema_file is None:
@@ -128,7 +128,9 @@ def _decoder(form: str, schema_file: Path | None, registry: str, system: str) ->
         raise typer.BadParameter(f"is not supported for {system}", param_hint="--decode")
     if registry and form != "avro":
         raise typer.BadParameter("is for --decode avro", param_hint="--registry")
-    keys = {"format": form, "schema": str(schema_file)} | ({"registry": {"url": registry}} if registry else {})
+    keys = {"format": form, "schema": str(schema_file), "columns": ["*", DELETED]} | (
+        {"registry": {"url": registry}} if registry else {}
+    )
     try:
         return decoder_of(parse_decode(keys), system)
     except ConfigError as exc:

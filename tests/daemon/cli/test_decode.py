@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fastwire.kafka.payload import encode_block_batch, encode_values
+from fastwire.kafka.payload import Record, encode_block_batch, encode_records, encode_values
 from fastwire.pulsar.payload import encode_block_entry
 from fastwire.pulsar.payload import encode_values as encode_pulsar
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
@@ -135,6 +135,28 @@ def test_tail_shows_the_fields_of_values(tmp_path: Path, system: str, form: str)
     assert [json.loads(line)["value"] for line in said.stdout.splitlines()] == sound
     assert [json.loads(line) for line in raw.stdout.splitlines()] == sound[:2]
     assert re.fullmatch(r"\S*orders \S+: cannot be decoded: Truncated at byte \d+ of the value.*\n", said.stderr)
+
+
+def test_tombstones_land_as_rows_and_are_shown_as_null(tmp_path: Path) -> None:
+    schema, config, data = tmp_path / "order.avsc", tmp_path / "c.toml", tmp_path / "data"
+    schema.write_text(json.dumps(SCHEMA))
+    with running(KafkaDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        records = [Record(value=encode(SCHEMA, ORDERS[0]), key=b"a"), Record(value=None, key=b"b")]
+        broker.append("orders", [encode_block_batch(encode_records(records, 0), 2, base_timestamp=0)])
+        text = CONFIG.format(url=broker.url, form="avro", schema=schema, path=data)
+        config.write_text(text.replace('"_offset"', '"_key", "_deleted"'))
+        ran = command("run", config, "--until-end")
+        tail = ("tail", broker.url, "orders", "--from", "earliest", "--until-end", "--decode", "avro")
+        said = command(*tail, "--schema-file", schema)
+    assert (ran.returncode, said.returncode) == (0, 0), ran.stderr + said.stderr
+    landed = [row for file in data.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert landed == [
+        {**ORDERS[0], "_key": b"a", "_deleted": False},
+        {**dict.fromkeys(ORDERS[0]), "_key": b"b", "_deleted": True},
+    ]
+    assert [json.loads(line)["value"] for line in said.stdout.splitlines()] == [ORDERS[0], None]
+    assert said.stderr == ""
 
 
 def test_tail_reads_schemas_from_a_registry(tmp_path: Path) -> None:

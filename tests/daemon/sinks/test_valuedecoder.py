@@ -14,6 +14,7 @@ import pytest
 from fastwire.columns.chunk import Chunk
 from fastwire.decode.avro import compile_avro
 from fastwire.position import Coverage
+from fastwire.pulsar.payload import Record, encode_batch
 from fastwire_daemon.config.decode import RegistryConfig, chosen_columns
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.diverted import read_letters
@@ -455,6 +456,78 @@ def test_the_columns_of_a_dataset_are_in_its_checkpoints(
     assert len([*(tmp_path / "data/_fastwire/checkpoint").iterdir()]) >= 1
     assert verify(tmp_path / "data").problems == []
     assert [column.name for column in opened(decoder(("*",), REGISTERED)).types] == ["id", "country", "note"]
+
+
+# --- tombstones
+
+
+class Changes(Feed):
+    """A feed of one partition, whose values are given, and may be null."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=1)
+
+    def chunk_of(self, values: list[bytes | None]) -> Chunk:
+        """Return one entry with these values; its records have the keys 0, 1, ..."""
+        self._rows, self._given = len(values), values
+        return self.chunk(1)
+
+    def _block(self, partition: int, entry: int) -> bytes:
+        return encode_batch(Record(value=value, key=str(i)) for i, value in enumerate(self._given))
+
+
+def test_null_values_become_rows_that_say_so(opened: Opened, tmp_path: Path) -> None:
+    sink, feed = opened(decoder(("*", "_key", "_deleted"), REGISTERED)), Changes()
+    one = encode(REGISTERED, {"id": 1, "country": "DE"})
+    for _ in range(2):  # the second roll has the columns of the dataset
+        sink.write(feed.chunk_of([one, None, one[:-1], None, one]))
+        sink.commit()
+    told = {"id": 1, "country": "DE", "_deleted": False}
+    gone = {"id": None, "country": None, "_deleted": True}
+    landed = [{"_key": b"%d" % i, **row} for i, row in ((0, told), (1, gone), (3, gone), (4, told))]
+    assert rows(tmp_path / "data") == [*landed, *landed]
+    assert tables(tmp_path / "data")[0].schema.field("_deleted") == pa.field("_deleted", pa.bool_(), nullable=False)
+    assert [letter["reason"].partition(" ")[0] for letter in letters(tmp_path / "data")] == ["Truncated"] * 2
+    assert sink.decoded == (8, 2, 0)
+    assert verify(tmp_path / "data", deep=True).problems == []
+
+
+def test_values_need_their_fields_also_where_null_values_are_rows(opened: Opened, tmp_path: Path) -> None:
+    sink, feed = opened(decoder(("*", "_deleted"), REGISTERED, form="json")), Changes()
+    for _ in range(2):  # the second roll has the columns of the dataset
+        sink.write(feed.chunk_of([b'{"id": 1, "country": "DE"}', None, b'{"id": 1}']))
+        sink.commit()
+    assert [row["_deleted"] for row in rows(tmp_path / "data")] == [False, True] * 2
+    assert [letter["reason"].partition(" ")[0] for letter in letters(tmp_path / "data")] == ["MissingField"] * 2
+
+
+def test_null_values_are_dead_letters_unless_the_column_is_asked_for(opened: Opened, tmp_path: Path) -> None:
+    sink = opened(decoder(("*", "_key"), COLUMNS))
+    sink.write(Changes().chunk_of([None, encode(COLUMNS, {"country": None, "id": 1, "tag": "x"})]))
+    sink.commit()
+    assert [row["_key"] for row in rows(tmp_path / "data")] == [b"1"]
+    (letter,) = letters(tmp_path / "data")
+    assert (letter["reason"], letter["payload"]) == ("NoValue at byte 0 of the value", b"")
+
+
+def test_a_field_may_have_the_name_of_the_column(opened: Opened, tmp_path: Path) -> None:
+    schema = {**REGISTERED, "fields": [{"name": "_deleted", "type": "int"}]}
+    sink = opened(decoder(("*",), schema))
+    sink.write(Changes().chunk_of([b"\2", None]))
+    sink.commit()
+    assert rows(tmp_path / "data") == [{"_deleted": 1}]
+
+
+def test_a_dataset_may_take_tombstones_later(opened: Opened, tmp_path: Path) -> None:
+    one = encode(REGISTERED, {"id": 1, "country": "DE"})
+    sink = opened(decoder(("*",), REGISTERED))
+    sink.write(GivenFeed().chunk_of([one]))
+    coverage = sink.commit()
+    later = opened(decoder(("*", "_deleted"), REGISTERED))
+    later.write(GivenFeed(start=coverage).chunk_of([one]))
+    later.commit()
+    assert [row["_deleted"] for row in as_one(tmp_path / "data")] == [None, False]
+    assert [str(column) for column in later.types] == ["id int32", "country string"]
 
 
 # --- folders by values

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import REASONS, AvroDecoder
-from fastwire.decode.program import BadRecord
+from fastwire.decode.program import BadRecord, SchemaError, deletable
+from fastwire.decode.resolution import resolve
 from fastwire.wire.pool import Pool
 from tests.support.avro import arrow_value, encode, pairs
 
@@ -197,6 +198,39 @@ def test_a_slice_of_values_is_read_at_its_offset() -> None:
     decoded = AvroDecoder(compile_avro(json.dumps(schema)), POOL).decode(values, 1)
     assert pa.record_batch(decoded).to_pylist() == [{"f": 3}]
     assert decoded.bad == [BadRecord(2, "NoValue", "", 0)]
+
+
+def test_a_null_record_can_be_a_row_of_nulls() -> None:
+    wide = {"type": "record", "name": "W", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]}
+    schema = record(
+        ("text", "string"), ("flag", "boolean"), ("wide", wide), ("tags", {"type": "array", "items": "int"}),
+        ("fixed", {"type": "fixed", "name": "F", "size": 3}), ("any", ["int", "string"]), ("none", "null"),
+    )  # fmt: skip
+    good = {"text": "ab", "flag": True, "wide": {"a": 1, "b": "c"}, "tags": [1, 2], "fixed": b"xyz", "any": 5}
+    data = encode(schema, {**good, "none": None})
+    program = compile_avro(json.dumps(schema))
+    with pytest.raises(ValueError, match="the column text takes no nulls"):
+        AvroDecoder(program, POOL).keep_nulls()
+    decoder = AvroDecoder(deletable(program), POOL)
+    decoder.keep_nulls()
+    decoded = decoder.decode(pa.array([data, None, data[:-1], None, data], pa.binary()))
+    assert [(each.row, each.reason) for each in decoded.bad] == [(2, "Truncated")]
+    batch = pa.record_batch(decoded)
+    batch.validate(full=True)
+    whole = {**good, "any": {"member0": 5, "member1": None}, "none": None}
+    assert batch.to_pylist() == [whole, dict.fromkeys(whole), dict.fromkeys(whole), whole]
+
+
+def test_columns_that_take_null_records_take_no_other_nulls() -> None:
+    program = deletable(compile_avro(json.dumps(record(("f", "int"), ("g", ["null", "int"])))))
+    written = compile_avro(json.dumps(record(("f", ["null", "int"]), ("g", ["null", "int"]))))
+    decoder = AvroDecoder(program, POOL, written=resolve(written, program))
+    decoder.keep_nulls()
+    decoded = decoder.decode(pa.array([b"\2\2\0", b"\0\0", None], pa.binary()))
+    assert decoded.bad == [BadRecord(1, "UnexpectedNull", "f", 1)]
+    assert pa.record_batch(decoded).to_pylist() == [{"f": 1, "g": None}, {"f": None, "g": None}]
+    with pytest.raises(SchemaError, match="f: the column takes no nulls and has no default"):
+        resolve(compile_avro(json.dumps(record(("g", "int")))), program)
 
 
 def test_no_values_have_columns() -> None:

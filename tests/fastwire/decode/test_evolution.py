@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.evolution import Column, columns_from_json, columns_of, columns_to_json, grown, program_of
-from fastwire.decode.program import SchemaError
+from fastwire.decode.program import SchemaError, deletable
 from fastwire.decode.resolution import resolve
 from tests.support.avro import pairs
 
@@ -110,6 +110,16 @@ def test_columns_of_a_dataset(one: Any, other: Any) -> None:
     except SchemaError:
         return
     assert columns_of(grown(program_of(columns), compile_avro(json.dumps(other[0])))) == columns_of(union)
+
+
+def test_a_newer_schema_lifts_the_requirement_of_a_value() -> None:
+    columns = deletable(program(("f", "int"), ("g", "int")))
+    assert [step.required for step in grown(columns, program(("f", "long"), ("g", ["null", "int"])))[1:]] == [
+        True,
+        False,
+    ]
+    dataset = program_of(columns_of(columns), required=True)
+    assert [step.required for step in grown(columns, dataset)[1:]] == [True, True]
 
 
 @pytest.mark.parametrize("value", [5, ["id"], [["id", "l"]], [["id", "l", 1]], [["id", "l", True, [], 5]]])

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fastwire.decode.evolution import Column, grown, program_of
+from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.jsonschema import compile_json, fitted
 from fastwire.decode.jsonwalk import REASONS, JsonDecoder
-from fastwire.decode.program import BadRecord, SchemaError
+from fastwire.decode.program import BadRecord, SchemaError, deletable
 from fastwire.wire.pool import Pool
 from tests.support.json import documents, expected, is_json, written
 
@@ -382,6 +382,18 @@ def test_columns_of_a_dataset_that_are_wider_than_the_schema() -> None:
     ]
     with pytest.raises(SchemaError, match="x: a fixed is not supported in JSON"):
         fitted(program_of([Column("x", "w:4", nullable=True)]), given)
+
+
+def test_null_records_are_rows_and_other_records_keep_their_required_fields() -> None:
+    schema = compile_json(json.dumps(record(("f", "int"), ("g", ["null", "int"]))))
+    dataset = program_of(columns_of(deletable(schema)), required=True)
+    decoder = JsonDecoder(fitted(grown(deletable(schema), dataset), schema), POOL)
+    decoder.keep_nulls()
+    decoded = decoder.decode(pa.array([b'{"f":1}', None, b"{}", b'{"f":null}', b"null"], pa.binary()))
+    assert [(each.row, each.reason) for each in decoded.bad] == [
+        (2, "MissingField"), (3, "UnexpectedNull"), (4, "UnexpectedNull"),
+    ]  # fmt: skip
+    assert pa.record_batch(decoded).to_pylist() == [{"f": 1, "g": None}, {"f": None, "g": None}]
 
 
 def test_a_slice_of_values_is_read_at_its_offset() -> None:
