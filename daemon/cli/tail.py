@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 import time
-from base64 import b64encode
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,25 +104,16 @@ def _decoded_lines(chunk: Chunk, decoder: "ValueDecoder", form: TailFormat) -> l
     for rows in decoder.decode(batch, runs, _wait):
         for letter in rows.letters:
             _complain(letter)
-        for number, fields in zip(rows.numbers, rows.batch.to_pylist(), strict=True):
+        deleted = rows.batch.column(DELETED).to_pylist()
+        fields = rows.batch.drop_columns([DELETED])
+        values: list[bytes] = []
+        LineFormatter(fields, base64=fields.schema.names).write(values.append)
+        for number, gone, value in zip(rows.numbers, deleted, b"".join(values).splitlines(), strict=True):
             row = orjson.loads(lines[number])
-            if fields.pop(DELETED, False):
-                printed.append(lines[number])
-                continue
-            value = orjson.dumps(fields, default=_plain)
-            row["value"] = orjson.Fragment(value) if form == "jsonl" else value.decode()
+            if not gone:
+                row["value"] = orjson.Fragment(value) if form == "jsonl" else value.decode()
             printed.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
     return printed
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON has for a value of a column: text for decimals, and for bytes if they are text."""
-    if not isinstance(value, bytes):
-        return str(value)
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(value).decode()}
 
 
 def _wait(why: str, seconds: float) -> None:

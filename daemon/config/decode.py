@@ -31,7 +31,7 @@ __all__ = [
     "read_program",
 ]
 
-SINKS = ("parquet", "arrow")
+SINKS = ("parquet", "arrow", "jsonl")
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -127,7 +127,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     """Check the keys beside those of the sink, and the schema; report each problem to ``tell``."""
     kind = sink.get("type")
     if isinstance(kind, str) and kind not in SINKS:
-        tell(path, f"is for the sinks {' and '.join(SINKS)}, not for {kind}")
+        tell(path, f"is for the sinks {', '.join(SINKS)}, not for {kind}")
     if "columns" in sink:
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
     if system and not positions_named(system).number_columns:

@@ -34,13 +34,14 @@ class EncoderOptions:
     """Options for one file.
 
     ``compression`` is the result of :func:`parse_compression`. ``columns`` describes the system's columns; a column
-    that is not listed has no known properties. A row group (or the format's equivalent) ends at ``row_group_rows``
-    rows or ``row_group_bytes`` buffered bytes, whichever comes first; the latter bounds memory. Small writes may be
-    merged up to ``buffer_bytes``.
+    that is not listed has no known properties, and if ``decoded`` it is one of decoded values. A row group (or the
+    format's equivalent) ends at ``row_group_rows`` rows or ``row_group_bytes`` buffered bytes, whichever comes first;
+    the latter bounds memory. Small writes may be merged up to ``buffer_bytes``.
     """
 
     compression: Compression
     columns: tuple[Column, ...] = ()
+    decoded: bool = False
     row_group_rows: int = 131_072
     row_group_bytes: int = 32 << 20
     buffer_bytes: int = 1 << 20

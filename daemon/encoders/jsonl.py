@@ -1,7 +1,7 @@
 """JSON lines: one object per row, with every column in every row.
 
 ``fastwire.columns.text`` defines the form of each type. In binary columns (``key``, ``value``, header values) valid
-UTF-8 is a string, anything else is ``{"base64": "..."}``.
+UTF-8 is a string, anything else is ``{"base64": "..."}``. Bytes in columns of decoded values are base64 always.
 """
 
 import zlib
@@ -63,6 +63,8 @@ class JsonlEncoder:
         return _GZIP_BYTES if codec == "gzip" else 0
 
     def __init__(self, file: WritableFile, schema: pa.Schema, options: EncoderOptions) -> None:
+        known = [column.name for column in options.columns]
+        self._base64 = [name for name in schema.names if name not in known] if options.decoded else ()
         LineFormatter(pa.RecordBatch.from_pylist([], schema=schema))  # raises at once for a type without a JSON form
         self._outlet = Outlet(file)
         self._compressor = _compressor(options.compression)
@@ -70,7 +72,7 @@ class JsonlEncoder:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the lines of ``batch``."""
-        LineFormatter(batch).write(self._write, _PIECE_BYTES)
+        LineFormatter(batch, base64=self._base64).write(self._write, _PIECE_BYTES)
         self.rows += batch.num_rows
 
     def _write(self, text: bytes) -> None:

@@ -113,6 +113,7 @@ class DatasetSink:
                 column if decoder is None else replace(column, name=f"_{column.name}")
                 for column in row_of(options.system).columns
             ),
+            decoded=decoder is not None,
             row_group_rows=row_group_rows,
             row_group_bytes=min(row_group_bytes, self._encoder_bytes),
             buffer_bytes=_SMALL_BUFFER if self._by_folder else _LARGE_BUFFER,

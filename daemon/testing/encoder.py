@@ -143,7 +143,7 @@ class EncoderConformance:
 
     # --- parts of the tests
 
-    def _options(self, compression: str | None, changes: dict[str, int]) -> EncoderOptions:
+    def _options(self, compression: str | None, changes: dict[str, Any]) -> EncoderOptions:
         chosen = parse_compression(compression, self.encoder.compressions)
         return EncoderOptions(compression=chosen, columns=ROW.columns, **changes)
 

@@ -4,12 +4,15 @@ The columns come through the Arrow C data interface, so a ``Chunk`` and a pyarro
 neither pyarrow nor a Python object per value is needed. What is written, column by column:
 
 * binary: a JSON string when the bytes are UTF-8, else ``{"base64": "..."}`` (RFC 4648, padded). A text that merely
-  looks like that object stays a string, so the two cannot be taken for each other.
+  looks like that object stays a string, so the two cannot be taken for each other. Columns can have base64 always.
 * string: a JSON string. ``"``, ``\\`` and control characters are escaped, everything else is left as it is.
 * integers: all their digits, however large. Booleans: ``true``, ``false``.
-* timestamps: RFC 3339 in UTC with microseconds, ``"2026-08-01T12:34:56.000123Z"``; a zone other than UTC and no zone
-  are written the same way. Years outside 0-9999 have a sign and at least six digits (ISO 8601, expanded).
-* structs: objects. Lists: arrays. Null: ``null``. Every row has every column, in the order of the schema.
+* floats and doubles: a number that reads as the same one; ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
+* decimals: a string with all decimal places, ``"12.50"``.
+* timestamps: RFC 3339 with microseconds, nanoseconds where that is the unit, ``"2026-08-01T12:34:56.000123Z"``; any
+  time zone is written in UTC, and a timestamp without one has no Z. Dates and times of day are the parts of this form.
+  Years outside 0-9999 have a sign and at least six digits (ISO 8601, expanded).
+* structs and maps: objects. Lists: arrays. Null: ``null``. Every row has every column, in the order of the schema.
 
 Escaped text takes up to six times its bytes, so no line is held whole: when the output buffer is full, its content is
 handed over, in the middle of a value if need be.
@@ -25,6 +28,15 @@ from libc.string cimport memcpy, strcmp
 
 from fastwire.columns.arrow cimport ArrowArray, ArrowSchema
 from fastwire.columns.builder cimport is_utf8
+from fastwire.columns.numerals cimport (
+    MAX_NUMERAL,
+    write_date,
+    write_decimal,
+    write_integer,
+    write_real,
+    write_time,
+    write_timestamp,
+)
 
 __all__ = ["LineFormatter"]
 
@@ -43,13 +55,12 @@ cdef extern from *:
 cdef enum:
     STEP = 3 << 12               # bytes of a value between two checks for room; base64 takes three at a time
     MOST_STEP = 6 * STEP + 8     # their largest output
-    MAX_INTEGER = 21             # characters of the longest integer, with sign
-    MAX_TIMESTAMP = 48           # characters of the longest timestamp, with quotes
 
 cdef enum Kind:
     KIND_INT8, KIND_INT16, KIND_INT32, KIND_INT64, KIND_UINT8, KIND_UINT16, KIND_UINT32, KIND_UINT64, KIND_BOOL
-    KIND_TIMESTAMP, KIND_BINARY, KIND_LARGE_BINARY, KIND_TEXT, KIND_LARGE_TEXT, KIND_LIST, KIND_LARGE_LIST, KIND_STRUCT
-    KIND_NULL
+    KIND_FLOAT, KIND_DOUBLE, KIND_DECIMAL, KIND_DATE, KIND_TIME32, KIND_TIME64, KIND_TIMESTAMP
+    KIND_BINARY, KIND_LARGE_BINARY, KIND_FIXED, KIND_TEXT, KIND_LARGE_TEXT, KIND_LIST, KIND_LARGE_LIST, KIND_MAP
+    KIND_STRUCT, KIND_NULL
 
 cdef struct Node:                # one column, and its parts in ``children``
     Kind kind
@@ -57,7 +68,10 @@ cdef struct Node:                # one column, and its parts in ``children``
     const uint8_t* validity      # NULL: no nulls
     const void* data             # values; offsets of binary, text and list
     const uint8_t* bytes         # of binary and text
-    int64_t per_second           # of a timestamp
+    int64_t per_second           # of a timestamp or time
+    bint zoned                   # a timestamp in a time zone
+    int64_t size                 # bytes of a fixed, decimal places of a decimal
+    bint base64                  # bytes are base64 always
     char* label                  # '"name":' of a struct's child, in its parent's order
     int64_t label_size
     int64_t n_children
@@ -114,14 +128,8 @@ cdef char[64] BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 cdef uint8_t[256] ESCAPE         # the letter after the backslash; 0: no escape
 
 
-cdef char[200] PAIRS             # "00" to "99"
-
-
 cdef void fill_tables() noexcept:
     cdef int i
-    for i in range(100):
-        PAIRS[2 * i] = <char>(c'0' + i // 10)
-        PAIRS[2 * i + 1] = <char>(c'0' + i % 10)
     for i in range(256):
         ESCAPE[i] = c'u' if i < 0x20 else 0
     ESCAPE[c'"'] = c'"'
@@ -199,13 +207,27 @@ cdef int put_text(Out* out, const uint8_t* text, int64_t size) except -1 nogil:
     return 0
 
 
+cdef int put_bytes(Out* out, const Node* node, const uint8_t* data, int64_t size) except -1 nogil:
+    """Write bytes as text if they are UTF-8, else as base64 in an object; or always as base64."""
+    if node.base64:
+        return put_base64(out, data, size)
+    if is_utf8(data, size):
+        return put_text(out, data, size)
+    reserve(out, 10)
+    put(out, b'{"base64":', 10)
+    put_base64(out, data, size)
+    reserve(out, 1)
+    put(out, b"}", 1)
+    return 0
+
+
 cdef int put_base64(Out* out, const uint8_t* data, int64_t size) except -1 nogil:
     cdef int64_t i = 0
     cdef int64_t stop
     cdef uint32_t three
     cdef char* at
-    reserve(out, 11)
-    put(out, b'{"base64":"', 11)
+    reserve(out, 1)
+    put(out, b'"', 1)
     while i < size:
         stop = min(size, i + STEP)
         reserve(out, (stop - i) // 3 * 4 + 4)
@@ -223,107 +245,8 @@ cdef int put_base64(Out* out, const uint8_t* data, int64_t size) except -1 nogil
             at += 4
             i += 3
         out.size = at - out.data
-    reserve(out, 2)
-    put(out, b'"}', 2)
-    return 0
-
-
-# Numbers and times
-
-@cython.cdivision(True)
-cdef inline char* digits(char* end, uint64_t value) noexcept nogil:
-    """Write ``value`` so that it ends before ``end``; return its first character."""
-    while value >= 100:
-        end -= 2
-        memcpy(end, &PAIRS[value % 100 * 2], 2)
-        value = value / 100
-    if value >= 10:
-        end -= 2
-        memcpy(end, &PAIRS[value * 2], 2)
-    else:
-        end -= 1
-        end[0] = <char>(c'0' + value)
-    return end
-
-
-cdef int put_integer(Out* out, uint64_t magnitude, bint negative) except -1 nogil:
-    cdef char[MAX_INTEGER] room
-    cdef char* first = digits(room + MAX_INTEGER, magnitude)
-    if negative:
-        first -= 1
-        first[0] = c'-'
-    reserve(out, MAX_INTEGER)
-    put(out, first, room + MAX_INTEGER - first)
-    return 0
-
-
-cdef inline void two(char* at, int64_t value) noexcept nogil:
-    memcpy(at, &PAIRS[value * 2], 2)
-
-
-@cython.cdivision(True)
-cdef int put_timestamp(Out* out, int64_t value, int64_t per_second) except -1 nogil:
-    cdef int64_t second = value / per_second
-    cdef int64_t fraction = value % per_second
-    cdef int64_t day, of_day, era, day_of_era, year_of_era, day_of_year, shifted, year, month
-    cdef uint64_t distance
-    cdef char[MAX_INTEGER] room
-    cdef char* at
-    cdef char* first
-    cdef int _
-    if fraction < 0:
-        fraction += per_second
-        second -= 1
-    fraction = fraction / (per_second / 1_000_000) if per_second > 1_000_000 else fraction * (1_000_000 / per_second)
-    day = second / 86_400
-    of_day = second % 86_400
-    if of_day < 0:
-        of_day += 86_400
-        day -= 1
-    # Civil date of a day number: years start in March, so that the leap day comes last; an era is 400 years.
-    day += 719_468
-    era = (day if day >= 0 else day - 146_096) / 146_097
-    day_of_era = day - era * 146_097
-    year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100)
-    shifted = (5 * day_of_year + 2) / 153
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    year = year_of_era + era * 400 + (month <= 2)
-    reserve(out, MAX_TIMESTAMP)
-    at = out.data + out.size
-    at[0] = c'"'
-    at += 1
-    if 0 <= year <= 9999:
-        two(at, year / 100)
-        two(at + 2, year % 100)
-        at += 4
-    else:
-        at[0] = c'-' if year < 0 else c'+'
-        at += 1
-        distance = <uint64_t>(-year if year < 0 else year)
-        first = digits(room + MAX_INTEGER, distance)
-        for _ in range(6 - <int>(room + MAX_INTEGER - first)):
-            at[0] = c'0'
-            at += 1
-        memcpy(at, first, <size_t>(room + MAX_INTEGER - first))
-        at += room + MAX_INTEGER - first
-    at[0] = c'-'
-    two(at + 1, month)
-    at[3] = c'-'
-    two(at + 4, day_of_year - (153 * shifted + 2) / 5 + 1)
-    at[6] = c'T'
-    two(at + 7, of_day / 3_600)
-    at[9] = c':'
-    two(at + 10, of_day / 60 % 60)
-    at[12] = c':'
-    two(at + 13, of_day % 60)
-    at[15] = c'.'
-    two(at + 16, fraction / 10_000)
-    two(at + 18, fraction / 100 % 100)
-    two(at + 20, fraction % 100)
-    at[22] = c'Z'
-    at[23] = c'"'
-    out.size = at + 24 - out.data
+    reserve(out, 1)
+    put(out, b'"', 1)
     return 0
 
 
@@ -337,7 +260,7 @@ cdef int64_t integer_at(const Node* node, int64_t i) noexcept nogil:
     """Return a signed integer, an unsigned one of up to 32 bits, or the bits of a longer one."""
     if node.kind == KIND_INT32:
         return (<const int32_t*>node.data)[i]
-    if node.kind in (KIND_INT64, KIND_TIMESTAMP, KIND_UINT64):
+    if node.kind in (KIND_INT64, KIND_UINT64):
         return (<const int64_t*>node.data)[i]
     if node.kind == KIND_INT8:
         return (<const int8_t*>node.data)[i]
@@ -380,20 +303,68 @@ cdef int put_list(Out* out, const Node* node, int64_t first, int64_t last) excep
     return 0
 
 
+cdef int put_map(Out* out, const Node* node, int64_t first, int64_t last) except -1 nogil:
+    cdef const Node* entry = &node.children[0]
+    cdef int64_t i
+    reserve(out, 2)
+    put(out, b"{", 1)
+    for i in range(entry.offset + first, entry.offset + last):
+        reserve(out, 3)
+        if i > entry.offset + first:
+            put(out, b",", 1)
+        if entry.children[0].kind == KIND_TEXT:
+            put_cell(out, &entry.children[0], i)
+        else:                    # names in JSON are text
+            put(out, b'"', 1)
+            put_cell(out, &entry.children[0], i)
+            reserve(out, 2)
+            put(out, b'"', 1)
+        reserve(out, 1)
+        put(out, b":", 1)
+        put_cell(out, &entry.children[1], i)
+    reserve(out, 2)
+    put(out, b"}", 1)
+    return 0
+
+
+cdef int put_numeral(Out* out, const Node* node, int64_t i) except -1 nogil:
+    cdef int64_t value
+    cdef char* at
+    reserve(out, MAX_NUMERAL)
+    at = out.data + out.size
+    if node.kind <= KIND_UINT64:
+        value = integer_at(node, i)
+        if value < 0 and node.kind != KIND_UINT64:
+            at = write_integer(at, <uint64_t>0 - <uint64_t>value, True)
+        else:
+            at = write_integer(at, <uint64_t>value, False)
+    elif node.kind == KIND_TIMESTAMP:
+        at = write_timestamp(at, (<const int64_t*>node.data)[i], node.per_second, node.zoned)
+    elif node.kind == KIND_DOUBLE:
+        at = write_real(at, (<const double*>node.data)[i], False)
+    elif node.kind == KIND_FLOAT:
+        at = write_real(at, (<const float*>node.data)[i], True)
+    elif node.kind == KIND_DECIMAL:
+        at = write_decimal(at, <const uint8_t*>node.data + 16 * i, node.size)
+    elif node.kind == KIND_DATE:
+        at = write_date(at, (<const int32_t*>node.data)[i])
+    elif node.kind == KIND_TIME32:
+        at = write_time(at, (<const int32_t*>node.data)[i], node.per_second)
+    else:
+        at = write_time(at, (<const int64_t*>node.data)[i], node.per_second)
+    out.size = at - out.data
+    return 0
+
+
 cdef int put_cell(Out* out, const Node* node, int64_t row) except -1 nogil:
     cdef int64_t i = node.offset + row
-    cdef int64_t first, last, value
+    cdef int64_t first, last
     if node.kind == KIND_NULL or (node.validity is not NULL and not is_set(node.validity, i)):
         reserve(out, 4)
         put(out, b"null", 4)
         return 0
     if node.dictionary is not NULL:
         return put_cell(out, node.dictionary, integer_at(node, i))
-    if node.kind <= KIND_UINT64:
-        value = integer_at(node, i)
-        if value < 0 and node.kind != KIND_UINT64:
-            return put_integer(out, <uint64_t>0 - <uint64_t>value, True)
-        return put_integer(out, <uint64_t>value, False)
     if node.kind == KIND_BOOL:
         reserve(out, 5)
         if is_set(<const uint8_t*>node.data, i):
@@ -401,10 +372,12 @@ cdef int put_cell(Out* out, const Node* node, int64_t row) except -1 nogil:
         else:
             put(out, b"false", 5)
         return 0
-    if node.kind == KIND_TIMESTAMP:
-        return put_timestamp(out, (<const int64_t*>node.data)[i], node.per_second)
+    if node.kind <= KIND_TIMESTAMP:
+        return put_numeral(out, node, i)
     if node.kind == KIND_STRUCT:
         return put_struct(out, node, i)
+    if node.kind == KIND_FIXED:
+        return put_bytes(out, node, <const uint8_t*>node.data + node.size * i, node.size)
     if node.kind in (KIND_LARGE_BINARY, KIND_LARGE_TEXT, KIND_LARGE_LIST):
         first = (<const int64_t*>node.data)[i]
         last = (<const int64_t*>node.data)[i + 1]
@@ -413,8 +386,10 @@ cdef int put_cell(Out* out, const Node* node, int64_t row) except -1 nogil:
         last = (<const int32_t*>node.data)[i + 1]
     if node.kind in (KIND_LIST, KIND_LARGE_LIST):
         return put_list(out, node, first, last)
-    if node.kind in (KIND_BINARY, KIND_LARGE_BINARY) and not is_utf8(node.bytes + first, last - first):
-        return put_base64(out, node.bytes + first, last - first)
+    if node.kind == KIND_MAP:
+        return put_map(out, node, first, last)
+    if node.kind in (KIND_BINARY, KIND_LARGE_BINARY):
+        return put_bytes(out, node, node.bytes + first, last - first)
     return put_text(out, node.bytes + first, last - first)
 
 
@@ -425,10 +400,14 @@ cdef dict KINDS = {
     b"C": KIND_UINT8, b"S": KIND_UINT16, b"I": KIND_UINT32, b"L": KIND_UINT64,
     b"b": KIND_BOOL, b"n": KIND_NULL,
     b"z": KIND_BINARY, b"Z": KIND_LARGE_BINARY, b"u": KIND_TEXT, b"U": KIND_LARGE_TEXT,
-    b"+l": KIND_LIST, b"+L": KIND_LARGE_LIST, b"+s": KIND_STRUCT,
+    b"+l": KIND_LIST, b"+L": KIND_LARGE_LIST, b"+s": KIND_STRUCT, b"+m": KIND_MAP,
+    b"f": KIND_FLOAT, b"g": KIND_DOUBLE, b"d": KIND_DECIMAL, b"w": KIND_FIXED,
+    b"tdD": KIND_DATE, b"tts": KIND_TIME32, b"ttm": KIND_TIME32, b"ttu": KIND_TIME64, b"ttn": KIND_TIME64,
     b"tss": KIND_TIMESTAMP, b"tsm": KIND_TIMESTAMP, b"tsu": KIND_TIMESTAMP, b"tsn": KIND_TIMESTAMP,
 }
-cdef dict PER_SECOND = {b"tss": 1, b"tsm": 1_000, b"tsu": 1_000_000, b"tsn": 1_000_000_000}
+cdef dict PER_SECOND = {b"s": 1, b"m": 1_000, b"u": 1_000_000, b"n": 1_000_000_000}
+cdef tuple KEYS = (KIND_INT8, KIND_INT16, KIND_INT32, KIND_INT64, KIND_UINT8, KIND_UINT16, KIND_UINT32, KIND_UINT64,
+                   KIND_BOOL, KIND_TEXT)
 
 
 cdef void free_node(Node* node) noexcept:
@@ -442,16 +421,29 @@ cdef void free_node(Node* node) noexcept:
         free(node.dictionary)
 
 
-cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* array, str path) except -1:
-    """Describe ``array`` in ``node``, which is all zeros; the owner of the root frees it after an error."""
+cdef int fill_type(Node* node, bytes form, str path) except -1:
+    kind, _, rest = form.partition(b":")
+    more = rest.split(b",")                      # digits, decimal places, and another width than 128 bits
+    if kind not in KINDS or (kind == b"d" and (len(more) != 2 or not 0 <= int(more[1]) <= 38)):
+        raise TypeError(f"column {path!r} has the Arrow format {form.decode()!r}, which has no JSON form here")
+    node.kind = <Kind><int>KINDS[kind]
+    if kind[:1] == b"t":
+        node.per_second = PER_SECOND.get(kind[2:], 0)
+        node.zoned = rest != b""
+    elif rest:
+        node.size = int(more[-1])
+    return 0
+
+
+cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* array, str path, base64) except -1:
+    """Describe ``array`` in ``node``, which is all zeros; the owner of the root frees it after an error.
+
+    ``base64`` is True or False for what is below a column, the names of columns for the root.
+    """
     cdef int64_t i
     cdef bytes label, name
-    cdef bytes form = schema.format
-    form = form.partition(b":")[0]               # a timestamp's zone does not matter
-    if form not in KINDS:
-        raise TypeError(f"column {path!r} has the Arrow format {form.decode()!r}, which has no JSON form here")
-    node.kind = <Kind><int>KINDS[form]
-    node.per_second = PER_SECOND.get(form, 0)
+    fill_type(node, schema.format, path)
+    node.base64 = base64 is True
     node.offset = array.offset
     if array.n_buffers:
         node.validity = <const uint8_t*>array.buffers[0]
@@ -463,7 +455,7 @@ cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* arra
         node.dictionary = <Node*>calloc(1, sizeof(Node))
         if node.dictionary is NULL:
             raise MemoryError
-        fill_node(node.dictionary, schema.dictionary, array.dictionary, path)
+        fill_node(node.dictionary, schema.dictionary, array.dictionary, path, base64)
     if not schema.n_children:
         return 0
     node.children = <Node*>calloc(<size_t>schema.n_children, sizeof(Node))
@@ -473,13 +465,18 @@ cdef int fill_node(Node* node, const ArrowSchema* schema, const ArrowArray* arra
     for i in range(schema.n_children):
         name = schema.children[i].name
         child_path = f"{path}.{name.decode()}" if path else name.decode()
-        fill_node(&node.children[i], schema.children[i], array.children[i], child_path)
+        inner = base64 if isinstance(base64, bool) else name.decode() in base64
+        fill_node(&node.children[i], schema.children[i], array.children[i], child_path, inner)
         label = json_string(name) + b":"
         node.children[i].label = <char*>calloc(1, <size_t>len(label))
         if node.children[i].label is NULL:
             raise MemoryError
         memcpy(node.children[i].label, <const char*>label, <size_t>len(label))
         node.children[i].label_size = len(label)
+    if node.kind == KIND_MAP and (
+        node.children[0].children[0].kind not in KEYS or node.children[0].children[0].dictionary is not NULL
+    ):
+        raise TypeError(f"column {path!r} is a map whose keys have no JSON form")
     return 0
 
 
@@ -497,8 +494,8 @@ cdef class LineFormatter:
     """Formats the rows of one batch as lines of JSON.
 
     ``batch`` is any object with ``__arrow_c_array__`` for a struct, such as a ``Chunk`` or a pyarrow ``RecordBatch``.
-    It is kept alive by the formatter. Raises TypeError for a column type without a JSON form (the module lists those
-    with one).
+    It is kept alive by the formatter. Bytes in the columns ``base64`` are base64 text always. Raises TypeError for a
+    column type without a JSON form (the module lists those with one).
     """
 
     cdef object _schema_capsule
@@ -507,7 +504,7 @@ cdef class LineFormatter:
     cdef readonly int64_t rows
     """Rows of the batch."""
 
-    def __cinit__(self, batch):
+    def __cinit__(self, batch, *, base64=()):
         cdef ArrowSchema* schema
         cdef ArrowArray* array
         self._schema_capsule, self._array_capsule = batch.__arrow_c_array__()
@@ -515,7 +512,7 @@ cdef class LineFormatter:
         array = <ArrowArray*>PyCapsule_GetPointer(self._array_capsule, b"arrow_array")
         if strcmp(schema.format, b"+s") != 0:
             raise TypeError("the lines of a batch need a struct array, one field a column")
-        fill_node(&self._root, schema, array, "")
+        fill_node(&self._root, schema, array, "", frozenset(base64))
         self.rows = array.length
 
     def __dealloc__(self):

@@ -8,7 +8,8 @@ import json
 import math
 import random
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def options(encoder: type[Encoder], compression: str | None = None, **changes: int) -> EncoderOptions:
+def options(encoder: type[Encoder], compression: str | None = None, **changes: Any) -> EncoderOptions:
     return EncoderOptions(
         compression=parse_compression(compression, encoder.compressions), columns=ROW.columns, **changes
     )
@@ -424,9 +425,9 @@ def test_timestamps_of_other_units_and_far_away() -> None:
     }
     (line,) = lines_of(pa.record_batch(cells))
     assert json.loads(line) == {
-        "s": "1969-12-31T23:59:59.000000Z",
+        "s": "1969-12-31T23:59:59.000000",
         "ms": "1970-01-01T00:00:01.001000Z",
-        "ns": "1969-12-31T23:59:59.999999Z",
+        "ns": "1969-12-31T23:59:59.999999999Z",
         "low": "-290308-12-21T19:59:05.224192Z",
         "high": "+294247-01-10T04:00:54.775807Z",
     }
@@ -459,6 +460,77 @@ def test_every_type_has_its_form() -> None:
     expected[0]["large"], expected[1]["large"] = "a", {"base64": "/w=="}
     assert [json.loads(line) for line in lines_of(batch)] == expected
     assert [json.loads(line) for line in lines_of(batch.slice(1, 1))] == expected[1:2]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.floats(), min_size=1), st.lists(st.floats(width=32), min_size=1))
+def test_floats_read_as_the_same_numbers(doubles: list[float], floats: list[float]) -> None:
+    for cells, kind in ((doubles, pa.float64()), (floats, pa.float32())):
+        (line,) = lines_of(pa.record_batch({"v": pa.array([cells], pa.list_(kind))}))
+        found = json.loads(line, parse_int=lambda text: pytest.fail(f"{text} has neither a point nor an exponent"))
+        again = [float(text.replace("Infinity", "inf")) if isinstance(text, str) else text for text in found["v"]]
+        assert pa.array(again, kind).equals(pa.array(cells, kind)) or any(map(math.isnan, cells))
+        assert list(map(str, pa.array(again, kind).to_pylist())) == list(map(str, cells))  # also -0.0 and NaN
+
+
+def test_floats_have_few_digits() -> None:
+    batch = pa.record_batch({"d": [0.1, 1.0, 1e23], "f": pa.array([0.1, 16777216, 1e-5], pa.float32())})
+    assert lines_of(batch) == [b'{"d":0.1,"f":0.1}', b'{"d":1.0,"f":16777216.0}', b'{"d":1e+23,"f":1e-05}']
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
+def test_decimals_are_text_with_all_their_places(number: int, scale: int) -> None:
+    value = Decimal(number).scaleb(-scale, Context(prec=40))
+    (line,) = lines_of(pa.record_batch({"v": pa.array([value], pa.decimal128(38, scale))}))
+    assert json.loads(line) == {"v": f"{value:f}"}
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.dates(), st.times())
+def test_dates_and_times_are_parts_of_rfc_3339(day: date, clock: time) -> None:
+    whole = clock.replace(microsecond=clock.microsecond // 1000 * 1000)
+    (line,) = lines_of(
+        pa.record_batch(
+            {
+                "day": pa.array([day]),
+                "us": pa.array([clock], pa.time64("us")),
+                "ns": pa.array([clock], pa.time64("ns")),
+                "ms": pa.array([whole], pa.time32("ms")),
+                "s": pa.array([clock.replace(microsecond=0)], pa.time32("s")),
+            }
+        )
+    )
+    assert json.loads(line) == {
+        "day": day.isoformat(),
+        "us": clock.isoformat("microseconds"),
+        "ns": clock.isoformat("microseconds") + "000",
+        "ms": whole.isoformat("microseconds"),
+        "s": clock.isoformat("seconds") + ".000000",
+    }
+
+
+def test_maps_are_objects_and_bytes_can_be_base64_always() -> None:
+    cells = {
+        "text": pa.array([[("a", 1), ('"', None)], [], None], pa.map_(pa.string(), pa.int8())),
+        "numbers": pa.array([[(-1, b"ab")], None, [(2, None)]], pa.map_(pa.int64(), pa.binary())),
+        "flags": pa.array([[(True, 1)], [(False, 2)], []], pa.map_(pa.bool_(), pa.int8())),
+        "fixed": pa.array([b"ab", b"\xff\xff", None], pa.binary(2)),
+        "key": pa.array([b"ab", b"\xff\xff", None]),
+    }
+    batch = pa.record_batch(cells)
+    plain = [
+        {"text": {"a": 1, '"': None}, "numbers": {"-1": "ab"}, "flags": {"true": 1}, "fixed": "ab", "key": "ab"},
+        {"text": {}, "numbers": None, "flags": {"false": 2}, "fixed": {"base64": "//8="}, "key": {"base64": "//8="}},
+        {"text": None, "numbers": {"2": None}, "flags": {}, "fixed": None, "key": None},
+    ]
+    assert [json.loads(line) for line in lines_of(batch)] == plain
+    assert [json.loads(line) for line in lines_of(batch.slice(1))] == plain[1:]
+    pieces: list[bytes] = []
+    LineFormatter(batch, base64=["numbers", "fixed"]).write(pieces.append)
+    first, second, _ = map(json.loads, b"".join(pieces).splitlines())
+    assert (first["numbers"], first["fixed"], first["key"]) == ({"-1": "YWI="}, "YWI=", "ab")
+    assert (second["fixed"], second["key"]) == ("//8=", {"base64": "//8="})
 
 
 def test_long_texts_cross_the_formatter_s_steps() -> None:
@@ -518,8 +590,14 @@ def test_what_the_taker_of_lines_raises_ends_them() -> None:
 
 
 def test_a_type_without_a_form_is_named() -> None:
-    schema = pa.schema([("ok", pa.int8()), ("odd", pa.list_(pa.float64()))])
-    with pytest.raises(TypeError, match=r"column 'odd\.item' has the Arrow format 'g', which has no JSON form here"):
+    schema = pa.schema([("ok", pa.int8()), ("odd", pa.list_(pa.float16()))])
+    with pytest.raises(TypeError, match=r"column 'odd\.item' has the Arrow format 'e', which has no JSON form here"):
         JsonlEncoder(io.BytesIO(), schema, options(JsonlEncoder))
+    for odd in (pa.decimal256(40, 2), pa.decimal128(5, -2), pa.month_day_nano_interval()):
+        with pytest.raises(TypeError, match="which has no JSON form here"):
+            LineFormatter(pa.record_batch({"odd": pa.nulls(1, odd)}))
+    for key in (pa.binary(), pa.dictionary(pa.int8(), pa.string())):
+        with pytest.raises(TypeError, match="column 'odd' is a map whose keys have no JSON form"):
+            LineFormatter(pa.record_batch({"odd": pa.nulls(1, pa.map_(key, pa.int8()))}))
     with pytest.raises(TypeError, match="need a struct array"):
         LineFormatter(pa.array([1]))

@@ -1,9 +1,11 @@
 """A dataset of decoded values: columns, dead letters in the same commit, folders, and what `verify` says."""
 
+import gzip
 import io
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.encoders.arrow import ArrowEncoder
+from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError, Superseded
@@ -61,12 +64,14 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
     """Makes opened sinks with a decoder, all for one folder, and closes them."""
     made: list[DatasetSink] = []
 
-    def make(made_by: ValueDecoder | None = None, encoder: Any = ParquetEncoder, **fixed: Any) -> DatasetSink:
+    def make(
+        made_by: ValueDecoder | None = None, encoder: Any = ParquetEncoder, *, compression: Any = None, **fixed: Any
+    ) -> DatasetSink:
         decoder_ = decoder() if made_by is None else made_by
         options = DatasetOptions(
             **{"system": "pulsar", "cluster": "feed", "columns": decoder_.columns, "types": decoder_.types, **fixed}
         )
-        made.append(DatasetSink(tmp_path / "data", options, encoder, decoder=decoder_))
+        made.append(DatasetSink(tmp_path / "data", options, encoder, decoder=decoder_, compression=compression))
         made[-1].open()
         return made[-1]
 
@@ -196,6 +201,28 @@ def test_arrow_files_have_the_same_columns(opened: Opened, tmp_path: Path) -> No
     sink.commit()
     report = verify(tmp_path / "data", deep=True)
     assert (report.problems, report.rows, report.filtered) == ([], 20, 4)
+
+
+def test_lines_of_json_have_the_fields_of_the_values(opened: Opened, tmp_path: Path) -> None:
+    schema = {**REGISTERED, "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "blob", "type": "bytes"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "map", "values": ["null", "double"]}},
+    ]}  # fmt: skip
+    one = {"id": 1, "blob": b"abc", "price": Decimal("-0.50"), "at": 1, "tags": {"a": 1.5, "b": None}}
+    sink = opened(decoder(("*", "_key"), schema), JsonlEncoder, extension="jsonl.gz", compression="gzip")
+    sink.write(GivenFeed().chunk_of([encode(schema, one), b"", encode(schema, one)]))
+    sink.commit()
+    (file,) = files(tmp_path / "data")
+    line = {
+        "id": 1, "blob": "YWJj", "price": "-0.50", "at": "1970-01-01T00:00:00.001000Z", "tags": {"a": 1.5, "b": None},
+        "_key": "0",
+    }  # fmt: skip
+    assert [json.loads(each) for each in gzip.decompress(file.read_bytes()).splitlines()] == [line, line]
+    report = verify(tmp_path / "data", deep=True)
+    assert (report.problems, report.rows, report.filtered) == ([], 2, 1)
 
 
 def test_decoded_columns_count_as_memory_until_they_are_written(opened: Opened) -> None:

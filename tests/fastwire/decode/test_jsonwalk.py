@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fastwire.columns.text import LineFormatter
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.jsonschema import compile_json, fitted
 from fastwire.decode.jsonwalk import REASONS, JsonDecoder
@@ -53,6 +54,17 @@ def one(kind: Any, text: str | bytes) -> Any:
     value = text if isinstance(text, bytes) else text.encode()
     batch, bad = decode(record(("f", kind)), [b'{"f":%s}' % value])
     return (bad[0].reason, bad[0].offset - 5) if bad else batch.to_pylist()[0]["f"]
+
+
+@many
+@given(documents())
+def test_formatted_lines_have_the_values_again(drawn: tuple[Any, list[Any]]) -> None:
+    schema, values = drawn
+    batch, _ = decode(schema, [json.dumps(value).encode() for value in values])
+    pieces: list[bytes] = []
+    LineFormatter(batch, base64=batch.schema.names).write(pieces.append)
+    again, bad = decode(schema, b"".join(pieces).splitlines())
+    assert (again.to_pylist(), bad) == (batch.to_pylist(), [])
 
 
 @many
