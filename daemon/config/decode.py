@@ -50,14 +50,16 @@ class RegistryConfig(Table):
 class DecodeConfig(Table):
     """The decoding of values: their fields become columns of the files."""
 
-    format: Literal["avro", "json"]
+    format: Literal["avro", "json", "protobuf"]
     """Format of the values. avro: the binary encoding of one record, without a header, or with that of a registry.
-    json: one object."""
+    json: one object. protobuf: one message, without a header, or with that of a registry."""
     definition: FolderPath = Field(alias="schema")
     """File with the schema of the columns: an Avro schema in JSON, whose top is a record. Without a registry it is also
-    the schema of all values; for json it is the shape of the objects."""
+    the schema of all values; for json it is the shape of the objects. For protobuf: a descriptor set of protoc."""
+    message: Text | None = None
+    """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone."""
     registry: RegistryConfig | None = None
-    """Schema registry that has the schemas of the values, for avro."""
+    """Schema registry that has the schemas of the values, for avro and protobuf."""
     evolve: Literal["add", "strict", "divert"] = "add"
     """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
     partition, and refuse to start with another schema file; divert: its values become dead letters."""
@@ -85,8 +87,8 @@ def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
     raise ConfigError(problems)
 
 
-def read_program(path: Path, form: str) -> "tuple[Step, ...]":
-    """Compile the schema in a file, for values of the format ``form``.
+def read_program(path: Path, form: str, message: str | None = None) -> "tuple[Step, ...]":
+    """Compile the schema in a file, for values of the format ``form``; ``message`` is a type of Protobuf.
 
     Raises ValueError with a message for the author of the configuration.
     """
@@ -95,6 +97,8 @@ def read_program(path: Path, form: str) -> "tuple[Step, ...]":
     from fastwire.decode.program import SchemaError
 
     try:
+        if form == "protobuf":
+            return _read_protobuf(path, message or "")
         return (compile_json if form == "json" else compile_avro)(path.read_text(encoding="utf-8"))
     except OSError as exc:
         raise ValueError(f"cannot read {path}: {exc.strerror}") from None
@@ -102,6 +106,19 @@ def read_program(path: Path, form: str) -> "tuple[Step, ...]":
         raise ValueError(f"{path} is not UTF-8 text") from None
     except SchemaError as exc:
         raise ValueError(f"{path}: {exc}") from None
+
+
+def _read_protobuf(path: Path, message: str) -> "tuple[Step, ...]":
+    from fastwire.decode.descriptors import message_of
+    from fastwire.decode.protobuf import compile_protobuf
+
+    if path.suffix == ".proto":
+        made = path.with_suffix(".desc")
+        raise ValueError(
+            f"{path} is source: make a descriptor set of it with protoc --include_imports --descriptor_set_out={made} "
+            f"{path}, and name that one"
+        )
+    return compile_protobuf(message_of(path.read_bytes(), message))
 
 
 def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str) -> tuple[str, ...]:
@@ -132,8 +149,10 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
     if system and not positions_named(system).number_columns:
         tell(path, f"is not supported for {system}: its records have no positions for dead letters")
+    if "message" in decode and decode.get("format") != "protobuf":
+        tell((*path, "message"), 'is for format = "protobuf"')
     if "registry" in decode and decode.get("format") == "json":
-        tell((*path, "registry"), 'is for format = "avro"')
+        tell((*path, "registry"), 'is for format = "avro" and "protobuf"')
     elif isinstance(decode.get("registry"), Mapping):
         _check_registry((*path, "registry"), decode["registry"], tell)
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
@@ -142,7 +161,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     if not isinstance(schema, str) or not schema.strip():
         return
     try:
-        program = read_program(Path(schema), str(decode.get("format")))
+        program = read_program(Path(schema), str(decode.get("format")), _text(decode.get("message")))
     except ValueError as exc:
         tell((*path, "schema"), str(exc))
         return
@@ -176,6 +195,10 @@ def _transformed(text: str, program: "Sequence[Step]", columns: Sequence[str], s
     from .rowwise import columns_in, read_transform  # loads DuckDB
 
     return program_of(columns_in(read_transform(text, program, columns, system)[1]))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _check_registry(path: KeyPath, registry: Mapping[str, Any], tell: Tell) -> None:

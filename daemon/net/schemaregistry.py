@@ -10,6 +10,7 @@ import json
 import ssl
 import threading
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -43,8 +44,11 @@ class RegistrySchema:
     kind: str
     """AVRO, PROTOBUF or JSON."""
     text: str
+    """The schema; of PROTOBUF its file descriptor, serialized and in base64."""
     references: tuple[str, ...] = ()
-    """Schemas that it refers to, each after those that it refers to itself."""
+    """Schemas that it refers to, each after those that it refers to itself, in the same form."""
+    names: tuple[str, ...] = ()
+    """The names by which they are referred to: imports of PROTOBUF."""
 
 
 class SchemaRegistry:
@@ -65,14 +69,20 @@ class SchemaRegistry:
         """Return the schema ``id``. Raises UnknownSchemaError, or RegistryAwayError, after which a retry may help."""
         with self._asking:
             if id not in self._known:
-                answer = self._ask(f"/schemas/ids/{id}")
-                self._known[id] = self._read(answer, self._references(answer))
+                answer, form = self._ask(f"/schemas/ids/{id}"), ""
+                if answer.get("schemaType") == "PROTOBUF":
+                    form = "?format=serialized"
+                    answer = {**answer, **self._ask(f"/schemas/ids/{id}{form}")}
+                self._known[id] = self._read(answer, self._references(answer, form))
             return self._known[id]
 
-    def _references(self, answer: dict[str, Any]) -> tuple[str, ...]:
-        """Return the schemas that a schema refers to, by subject and version, in an order that defines names first."""
+    def _references(self, answer: dict[str, Any], form: str) -> Mapping[str, str]:
+        """Return the schemas that a schema refers to, by subject and version, in an order that defines names first.
+
+        They are asked for in this form. Keys are the names by which they are referred to.
+        """
         found: set[tuple[object, object]] = set()
-        texts: list[str] = []
+        texts: dict[str, str] = {}
 
         def follow(holder: dict[str, Any]) -> None:
             for each in _list(holder.get("references")):
@@ -84,18 +94,18 @@ class SchemaRegistry:
                 if len(found) == MOST_REFERENCES:
                     raise RegistryAwayError(f"a schema has more than {MOST_REFERENCES} references")
                 found.add(key)
-                held = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}")
+                held = self._ask(f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}{form}")
                 follow(held)
-                texts.append(self._read(held, ()).text)
+                texts[str(each.get("name", len(texts)))] = self._read(held, {}).text
 
         follow(answer)
-        return tuple(texts)
+        return texts
 
-    def _read(self, answer: dict[str, Any], references: tuple[str, ...]) -> RegistrySchema:
+    def _read(self, answer: dict[str, Any], references: Mapping[str, str]) -> RegistrySchema:
         text, kind = answer.get("schema"), answer.get("schemaType", "AVRO")
         if not isinstance(text, str) or not isinstance(kind, str):
             raise RegistryAwayError(f"{self.config.url} answers without a schema")
-        return RegistrySchema(kind, text, references)
+        return RegistrySchema(kind, text, tuple(references.values()), tuple(references))
 
     def _ask(self, path: str) -> dict[str, Any]:
         self.requests += 1

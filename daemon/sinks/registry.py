@@ -111,7 +111,7 @@ def decoder_of(
     from .valuedecoder import ValueDecoder
 
     try:
-        program = read_program(decode.definition, decode.format)
+        program = read_program(decode.definition, decode.format, decode.message)
         chosen = chosen_columns(decode.columns, program, system)
     except ValueError as exc:
         raise ConfigError([Problem("", "decode.schema", str(exc))]) from None

@@ -11,10 +11,13 @@ import pyarrow as pa
 from fastwire.columns.chunk import DeadLetter
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.descriptors import registered_message
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
 from fastwire.decode.jsonschema import fitted
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import BadRecord, SchemaError, Step, deletable
+from fastwire.decode.protobuf import compile_protobuf
+from fastwire.decode.protowalk import ProtobufDecoder
 from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
 from fastwire.wire.pool import Pool
@@ -73,7 +76,7 @@ class ValueDecoder:
         columns: Sequence[str],
         system: str,
         *,
-        form: Literal["avro", "json"] = "avro",
+        form: Literal["avro", "json", "protobuf"] = "avro",
         on_bad: Literal["divert", "stop"] = "divert",
         evolve: Literal["add", "strict", "divert"] = "add",
         open_ended: bool = False,
@@ -88,6 +91,7 @@ class ValueDecoder:
         self._given = program
         self._registry = registry
         self._written: dict[int, Sequence[Step]] = {}
+        self._paths: dict[int, Sequence[Sequence[int]]] = {}  # of Protobuf: the message indexes of the message
         self._refused = False
         self._evolve = evolve
         self._open_ended = open_ended
@@ -174,18 +178,19 @@ class ValueDecoder:
             self.columns += tuple(name for name in self._schema.names if self._lands(name) and name not in self.columns)
         self._columns = (*self.columns, *(name for name in self._extra if name not in self.columns))
 
-    def _made(self) -> AvroDecoder | JsonDecoder:
+    def _made(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
         made = self._new()
         if self._keeps_nulls:
             made.keep_nulls()
         return made
 
-    def _new(self) -> AvroDecoder | JsonDecoder:
+    def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
         if self._form == "json":
             return JsonDecoder(fitted(self._program, self._given), self._pool)
+        decoder = ProtobufDecoder if self._form == "protobuf" else AvroDecoder
         if self._registry is not None:
-            return AvroDecoder(self._program, self._pool, framed=True)
-        return AvroDecoder(self._program, self._pool, written=resolve(self._given, self._program))
+            return decoder(self._program, self._pool, framed=True)
+        return decoder(self._program, self._pool, written=resolve(self._given, self._program))
 
     def _learn(self, id: int, pause: Pause) -> None:
         """Make the schema ``id`` known to the decoder, with its columns."""
@@ -209,15 +214,18 @@ class ValueDecoder:
             self._read_into(union)  # also for symbols of an enum, which are no columns
         if new:
             _log.info("columns of a schema are added", schema_id=id, columns=[str(column) for column in new])
-        assert isinstance(self._decoder, AvroDecoder)
-        self._decoder.add(id, resolve(written, self._program))
+        if isinstance(self._decoder, ProtobufDecoder):
+            self._decoder.add(id, resolve(written, self._program), self._paths[id])
+        else:
+            assert isinstance(self._decoder, AvroDecoder)
+            self._decoder.add(id, resolve(written, self._program))
 
     def _lands(self, name: str) -> bool:
         return name in self.columns or (self._open_ended and name not in self._levels)
 
     def _refuse(self, id: int, reason: str, why: str) -> None:
         _log.warning("values of a schema cannot be decoded", schema_id=id, reason=reason, why=why)
-        assert isinstance(self._decoder, AvroDecoder)
+        assert not isinstance(self._decoder, JsonDecoder)
         self._decoder.refuse(id, f"{reason} {id} ({why})")
         self._refused = True
 
@@ -232,9 +240,13 @@ class ValueDecoder:
             except RegistryAwayError as exc:
                 again_s = backoff.failed(_log, "the schema registry is away", exc, schema_id=id)
                 pause(f"the schema registry is away: {exc}", again_s)
-        if schema.kind != "AVRO":
-            raise SchemaError("", f"it is a schema of {schema.kind}, not of AVRO")
-        return compile_avro(schema.text, schema.references)
+        if schema.kind != self._form.upper():
+            raise SchemaError("", f"it is a schema of {schema.kind}, not of {self._form.upper()}")
+        if self._form == "avro":
+            return compile_avro(schema.text, schema.references)
+        imports = dict(zip(schema.names, schema.references, strict=True))
+        message, self._paths[id] = registered_message(schema.text, imports, self._given[0].name)
+        return compile_protobuf(message)
 
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []

@@ -26,10 +26,10 @@ from fastwire.decode.decoded cimport (
     NULL_VALUE,
     UNKNOWN,
     UTF8,
-    VARINT,
     Reason,
     Records,
     run_records,
+    varint_fault,
 )
 from fastwire.decode.nested cimport (
     SHAPE_DOUBLE,
@@ -76,20 +76,10 @@ cdef inline Reason read_long(Walk* w, int64_t* value) noexcept nogil:
     cdef uint64_t raw = 0
     cdef const uint8_t* behind = fw_varint(w.record.pos, w.record.end, &raw)
     if behind is NULL:
-        return long_fault(w)
+        return varint_fault(&w.record)
     w.record.pos = behind
     value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
     return SOUND
-
-
-cdef Reason long_fault(const Walk* w) noexcept nogil:
-    """Tell a varint that is cut off from one of more than 64 bits."""
-    cdef const uint8_t* p = w.record.pos
-    while p < w.record.end and p - w.record.pos < 10:
-        if p[0] < 0x80:
-            return VARINT
-        p += 1
-    return TRUNCATED if p == w.record.end and p - w.record.pos < 10 else VARINT
 
 
 cdef inline Reason read_size(Walk* w, int64_t* size) noexcept nogil:

@@ -37,6 +37,8 @@ cdef enum Reason:                # why a record is bad
     INEXACT
     BASE64
     TIME
+    TAG                          # these two are of Protobuf
+    OTHER
 
 cdef struct Record:              # the bytes of a record, and the place in them
     const uint8_t* start
@@ -85,6 +87,16 @@ cdef class RecordDecoder:
 
 
 cdef tuple names_of(reasons)
+
+
+cdef inline Reason varint_fault(const Record* record) noexcept nogil:
+    """Tell a varint at ``pos`` that is cut off from one of more than 64 bits."""
+    cdef const uint8_t* p = record.pos
+    while p < record.end and p - record.pos < 10:
+        if p[0] < 0x80:
+            return VARINT
+        p += 1
+    return TRUNCATED if p == record.end and p - record.pos < 10 else VARINT
 
 
 cdef inline bint is_null(const Records* records, int64_t row) noexcept nogil:

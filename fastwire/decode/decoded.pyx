@@ -58,6 +58,8 @@ cdef dict _NAMES = {
     INEXACT: "Inexact",          # a number or time with decimal places that its column does not keep
     BASE64: "InvalidBase64",
     TIME: "InvalidTime",         # no date, time or timestamp
+    TAG: "InvalidTag",           # no number and wire type of a field, or the end of a group that did not begin
+    OTHER: "OtherMessage",       # a message type of the schema that is not the one of the columns
 }
 
 # By name: the layout in memory, and the bytes of a row.

@@ -104,6 +104,20 @@ class Step:
     """The encoded value of a field that records lack; None if the schema has no default."""
     aliases: tuple[str, ...] = ()
     """Other names of a field in the schemas of older records."""
+    wire: str = ""
+    """Type of the value by the language of Protobuf ("sint32"), or one of ``fastwire.decode.protobuf``; "": Avro's."""
+    number: int = 0
+    """Number of a field of Protobuf."""
+    numbers: tuple[int, ...] = ()
+    """Number of each of ``symbols`` in Protobuf, ascending."""
+    closed: bool = False
+    """True for an enum of Protobuf whose other numbers are unknown fields, not values."""
+    wrapped: bool = False
+    """True if a message of Protobuf has the value in its field 1."""
+    grouped: bool = False
+    """True if a message of Protobuf ends with a tag of its own, and has no length before it."""
+    oneof: int = -1
+    """Number of the oneof of a field of Protobuf among those of its message; -1 for none."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,92 @@
+"""The walker of Protobuf's encoding, and the scripts that it runs. See ``protoread.pyx``."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from fastwire.decode.decoded cimport Reason, Record, Records
+from fastwire.decode.nested cimport Output
+
+cdef enum:
+    MOST_PATH = 16               # message indexes of a framed record
+    NO_STEP = -1
+
+cdef enum Wire:                  # the way in which a value is read
+    WIRE_NONE                    # it is not: the records lack the field
+    WIRE_BOOL
+    WIRE_INT32
+    WIRE_INT64
+    WIRE_UINT32
+    WIRE_UINT64
+    WIRE_SINT32
+    WIRE_SINT64
+    WIRE_FIXED32
+    WIRE_FIXED64
+    WIRE_SFIXED32
+    WIRE_SFIXED64
+    WIRE_FLOAT
+    WIRE_DOUBLE
+    WIRE_STRING
+    WIRE_BYTES
+    WIRE_ENUM
+    WIRE_MESSAGE
+    WIRE_ENTRY                   # of a map
+    WIRE_LIST
+    WIRE_TIMESTAMP
+    WIRE_ENCODED                 # a message that is kept as it is
+
+cdef enum Kind:                  # of a tag: the wire type
+    KIND_VARINT = 0
+    KIND_64 = 1
+    KIND_SIZED = 2
+    KIND_GROUP = 3
+    KIND_END = 4                 # of a group
+    KIND_32 = 5
+
+cdef struct Text:
+    const uint8_t* data
+    int64_t size
+
+cdef struct Step:
+    Wire wire
+    Kind kind                    # of a value
+    Kind tagged                  # of its tag, which may be that of a message around it
+    int column                   # that it fills; -1: the value is skipped
+    int first                    # of its children
+    int children
+    bint wrapped
+    bint closed                  # an enum
+    bint packed                  # values of a list may stand in one field
+    int oneof                    # index in ``chosen`` of the script; -1: none
+    bint has_default
+    bint zero                    # the default is zero, false or empty
+    Text default
+    int symbols_count
+    int64_t* numbers             # of the symbols, ascending
+    Text* symbols
+    uint32_t near                # fields of smaller numbers have slots
+    int32_t* slots               # by number: the child, or NO_STEP
+    int far_count
+    uint32_t* far_numbers        # of the other fields, ascending
+    int32_t* far_steps
+
+cdef struct Script:              # the steps of one schema of the records
+    int32_t id
+    Step* steps                  # NULL: refused
+    int count
+    int* chosen                  # by oneof: the column that was set last
+    int paths_count
+    int32_t paths[2][MOST_PATH]  # message indexes of the message
+    int paths_size[2]
+
+cdef struct Walk:
+    Output out
+    Script* scripts
+    int scripts_count
+    int script                   # the current one
+    Step* steps                  # its steps
+    int* chosen
+    bint framed                  # each record begins with the id of its schema, and message indexes
+    bint unnamed                 # a map's entry had a number that its enum does not have
+    int32_t id                   # of the record that stopped a run
+    Record record
+
+cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil

@@ -1,0 +1,734 @@
+"""The walker of Protobuf's encoding: from a column of bytes to columns of values, without an object a record.
+
+Fields of a message come in any order, more than once, or not at all, and two pieces of a message may lie apart. So a
+value is written into its column at once, and its row stays open until the message is complete:
+
+* While a message is read, its columns have as many rows as there were messages before, or one more if the field came.
+  A second value of a field removes the row and writes it anew; so does a second member of a oneof with the first one.
+* A struct has its row from its first piece on, and its fields stay open: a second piece goes on in the same rows.
+* Items of lists are appended as they come. The fields between them belong to other columns, and the list's own row,
+  the end of the items, is written when the message is complete.
+* At the end of the record, of a list's item and of a map's entry, ``finish`` gives the columns without a row defaults or
+  nulls, closes the lists, and does the same for the structs inside.
+
+A bad record is cut off like a complete one: each column keeps the rows of the records before it.
+
+Each message has a table from field numbers to steps. A field that the table lacks, or whose tag has another wire type,
+is unknown and skipped. (spec: protobuf.dev, "Encoding"; the conformance tests of protobuf)
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from fastwire.columns.builder cimport is_utf8
+from fastwire.decode.decoded cimport (
+    DEEP,
+    MISSING,
+    NO_HEADER,
+    NO_MEMORY,
+    OTHER,
+    RANGE,
+    REFUSED,
+    SOUND,
+    TAG,
+    TOO_LARGE,
+    TRUNCATED,
+    UNKNOWN,
+    UTF8,
+    Reason,
+    Record,
+    Records,
+    run_records,
+    varint_fault,
+)
+from fastwire.decode.nested cimport (
+    SHAPE_BYTES,
+    SHAPE_DOUBLE,
+    SHAPE_INT32,
+    SHAPE_INT64,
+    SHAPE_LIST,
+    SHAPE_STRUCT,
+    SHAPE_TEXT,
+    Nested,
+    nested_cell,
+    nested_cut,
+    nested_null,
+    nested_row,
+    put_bit,
+)
+from fastwire.wire.varint cimport fw_u32be, fw_u32le, fw_u64le, fw_varint, fw_varint32
+
+cdef enum:
+    HEADER = 5                   # a zero, and the id of the schema in 4 bytes (spec: Confluent wire format)
+    MOST_GROUPS = 100            # inside each other, in an unknown field
+    MOST_DIGITS = 11             # bytes of an int32 in digits, with its sign
+
+cdef enum:
+    MICROS = 1_000_000
+    NANOS = 1_000_000_000
+
+cdef int64_t MOST_SECONDS = <int64_t>0x7FFFFFFFFFFFFFFF // MICROS
+
+
+cdef inline Reason short(const Walk* w) noexcept nogil:
+    return TOO_LARGE if w.out.over else NO_MEMORY
+
+
+cdef inline Reason read_varint(Record* t, uint64_t* value) noexcept nogil:
+    cdef const uint8_t* behind = fw_varint(t.pos, t.end, value)
+    if behind is NULL:
+        return read_overlong(t, value)
+    t.pos = behind
+    return SOUND
+
+
+cdef Reason read_overlong(Record* t, uint64_t* value) noexcept nogil:
+    """Read a varint of ten bytes with more than 64 bits, of which all parsers of Protobuf drop the upper ones."""
+    cdef int i
+    if t.end - t.pos < 10 or t.pos[9] >= 0x80:
+        return varint_fault(t)
+    value[0] = <uint64_t>(t.pos[9] & 1) << 63
+    for i in range(9):
+        if t.pos[i] < 0x80:
+            return varint_fault(t)
+        value[0] |= <uint64_t>(t.pos[i] & 0x7F) << 7 * i
+    t.pos += 10
+    return SOUND
+
+
+cdef inline Reason read_size(Record* t, int64_t* size) noexcept nogil:
+    """Read a length, and compare it with the bytes that are there."""
+    cdef const uint8_t* start = t.pos
+    cdef uint64_t raw = 0
+    cdef Reason fault = read_varint(t, &raw)
+    if fault:
+        return fault
+    if raw > <uint64_t>(t.end - t.pos):
+        t.pos = start
+        return TRUNCATED
+    size[0] = <int64_t>raw
+    return SOUND
+
+
+cdef inline Reason read_tag(Record* t, uint32_t* tag) noexcept nogil:
+    """Read the number and the wire type of a field; a number is never 0."""
+    cdef uint64_t raw = 0
+    cdef const uint8_t* behind
+    if t.pos[0] < 0x80:
+        raw = t.pos[0]
+        behind = t.pos + 1
+    else:
+        behind = fw_varint32(t.pos, t.end, &raw)
+        if behind is NULL:
+            return TRUNCATED if t.end - t.pos < 5 and varint_fault(t) == TRUNCATED else TAG
+    if raw < 8 or raw & 7 > KIND_32:
+        return TAG
+    t.pos = behind
+    tag[0] = <uint32_t>raw
+    return SOUND
+
+
+cdef Reason skip_value(Record* t, uint32_t tag) noexcept nogil:
+    """Skip the value behind a tag."""
+    cdef uint64_t number = 0
+    cdef int64_t size = 0
+    cdef const uint8_t* behind
+    cdef Reason fault
+    if tag & 7 == KIND_VARINT:
+        return read_varint(t, &number)
+    if tag & 7 == KIND_SIZED:
+        fault = read_size(t, &size)
+        if fault:
+            return fault
+    elif tag & 7 == KIND_64 or tag & 7 == KIND_32:
+        size = 8 if tag & 7 == KIND_64 else 4
+        if t.end - t.pos < size:
+            return TRUNCATED
+    elif tag & 7 == KIND_GROUP:
+        return skip_group(t, tag >> 3, &behind)
+    else:
+        return TAG
+    t.pos += size
+    return SOUND
+
+
+cdef Reason skip_group(Record* t, uint32_t number, const uint8_t** last) noexcept nogil:
+    """Skip a group and the tag that ends it, to whose begin ``last`` is set."""
+    cdef uint32_t[MOST_GROUPS] open
+    cdef int depth = 1
+    cdef uint32_t tag = 0
+    cdef Reason fault
+    open[0] = number
+    while depth:
+        if t.pos == t.end:
+            return TRUNCATED
+        last[0] = t.pos
+        fault = read_tag(t, &tag)
+        if fault:
+            return fault
+        if tag & 7 == KIND_END:
+            depth -= 1
+            if open[depth] != tag >> 3:
+                t.pos = last[0]
+                return TAG
+        elif tag & 7 == KIND_GROUP:
+            if depth == MOST_GROUPS:
+                t.pos = last[0]
+                return DEEP
+            open[depth] = tag >> 3
+            depth += 1
+        else:
+            fault = skip_value(t, tag)
+            if fault:
+                return fault
+    return SOUND
+
+
+cdef inline int find_step(const Step* message, uint32_t number) noexcept nogil:
+    """Return the step of a field, or NO_STEP."""
+    cdef int low, high, middle
+    if number < message.near:
+        return message.slots[number]
+    low, high = 0, message.far_count
+    while low < high:
+        middle = (low + high) // 2
+        if message.far_numbers[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    if low < message.far_count and message.far_numbers[low] == number:
+        return message.far_steps[low]
+    return NO_STEP
+
+
+cdef Reason read_fields(Walk* w, int which, uint32_t group) noexcept nogil:
+    """Read fields of a message, whose row is open, up to the end of the record; or of the ``group`` of this number, if
+    it is not 0.
+    """
+    cdef Record* t = &w.record
+    cdef Step* message = &w.steps[which]
+    cdef int64_t row = w.out.columns[message.column].length - 1
+    cdef const uint8_t* start
+    cdef uint32_t tag = 0
+    cdef int found
+    cdef Reason fault
+    while t.pos < t.end:
+        start = t.pos
+        fault = read_tag(t, &tag)
+        if fault:
+            return fault
+        if tag & 7 == KIND_END:
+            if tag >> 3 == group:
+                return SOUND
+            t.pos = start
+            return TAG
+        found = find_step(message, tag >> 3)
+        if found >= 0:
+            fault = read_field(w, found, tag, row)
+            if fault and t.at < 0:
+                t.at = found
+        else:
+            fault = skip_value(t, tag)
+        if fault:
+            return fault
+    return TRUNCATED if group else SOUND
+
+
+cdef inline Reason read_field(Walk* w, int which, uint32_t tag, int64_t row) noexcept nogil:
+    """Read a field of the message whose row is ``row``."""
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c
+    cdef Reason fault
+    if step.wire == WIRE_LIST:
+        return read_items(w, which, tag)
+    if tag & 7 != step.tagged:
+        return skip_value(&w.record, tag)
+    if step.column < 0:
+        fault = skip_value(&w.record, tag)
+    else:
+        c = &w.out.columns[step.column]
+        if step.wire == WIRE_MESSAGE:
+            fault = read_message(w, which, tag, row)
+        elif step.wrapped or step.wire >= WIRE_TIMESTAMP:
+            fault = read_scalar_message(w, step, c, tag, row)
+        elif step.wire == WIRE_ENUM:
+            fault = read_enum(w, step, c, row)
+        else:
+            if c.length > row:
+                drop_cell(c, row)
+            fault = read_value(w, step, c)
+    if step.oneof >= 0 and not fault:
+        choose(w, step, row)
+    return fault
+
+
+cdef inline void drop_cell(Nested* c, int64_t row) noexcept nogil:
+    """Remove the value of a scalar, because another one follows."""
+    c.length = row
+    if c.shape == SHAPE_TEXT or c.shape == SHAPE_BYTES:
+        c.size = (<int32_t*>c.rows)[row]
+
+
+cdef inline void choose(Walk* w, const Step* step, int64_t row) noexcept nogil:
+    """Remove the member of a oneof that was set before this one. A remembered column of another row has no value."""
+    cdef int before = w.chosen[step.oneof]
+    if before != step.column:
+        if before >= 0 and w.out.columns[before].length > row:
+            nested_cut(&w.out, before, row)
+        w.chosen[step.oneof] = step.column
+
+
+cdef Reason read_message(Walk* w, int which, uint32_t tag, int64_t row) noexcept nogil:
+    """Read a message, or a further piece of it."""
+    cdef Nested* c = &w.out.columns[w.steps[which].column]
+    if c.length == row:
+        if nested_row(&w.out, c):
+            return short(w)
+        c.length += 1
+    return read_piece(w, which, tag)
+
+
+cdef Reason read_piece(Walk* w, int which, uint32_t tag) noexcept nogil:
+    """Read the fields of a message whose row is open, by its length or as a group."""
+    cdef Record* t = &w.record
+    cdef const uint8_t* end = t.end
+    cdef int64_t size = 0
+    cdef Reason fault
+    if tag & 7 == KIND_GROUP:
+        return read_fields(w, which, tag >> 3)
+    fault = read_size(t, &size)
+    if fault:
+        return fault
+    t.end = t.pos + size
+    fault = read_fields(w, which, 0)
+    t.end = end
+    return fault
+
+
+cdef Reason read_items(Walk* w, int which, uint32_t tag) noexcept nogil:
+    """Read one item of a list, or several that are packed; a declaration does not bind to either."""
+    cdef Record* t = &w.record
+    cdef Step* item = &w.steps[w.steps[which].first]
+    cdef const uint8_t* end = t.end
+    cdef int64_t size = 0
+    cdef Reason fault
+    if w.steps[which].column < 0:
+        return skip_value(t, tag)
+    if tag & 7 == item.tagged:
+        fault = read_item(w, w.steps[which].first, tag)
+    elif tag & 7 == KIND_SIZED and item.packed:
+        fault = read_size(t, &size)
+        if fault:
+            return fault
+        t.end = t.pos + size
+        while t.pos < t.end and not fault:
+            fault = read_item(w, w.steps[which].first, tag)
+        t.end = end
+    else:
+        return skip_value(t, tag)
+    if fault and t.at < 0:
+        t.at = w.steps[which].first
+    return fault
+
+
+cdef inline Reason read_item(Walk* w, int which, uint32_t tag) noexcept nogil:
+    """Append an item to the column of a list."""
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c = &w.out.columns[step.column]
+    cdef int64_t row = c.length
+    cdef Reason fault
+    if step.wire == WIRE_MESSAGE or step.wire == WIRE_ENTRY:
+        w.unnamed = False
+        fault = read_message(w, which, tag, row)
+        if fault:
+            return fault
+        if w.unnamed and step.wire == WIRE_ENTRY and w.steps[step.first + 1].closed:
+            nested_cut(&w.out, step.column, row)
+            return SOUND
+        return finish(w, which)
+    if step.wrapped or step.wire >= WIRE_TIMESTAMP:
+        return read_scalar_message(w, step, c, tag, row)
+    if step.wire == WIRE_ENUM:
+        return read_enum(w, step, c, row)
+    return read_value(w, step, c)
+
+
+cdef inline void put_int(Nested* c, int64_t number) noexcept nogil:
+    if c.shape == SHAPE_INT64:
+        (<int64_t*>c.rows)[c.length] = number
+    elif c.shape == SHAPE_INT32:
+        (<int32_t*>c.rows)[c.length] = <int32_t>number
+    elif c.shape == SHAPE_DOUBLE:
+        (<double*>c.rows)[c.length] = <double>number
+    else:
+        (<float*>c.rows)[c.length] = <float>number
+
+
+cdef inline void put_unsigned(Nested* c, uint64_t number) noexcept nogil:
+    """Set the 16 bytes of a decimal."""
+    (<uint64_t*>c.rows)[2 * c.length] = number
+    (<uint64_t*>c.rows)[2 * c.length + 1] = 0
+
+
+cdef inline void put_float(Nested* c, const uint8_t* data) noexcept nogil:
+    cdef float number
+    memcpy(&number, data, 4)
+    if c.shape == SHAPE_DOUBLE:
+        (<double*>c.rows)[c.length] = number
+    else:
+        (<float*>c.rows)[c.length] = number
+
+
+cdef inline Reason read_value(Walk* w, const Step* step, Nested* c) noexcept nogil:
+    """Append a scalar to its column. Numbers of 32 bits are the lower half of what a varint has."""
+    cdef Record* t = &w.record
+    cdef uint64_t raw = 0
+    cdef int64_t size = 0
+    cdef Reason fault
+    if step.kind == KIND_VARINT:
+        fault = read_varint(t, &raw)
+        if fault:
+            return fault
+        if nested_row(&w.out, c):
+            return short(w)
+        if step.wire == WIRE_INT64:
+            put_int(c, <int64_t>raw)
+        elif step.wire == WIRE_INT32:
+            put_int(c, <int32_t>raw)
+        elif step.wire == WIRE_BOOL:
+            put_bit(c.rows, c.length, raw != 0)
+        elif step.wire == WIRE_UINT32:
+            put_int(c, <uint32_t>raw)
+        elif step.wire == WIRE_SINT32:
+            raw = <uint32_t>raw
+            put_int(c, <int32_t>((raw >> 1) ^ (0 - (raw & 1))))
+        elif step.wire == WIRE_SINT64:
+            put_int(c, <int64_t>((raw >> 1) ^ (0 - (raw & 1))))
+        else:
+            put_unsigned(c, raw)
+    elif step.kind == KIND_SIZED:
+        fault = read_size(t, &size)
+        if fault:
+            return fault
+        if c.shape == SHAPE_TEXT and not is_utf8(t.pos, size):
+            return UTF8
+        if nested_cell(&w.out, c, t.pos, size, t.edge):
+            return short(w)
+        t.pos += size
+        return SOUND
+    else:
+        size = 8 if step.kind == KIND_64 else 4
+        if t.end - t.pos < size:
+            return TRUNCATED
+        if nested_row(&w.out, c):
+            return short(w)
+        if step.wire == WIRE_DOUBLE:             # the machine is little-endian, as these numbers are
+            memcpy(c.rows + 8 * c.length, t.pos, 8)
+        elif step.wire == WIRE_FLOAT:
+            put_float(c, t.pos)
+        elif step.wire == WIRE_SFIXED64:
+            put_int(c, <int64_t>fw_u64le(t.pos))
+        elif step.wire == WIRE_SFIXED32:
+            put_int(c, <int32_t>fw_u32le(t.pos))
+        elif step.wire == WIRE_FIXED32:
+            put_int(c, fw_u32le(t.pos))
+        else:
+            put_unsigned(c, fw_u64le(t.pos))
+        t.pos += size
+    c.length += 1
+    return SOUND
+
+
+cdef Text in_digits(int64_t number, uint8_t* digits) noexcept nogil:
+    """Write a number of 32 bits into the end of ``digits``."""
+    cdef uint8_t* p = digits + MOST_DIGITS
+    cdef int64_t left = -number if number < 0 else number
+    cdef Text text
+    while left or p == digits + MOST_DIGITS:
+        p -= 1
+        p[0] = <uint8_t>(c'0' + left % 10)
+        left //= 10
+    if number < 0:
+        p -= 1
+        p[0] = c'-'
+    text.data = p
+    text.size = digits + MOST_DIGITS - p
+    return text
+
+
+cdef Reason read_enum(Walk* w, const Step* step, Nested* c, int64_t row) noexcept nogil:
+    """Set the cell of a row to the name of an enum's value, or its digits. A closed enum has no such value."""
+    cdef uint64_t raw = 0
+    cdef int64_t number
+    cdef int low = 0
+    cdef int high = step.symbols_count
+    cdef int middle
+    cdef uint8_t[MOST_DIGITS] digits
+    cdef Text text
+    cdef Reason fault = read_varint(&w.record, &raw)
+    if fault:
+        return fault
+    number = <int32_t>raw
+    middle = <int>min(<uint64_t>(number - step.numbers[0]), <uint64_t>(high - 1))
+    if step.numbers[middle] != number:           # they are not consecutive
+        while low < high:
+            middle = (low + high) // 2
+            if step.numbers[middle] < number:
+                low = middle + 1
+            else:
+                high = middle
+        middle = low
+    if middle < step.symbols_count and step.numbers[middle] == number:
+        text = step.symbols[middle]
+    elif step.closed:
+        w.unnamed = True
+        return SOUND
+    else:
+        text = in_digits(number, digits)
+    if c.length > row:
+        drop_cell(c, row)
+    return short(w) if nested_cell(&w.out, c, text.data, text.size, text.data + text.size) else SOUND
+
+
+cdef Reason read_scalar_message(Walk* w, const Step* step, Nested* c, uint32_t tag, int64_t row) noexcept nogil:
+    """Read a message that is one cell of its column, or a further piece of it."""
+    cdef Record* t = &w.record
+    cdef const uint8_t* start = t.pos
+    cdef const uint8_t* end = t.end
+    cdef const uint8_t* behind
+    cdef const uint8_t* last
+    cdef int64_t size = 0
+    cdef Reason fault
+    if tag & 7 == KIND_GROUP:
+        fault = skip_group(t, tag >> 3, &last)
+        if fault:
+            return fault
+        behind, t.pos, t.end = t.pos, start, last
+    else:
+        fault = read_size(t, &size)
+        if fault:
+            return fault
+        t.end = behind = t.pos + size
+    if step.wire == WIRE_ENCODED:
+        fault = put_piece(w, c, row)
+    elif step.wire == WIRE_TIMESTAMP:
+        fault = read_timestamp(w, c, row)
+    else:
+        fault = read_wrapped(w, step, c, row)
+    t.end = end
+    if not fault:
+        t.pos = behind
+    return fault
+
+
+cdef Reason put_piece(Walk* w, Nested* c, int64_t row) noexcept nogil:
+    """Append the bytes up to the end to a cell: pieces of a message that follow each other are the whole message."""
+    cdef Record* t = &w.record
+    if c.length > row:
+        c.length = row           # its bytes stay, and the new ones follow
+    return short(w) if nested_cell(&w.out, c, t.pos, t.end - t.pos, t.edge) else SOUND
+
+
+cdef Reason read_wrapped(Walk* w, const Step* step, Nested* c, int64_t row) noexcept nogil:
+    """Read the message around a value; without the value it is zero, unless an earlier piece has it."""
+    cdef Record* t = &w.record
+    cdef uint32_t tag = 0
+    cdef Reason fault
+    while t.pos < t.end:
+        fault = read_tag(t, &tag)
+        if fault:
+            return fault
+        if tag == (8 | step.kind):
+            if c.length > row:
+                drop_cell(c, row)
+            fault = read_value(w, step, c)
+        else:
+            fault = skip_value(t, tag)
+        if fault:
+            return fault
+    return put_zero(w, step.column) if c.length == row else SOUND
+
+
+cdef Reason read_timestamp(Walk* w, Nested* c, int64_t row) noexcept nogil:
+    """Read seconds and nanoseconds as microseconds."""
+    cdef Record* t = &w.record
+    cdef const uint8_t* start = t.pos
+    cdef uint64_t raw = 0
+    cdef int64_t seconds = 0
+    cdef int64_t nanos = 0
+    cdef uint32_t tag = 0
+    cdef Reason fault
+    if c.length > row:
+        seconds = (<int64_t*>c.rows)[row] // MICROS
+        nanos = ((<int64_t*>c.rows)[row] - seconds * MICROS) * 1000
+        c.length = row
+    while t.pos < t.end:
+        fault = read_tag(t, &tag)
+        if fault:
+            return fault
+        if tag == 8 or tag == 16:
+            fault = read_varint(t, &raw)
+            if tag == 8:
+                seconds = <int64_t>raw
+            else:
+                nanos = <int32_t>raw
+        else:
+            fault = skip_value(t, tag)
+        if fault:
+            return fault
+    if not (0 <= nanos < NANOS and -MOST_SECONDS <= seconds < MOST_SECONDS):
+        t.pos = start
+        return RANGE
+    if nested_row(&w.out, c):
+        return short(w)
+    (<int64_t*>c.rows)[c.length] = seconds * MICROS + nanos // 1000
+    c.length += 1
+    return SOUND
+
+
+cdef Reason put_zero(Walk* w, int column) noexcept nogil:
+    """Append zero, false, or an empty text."""
+    cdef Nested* c = &w.out.columns[column]
+    if nested_null(&w.out, column):
+        return short(w)
+    if c.validity is not NULL:
+        put_bit(c.validity, c.length - 1, True)
+    return SOUND
+
+
+cdef Reason finish(Walk* w, int which) noexcept nogil:
+    """Complete the columns of a message, whose row is the last one of its column."""
+    cdef Step* message = &w.steps[which]
+    cdef int64_t row = w.out.columns[message.column].length - 1
+    cdef Nested* c
+    cdef Step* step
+    cdef Reason fault
+    cdef int i
+    for i in range(message.first, message.first + message.children):
+        step = &w.steps[i]
+        if step.column < 0:
+            continue
+        c = &w.out.columns[step.column]
+        if c.shape == SHAPE_LIST:
+            if nested_row(&w.out, c):
+                return short(w)
+            c.length += 1
+            (<int32_t*>c.rows)[c.length] = <int32_t>w.out.columns[c.first].length
+            continue
+        if c.length > row:
+            fault = finish(w, i) if c.shape == SHAPE_STRUCT else SOUND
+        elif step.zero:
+            fault = put_zero(w, step.column)
+        elif step.has_default:
+            fault = put_default(w, i)
+        elif c.nullable:
+            fault = short(w) if nested_null(&w.out, step.column) else SOUND
+        else:
+            fault = MISSING
+        if fault:
+            if w.record.at < 0:
+                w.record.at = i
+            return fault
+    return SOUND
+
+
+cdef Reason put_default(Walk* w, int which) noexcept nogil:
+    """Append the default of a field: its encoded value is read as if the record had it."""
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c = &w.out.columns[step.column]
+    cdef Record kept = w.record
+    cdef Reason fault
+    w.record.pos = step.default.data
+    w.record.end = w.record.edge = step.default.data + step.default.size
+    if step.wire == WIRE_NONE:   # the default of the column, by the step of the column
+        step = &w.steps[step.first]
+    if step.wire == WIRE_MESSAGE:
+        fault = short(w) if nested_row(&w.out, c) else SOUND
+        if not fault:
+            c.length += 1
+            fault = finish(w, which)
+    elif step.wire == WIRE_ENUM:
+        fault = read_enum(w, step, c, c.length)
+    else:
+        fault = read_value(w, step, c)
+    kept.at = w.record.at
+    w.record = kept
+    return fault
+
+
+cdef Reason open_frame(Walk* w) noexcept nogil:
+    """Read the id of a record's schema and its message indexes, and choose the script."""
+    cdef Record* t = &w.record
+    cdef int32_t id
+    cdef int i
+    if t.end - t.pos < HEADER or t.pos[0]:
+        return NO_HEADER
+    id = <int32_t>fw_u32be(t.pos + 1)
+    if w.script < 0 or w.scripts[w.script].id != id:
+        w.script = -1
+        for i in range(w.scripts_count):
+            if w.scripts[i].id == id:
+                w.script = i
+        if w.script < 0:
+            w.id = id
+            return UNKNOWN
+        w.steps = w.scripts[w.script].steps
+        w.chosen = w.scripts[w.script].chosen
+    if w.steps is NULL:
+        t.pos += 1
+        return REFUSED
+    t.pos += HEADER
+    return read_path(t, &w.scripts[w.script])
+
+
+cdef Reason read_path(Record* t, const Script* script) noexcept nogil:
+    """Read message indexes: a count and as many indexes in zigzag; 0 is short for the path 0."""
+    cdef int32_t[MOST_PATH] path
+    cdef const uint8_t* start = t.pos
+    cdef uint64_t count = 0
+    cdef uint64_t index = 0
+    cdef int i, k
+    cdef Reason fault = read_varint(t, &count)
+    if fault:
+        return fault
+    path[0] = 0
+    if count & 1 or count > 2 * MOST_PATH:
+        t.pos = start
+        return OTHER
+    count >>= 1
+    for i in range(<int>count):
+        fault = read_varint(t, &index)
+        if fault:
+            return fault
+        path[i] = -1 if index & 1 or index >> 31 else <int32_t>(index >> 1)
+    count = max(count, <uint64_t>1)
+    for k in range(script.paths_count):
+        if <uint64_t>script.paths_size[k] == count:
+            i = 0
+            while i < script.paths_size[k] and script.paths[k][i] == path[i]:
+                i += 1
+            if i == script.paths_size[k]:
+                return SOUND
+    t.pos = start
+    return OTHER
+
+
+cdef inline Reason read_one(void* context) noexcept nogil:
+    """Read one record, for the ``Walk`` at ``context``."""
+    cdef Walk* w = <Walk*>context
+    cdef Nested* c = &w.out.columns[0]
+    cdef Reason fault
+    if w.framed:
+        fault = open_frame(w)
+        if fault:
+            return fault
+    if nested_row(&w.out, c):
+        return short(w)
+    c.length += 1
+    fault = read_fields(w, 0, 0)
+    return fault if fault else finish(w, 0)
+
+
+cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil:
+    cdef Walk* w = <Walk*>context
+    return run_records(&w.out, &w.record, context, read_one, records, most)
