@@ -42,7 +42,6 @@ cdef class ResponseWalk:
     cdef list damaged            # (bytes, reason) of the batches since the last intact one
     cdef int64_t damaged_bytes   # their memory in bytes
     cdef int64_t records_left
-    cdef int64_t records_size
     cdef AbortedTransactions aborted     # of this partition, where its records are read committed
     cdef int64_t received        # bytes of all records
     cdef int64_t unknown

@@ -274,7 +274,7 @@ cdef class ResponseWalk:
         self.skip = self.slot_index < 0
         self.batch_seen = self.sound_seen = self.same_seen = False
         self.damaged = None
-        self.records_left = self.records_size = size if size > 0 else 0
+        self.records_left = size if size > 0 else 0
         self.received += self.records_left
         self.phase = RECORDS
         return 0

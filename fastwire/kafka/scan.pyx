@@ -107,8 +107,6 @@ cdef class Scanner(ChunkScanner):
     cdef ResponseWalk at         # the current response
     cdef public bint raw         # frames are login tokens: no correlation id, may be empty (spec: kafka 15)
     cdef readonly int64_t batches
-    cdef readonly int64_t cut_rows
-    cdef readonly int64_t aborted_batches
 
     def __cinit__(
         self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
@@ -273,7 +271,6 @@ cdef class Scanner(ChunkScanner):
         if not self.belongs(slot, p, size, head.base_offset, next_offset, next_base):
             return STOP_FOUND if self.found is not None else GO_ON
         if self.at.committed and head.producer_id >= 0 and self.aborts(&head, next_offset, p + BATCH_HEAD, p + size):
-            self.aborted_batches += 1
             return self.advance(slot, next_offset, head.leader_epoch, 0)
         if head.attributes & CONTROL or head.count == 0:
             return self.advance(slot, next_offset, head.leader_epoch, 0)
@@ -308,7 +305,6 @@ cdef class Scanner(ChunkScanner):
             return self.reject(slot, p, size, next_offset, Damage.MESSAGE, str(reader_error(&r, "batch")))
         self.batches += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
-        self.cut_rows += head.count - (chunk.columns.rows - first)
         return self.advance(slot, next_offset, head.leader_epoch, chunk.columns.rows - first)
 
     cdef int message(self, Slot* slot, RowPlace* place, const uint8_t* p, int64_t size, int64_t next_base) except -1:

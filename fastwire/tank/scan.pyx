@@ -95,7 +95,6 @@ cdef class Scanner(ChunkScanner):
     cdef bint skip               # discard the rest of this chunk
     cdef int64_t surplus         # bytes that are discarded before anything else
     cdef readonly int64_t bundles
-    cdef readonly int64_t cut_rows
 
     def __cinit__(
         self, SlotTable slots not None, Pool pool not None, *, columns=None, str on_corrupt="divert",
@@ -322,7 +321,6 @@ cdef class Scanner(ChunkScanner):
             return self.reject(slot, p, size, next_sequence, Damage.MESSAGE, detail)
         self.bundles += 1
         self.took(slot.head.log, data_size, first, &slot.head.largest)
-        self.cut_rows += head.count - (chunk.columns.rows - first)
         return self.advance(slot, next_sequence, chunk.columns.rows - first)
 
     cdef int advance(self, Slot* slot, int64_t next_sequence, int64_t rows) except -1:

@@ -154,6 +154,10 @@ class Intake:
         """True once ``close`` was called."""
         return self._state is State.CLOSED
 
+    @property
+    def _is_open(self) -> bool:
+        return self._state is State.OPEN
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -165,9 +169,9 @@ class Intake:
 
     async def open(self) -> None:
         """Find the partitions and subscribe. Raises FastwireError if the broker refuses, or does not answer in time."""
-        if self._state is not State.OPEN:
+        if not self._is_open:
             await self._be_open()
-            if self._state is State.OPEN:
+            if self._is_open:
                 return  # if reading has failed since, ``take`` returns the chunks before that first
         self._check()
 

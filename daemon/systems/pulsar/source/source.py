@@ -387,10 +387,6 @@ class PulsarSource(ClusteredSource[Cluster, Link, Partition]):
         self._by_log[log_] = partition
         return partition
 
-    def partition_of(self, log_: Log) -> Partition | None:
-        """Return the partition that reads ``log_``."""
-        return self._by_log.get(log_)
-
     @property
     def memory_limit(self) -> int:
         """The memory budget of the process, in bytes."""

@@ -50,9 +50,6 @@ class Watched(Protocol):
     def most_permits(self) -> int:
         """The permit window with which a consumer begins."""
 
-    def partition_of(self, log_: Log) -> Partition | None:
-        """Return the partition that reads ``log_``."""
-
     def run(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Run ``work`` as a task of the source."""
 
