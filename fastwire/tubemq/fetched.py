@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from fastwire.errors import Damage
+from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position
 from fastwire.tubemq.error import Code
 
-__all__ = ["CorruptMessage", "Fetched", "Planned"]
+__all__ = ["CorruptMessage", "Fetched", "Planned", "ResponseTooLargeError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +59,11 @@ class CorruptMessage:
     position: Position
     reason: Damage
     detail: str
+
+
+class ResponseTooLargeError(ProtocolError):
+    """The response to a GET of partition ``index`` does not fit into the memory, and would not the next time."""
+
+    def __init__(self, index: int, detail: str) -> None:
+        self.index = index
+        super().__init__("response", detail=detail)

@@ -48,7 +48,7 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position
 from fastwire.tubemq.columns import ROW
-from fastwire.tubemq.fetched import CorruptMessage, Fetched
+from fastwire.tubemq.fetched import CorruptMessage, Fetched, ResponseTooLargeError
 
 __all__ = ["ZONE_MINUTES", "Scanner"]
 
@@ -153,9 +153,11 @@ cdef class Scanner(ChunkScanner):
                     "block length", self.hop, detail=f"{block} after {self.content} bytes, limit {MOST_CONTENT}"
                 )
             if self.content + block > self.most_frame:
-                raise ProtocolError(
-                    "block length", self.hop, detail=f"of a response: {self.frame_too_large(self.content + block)}"
-                )
+                detail = f"of a response: {self.frame_too_large(self.content + block)}"
+                planned = self.plans.get(self.serial)
+                if planned is not None:
+                    raise ResponseTooLargeError(planned.index, detail)
+                raise ProtocolError("block length", self.hop, detail=detail)
             if size < self.hop + BLOCK_HEAD + block:
                 return self.need(self.hop + BLOCK_HEAD + block)
             self.hop += BLOCK_HEAD + block

@@ -24,6 +24,8 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker, KafkaOptions
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import Connection, running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
+from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
+from fastwire_daemon.devbroker.tubemq.topics import STORE
 from fastwire_daemon.systems.load import Load
 from tests.crash.resident import ROOM_MIB, watch
 from tests.real.daemon import Job, verify
@@ -95,15 +97,28 @@ def tank(path: Path, *, large: bool) -> Iterator[Job]:
         yield Job(broker.url, "memory", path, source=dict(UNSHARED))
 
 
+@contextmanager
+def tubemq(path: Path, *, large: bool) -> Iterator[Job]:
+    """The same, without compression; each partition has a store of its own."""
+    with running(TubeMQDevBroker(TubeMQOptions(stores=1 if large else 4))) as broker:
+        broker.create_topic("memory", 1)
+        if large:
+            broker.produce("memory", [value for value, _ in large_values()])
+        else:
+            for partition, numbers in SMALL.parts():
+                broker.produce("memory", list(map(SMALL.record, numbers)), partition * STORE)
+        yield Job(broker.url, "memory", path, source={**UNSHARED, "group": "memory", "heartbeat": "100ms"})
+
+
 @pytest.mark.parametrize(
     ("serve", "budget_mib", "large", "slow"),
     [
-        *((serve, *how) for serve in (pulsar, kafka, tank) for how in ((64, False, True), (64, True, True))),
+        *((serve, *how) for serve in (pulsar, kafka, tank, tubemq) for how in ((64, False, True), (64, True, True))),
         (pulsar, 64, False, False),
         (pulsar, 256, True, True),
         *(
             pytest.param(serve, *how, marks=pytest.mark.soak)
-            for serve in (kafka, tank)
+            for serve in (kafka, tank, tubemq)
             for how in ((64, False, False), (256, True, True))
         ),
     ],

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-__all__ = ["ENTRY", "Batch", "Store", "StoredMessage", "Topic"]
+__all__ = ["ENTRY", "STORE", "Batch", "Store", "StoredMessage", "Topic"]
 
 ENTRY = 28  # bytes of an entry of the index, in which offsets count
 HEAD = 52  # bytes of a message in the data file, beside its payload

@@ -8,7 +8,7 @@ from fastwire.errors import Damage, ProtocolError
 from fastwire.position import Position, Span, register
 from fastwire.tubemq import tubemq_pb2 as pb
 from fastwire.tubemq.error import Refused
-from fastwire.tubemq.fetched import Fetched
+from fastwire.tubemq.fetched import Fetched, Planned, ResponseTooLargeError
 from fastwire.tubemq.frame import MOST_BLOCKS, Method, decode_response, encode_frame, encode_refusal
 from fastwire.tubemq.position import POSITIONS
 from tests.support.tubemq.bed import LOG, Bed, message, numbered, response
@@ -136,6 +136,11 @@ def test_broken_framing_is_a_protocol_error(head: bytes, field: str) -> None:
 def test_a_response_larger_than_the_memory_allows_is_refused_by_its_head() -> None:
     with pytest.raises(ProtocolError, match="a quarter of the memory budget"):
         Bed().feed(bytes.fromhex("ff7ff4fe000000010000000101bfffff"))
+    bed = Bed()
+    bed.scanner.plan(1, Planned(0, 1))
+    with pytest.raises(ResponseTooLargeError, match="a quarter of the memory budget") as refused:
+        bed.feed(bytes.fromhex("ff7ff4fe000000010000000101bfffff"))
+    assert refused.value.index == 0
 
 
 @pytest.mark.parametrize("size", range(len(GOLDEN["e05_response"].content)))

@@ -7,16 +7,14 @@ the dataset.
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log, Position
 from fastwire.tubemq.client_membership import ClientMembership
 from fastwire.tubemq.error import BrokerError, Code, Remedy, remedy_of
-from fastwire.tubemq.fetched import CorruptMessage, Fetched
+from fastwire.tubemq.fetched import CorruptMessage, Fetched, ResponseTooLargeError
 from fastwire.tubemq.flow import Pace
 from fastwire.tubemq.membership import Membership
 from fastwire.tubemq.position import ENTRY_BYTES, POSITIONS
@@ -37,6 +35,7 @@ from ..inventory import list_partitions
 from ..link import Link, RefusedError
 from .commits import Commits
 from .firstposition import REPLACED, FirstPositions
+from .gets import Gets
 from .heads import Heads
 from .lag import FetchedLag
 from .member import AnyMember, Change, Member, NodeMember
@@ -48,8 +47,6 @@ __all__ = ["TubeMQSource"]
 
 REGISTER_TRIES = 5
 AGAIN_S = 1.0
-MOST_GETS = 8  # in flight on a connection, which a Broker answers one after the other
-TIMER_S = 0.001  # by which a timer of the loop may be early
 GOODBYE_S = 5.0  # the longest wait for Brokers at the end
 
 _FOR_GOOD = (Remedy.FATAL, Remedy.CREDENTIALS)
@@ -86,11 +83,11 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
             self._member = NodeMember(node, self.cluster, self._perform, self._refuse)
         self._registrations = Registrations(settings, self.cluster, self._member.membership.token.for_broker)
         self._first_positions = FirstPositions(settings, self._registrations)
+        self._gets = Gets(self, self._registrations)
         self._commits = Commits(self, self._registrations, self._tasks, self._ask_on)
         self._heads = Heads(self, self._member.expected)
         self._stats = FetchedLag(self, metrics, settings.lag_poll_s)
         self._by_key: dict[str, Partition] = {}
-        self._queues: WeakKeyDictionary[Link, deque[Partition]] = WeakKeyDictionary()  # GETs that wait for their turn
         self._beating: set[Link] = set()
         self._coverage = Coverage()
         self._changed = asyncio.Event()  # Coverage, a connection, or what was received
@@ -444,47 +441,13 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     def _carries_records(self, link: Link) -> bool:
         return link.fetches
 
+    @property
+    def asking(self) -> bool:
+        """True while messages may be requested."""
+        return not (self.holding or self._closing)
+
     def _ask_on(self) -> None:
-        if self.holding or self._closing:
-            return
-        now = self._loop.time()
-        for link in tuple(self._queues):
-            self._pump(link)
-        for partition in self.partitions:
-            if partition.granted and partition.pace.due <= now:
-                self._ask(partition)
-
-    def _ask(self, partition: Partition) -> None:
-        """Send a GET, or queue it behind others of its connection."""
-        link = partition.link
-        if link is None or partition.in_flight or partition.queued or partition.committing:
-            return
-        if partition.leaving or partition.held:
-            return
-        if link.connection.fetches_outstanding >= MOST_GETS:
-            partition.queued = True
-            self._queues.setdefault(link, deque()).append(partition)
-            return
-        try:
-            self._registrations.get(partition, partition.session)
-        except FastwireError:
-            return  # ``_left`` follows
-        partition.in_flight = True
-
-    def _ask_later(self, partition: Partition) -> None:
-        """Send the GET whose wait is over; waits may be much shorter than the ticks of the timer."""
-        due = partition.pace.due <= self._loop.time() + TIMER_S
-        if due and partition.granted and not (self.holding or self._closing):
-            self._ask(partition)
-
-    def _pump(self, link: Link) -> None:
-        """Send the GETs that have waited for their turn on a connection."""
-        queue = self._queues.get(link)
-        while queue and not self.holding and link.connection.fetches_outstanding < MOST_GETS:
-            partition = queue.popleft()
-            partition.queued = False
-            if partition.granted and partition.link is link:
-                self._ask(partition)
+        self._gets.send_due()
 
     def on_fetched(self, link: Link, fetched: Fetched) -> None:
         """Handle the end of a GET response (spec: tubemq 11.2, 15)."""
@@ -520,11 +483,8 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
         partition.error = "" if fine else str(BrokerError(fetched.code, fetched.text))
         if partition.at_end:
             self._commits.soon(partition)
-        if partition.pace.due > now:
-            self._loop.call_at(partition.pace.due, self._ask_later, partition)
-        elif not self.holding:
-            self._ask(partition)
-        self._pump(link)
+        self._gets.plan(partition)
+        self._gets.send_queued(link)
         self._on_progress()
 
     def _arrived(self, link: Link, partition: Partition) -> None:
@@ -556,13 +516,15 @@ class TubeMQSource(ClusteredSource[Cluster, Link, Partition]):
     # --- connections and time
 
     def on_lost(self, link: Link, reason: Exception | None) -> None:
-        """See ``ClusteredSource.on_lost``."""
+        """See ``ClusteredSource.on_lost``. A response that never fits into the memory stops its partition."""
         for partition in self.partitions:
             if partition.link is link:
                 partition.link = None
                 partition.in_flight = partition.queued = False
         self._changed.set()
         super().on_lost(link, reason)
+        if isinstance(reason, ResponseTooLargeError) and not self._closing:
+            self._stop(self.partitions[reason.index], str(reason))
 
     def _left(self, link: Link) -> None:
         for partition in self.partitions:

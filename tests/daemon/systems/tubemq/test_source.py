@@ -11,6 +11,7 @@ from fastwire.position import Coverage, Position, Span
 from fastwire.tubemq.error import Code
 from fastwire.tubemq.frame import Method
 from fastwire.tubemq.names import parse_master_url
+from fastwire.wire.pool import Pool
 from fastwire_daemon.config import parse_start
 from fastwire_daemon.devbroker.base import Faults
 from fastwire_daemon.devbroker.server import running
@@ -328,6 +329,17 @@ async def test_a_log_that_ends_before_what_has_landed_stops() -> None:
         async with reading(broker, coverage=pipe.coverage) as again:
             await until(lambda: again.count("stopped") == 1, "the stop")
             assert "ends at 140" in again.told[-1][2]
+
+
+async def test_a_message_beyond_the_memory_stops_its_partition() -> None:
+    """It would come again after each reconnect; the other partitions go on."""
+    async with serving(2) as broker, reading(broker, pool=Pool(8 << 20)) as pipe:
+        broker.produce("t", [b"0" * (9 << 20)], 0)  # a frame may have 8 MiB, whatever the budget
+        broker.produce("t", texts(0, 10), 1)
+        await until(lambda: pipe.count("stopped") == 1, "the stop")
+        assert "more memory (daemon.memory) lets it pass" in pipe.told[-1][2]
+        await pipe.got(10)
+        assert values(pipe) == texts(0, 10)
 
 
 # --- COMMITs
