@@ -6,12 +6,13 @@ Each lie takes the frame of a right answer and returns the one that is sent inst
 import random
 from collections.abc import Callable
 from struct import pack, unpack_from
+from typing import Any
 
 from fastwire.tubemq.error import Refused
-from fastwire.tubemq.frame import Method, Request, encode_frame, encode_refusal
+from fastwire.tubemq.frame import Method, Request, decode_response, encode_frame, encode_refusal, encode_response
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker
 
-__all__ = ["BYTES", "REFUSALS", "SILENT", "Lie", "lying"]
+__all__ = ["BYTES", "NONSENSE", "REFUSALS", "SILENT", "Lie", "lying", "nonsense"]
 
 Lie = Callable[[bytes], bytes]
 
@@ -121,6 +122,45 @@ SILENT: tuple[Lie, ...] = (wrong_serial, nothing_at_all)
 
 REFUSALS: tuple[Lie, ...] = (an_exception, a_fatal_exception)
 """Exceptions of the server."""
+
+
+# Fields beside those that say what was read or assigned; by method, because a response has its own.
+NONSENSE: dict[Method, dict[str, Any]] = {
+    Method.GET: {
+        "maxOffset": -1,
+        "currDataDlt": 1 << 62,
+        "minLimitTime": (1 << 31) - 1,
+        "escFlowCtrl": True,
+        "requireSlow": True,
+    },
+    Method.COMMIT: {"currOffset": -5, "maxOffset": -1},
+    Method.BROKER_HEARTBEAT: {"hasPartFailure": True, "failureInfo": ["", "x:y", "411:9:h:1#t:0", "411:1:h#t"]},
+    Method.CONSUMER_HEARTBEAT: {
+        "defFlowCheckId": 7,
+        "defFlowControlInfo": "[",
+        "groupFlowCheckId": -9,
+        "groupFlowControlInfo": '[{"type":0}]',
+        "qryPriorityId": -1,
+    },
+    Method.CLIENT_HEARTBEAT: {"brokerConfigId": 7, "brokerConfigList": ["1:h"], "topicMetaInfoList": ["t#1:9:9"]},
+    Method.CLIENT_METADATA: {"topicMetaInfoId": 7, "topicMetaInfoList": ["t#1:1000000:1000000:1"]},
+}
+
+
+def nonsense(method: Method) -> Lie:
+    """A lie that leaves what was read or assigned, and puts nonsense beside it."""
+
+    def lie(frame: bytes) -> bytes:
+        body = decode_response(_content(frame), method)
+        assert not isinstance(body, Refused)
+        for name, value in NONSENSE[method].items():
+            if isinstance(value, list):
+                getattr(body, name).extend(value)
+            else:
+                setattr(body, name, value)
+        return encode_response(_serial(frame), method, body)
+
+    return lie
 
 
 class lying:  # noqa: N801 - reads as what it does to a broker

@@ -1,29 +1,58 @@
 """TubeMQ servers whose answers cannot be right: a pipeline survives each of them, and lands every message once."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from fastwire.tubemq import client_membership
 from fastwire.tubemq.frame import Method
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from fastwire_daemon.testing.system.scene import MemorySink, Scene
-from tests.support.hostile.tubemq import BYTES, REFUSALS, Lie, lying, wrong_serial
+from tests.support.hostile.tubemq import BYTES, NONSENSE, REFUSALS, Lie, lying, nonsense, wrong_serial
 
 METHODS = (Method.GET, Method.COMMIT, Method.BROKER_REGISTER, Method.BROKER_HEARTBEAT, Method.CONSUMER_HEARTBEAT)
+OF_NODES = (Method.CLIENT_HEARTBEAT, Method.CLIENT_METADATA)
+
+
+@contextmanager
+def serving(**source: str) -> Iterator[Scene]:
+    with running(TubeMQDevBroker(TubeMQOptions(partitions=2))) as broker:
+        yield Scene(broker, {"heartbeat": "50ms", **source})
+    assert broker.violations == []
 
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    with running(TubeMQDevBroker(TubeMQOptions(partitions=2))) as broker:
-        yield Scene(broker, {"heartbeat": "50ms"})
-    assert broker.violations == []
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def nodes() -> Iterator[Scene]:
+    with serving(balance="client") as found:
+        yield found
 
 
 @pytest.mark.parametrize("lie", [*BYTES, *REFUSALS], ids=lambda lie: lie.__name__)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 async def test_what_a_pipeline_is_told(scene: Scene, method: Method, lie: Lie) -> None:
     await _lied_to(scene, method, lie)
+
+
+@pytest.mark.parametrize("lie", [*BYTES, *REFUSALS], ids=lambda lie: lie.__name__)
+async def test_what_a_node_is_told(nodes: Scene, lie: Lie, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of the partitions of a client-balanced group."""
+    monkeypatch.setattr(client_membership, "METADATA_S", 0.05)
+    await _lied_to(nodes, Method.CLIENT_METADATA, lie)
+
+
+@pytest.mark.parametrize("method", NONSENSE, ids=lambda method: method.name)
+async def test_nonsense_beside_what_counts(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_membership, "METADATA_S", 0.05)
+    with serving(**({"balance": "client"} if method in OF_NODES else {})) as found:
+        await _lied_to(found, method, nonsense(method))
 
 
 async def test_an_answer_that_never_comes(scene: Scene) -> None:
