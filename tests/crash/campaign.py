@@ -31,7 +31,8 @@ from tests.crash.load import KafkaLoad, Load, PulsarLoad, TankLoad, TubeMQLoad
 from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.system import KAFKA_KINDS
-from tests.real.daemon import Daemon, Job, verify
+from tests.real.daemon import Daemon, Job
+from tests.stores.place import FolderPlace, Place
 from tests.support.landed_ends import behind
 from tests.support.sequence_audit import assert_each_once
 from tests.support.tcp_proxy import Proxy
@@ -233,8 +234,8 @@ KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
 class Campaign:
     """Two daemons on one ground; ``run`` lets cycles pass, ``audit`` ends it. A context manager."""
 
-    def __init__(self, kind: str, folder: Path, nursery: Nursery, seed: int) -> None:
-        """``nursery`` has to be one that obeys ``tests.crash.preload``."""
+    def __init__(self, kind: str, folder: Path, nursery: Nursery, seed: int, place: Place | None = None) -> None:
+        """``nursery`` has to be one that obeys ``tests.crash.preload``. ``place`` is that of the dataset."""
         self.happened: Counter[str] = Counter()
         self.records = 0
         self.dead_letters = 0
@@ -243,13 +244,14 @@ class Campaign:
         self._dice = random.Random(f"{kind}:{seed}")
         self._stack = ExitStack()
         self._ground = KINDS[kind](kind, self._dice, self._stack)
+        self._place = place or FolderPlace(folder / "data")
         self._job = Job(
             self._ground.url,
             self._ground.topic,
             folder / "data",
             kind=kind,
             source={"cluster": "campaign", **self._ground.source()},
-            sink={"writers": 2},
+            sink={"writers": 2, **self._place.sink},
             roll={"rows": 300, "idle": "150ms"},
         )
         self._daemons: list[Daemon] = []
@@ -318,21 +320,22 @@ class Campaign:
         for log in sorted(self._folder.glob("run-*.log")):
             text = log.read_text(errors="replace")
             assert not any(fault in text for fault in FAULTS), f"{log}: {text[-4000:]}"
-        said = verify(self._job.path, "--deep", "--json")
+        said = self._place.verify("--deep", "--json")
         assert said.returncode == 0, said.stdout + said.stderr
         load = self._ground.load
-        assert_each_once(self._job.path, load.wanted)
-        assert self._letters() == load.corrupt
+        path = self._place.local()
+        assert_each_once(path, load.wanted)
+        assert self._letters(path) == load.corrupt
         self.records, self.dead_letters = len(load.wanted), load.corrupt
         assert self._ground.broker.violations == [], self._ground.broker.violations
 
     def _left(self) -> object:
         return self._ground.unacknowledged(self._job)
 
-    def _letters(self) -> int:
+    def _letters(self, path: Path) -> int:
         """The number of dead letters, none of which is there twice."""
         found: Counter[tuple[Any, ...]] = Counter()
-        for file in self._job.path.glob("_fastwire/diverted/*.dead"):
+        for file in path.glob("_fastwire/diverted/*.dead"):
             for row in read_letters(BytesIO(file.read_bytes())).to_pylist():
                 # Damaged batches of Kafka that follow each other end where the next sound one begins: in one place.
                 found[row["topic"], row["partition"], row["incarnation"], row["position"], row["payload"]] += 1

@@ -1,16 +1,21 @@
 """The same accidents with a dataset in a real object store, and accidents of the store."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fastwire_daemon.dataset.steps import STEPS
+from tests.crash.nursery import Nursery
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
+from tests.crash.store_campaign import StoreCampaign
 from tests.crash.test_kill import EVERY_STEP, LATER, kill_at, kill_at_random
 from tests.stores.place import BucketPlace
 from tests.stores.servers import S3Server, VersityGateway
+
+Say = Callable[[str, object], None]
 
 pytestmark = [pytest.mark.crash, pytest.mark.store]
 
@@ -55,3 +60,58 @@ def test_killed_at_random(
     assert wrong == []
     assert killed == 20
     scene.judge()
+
+
+def test_two_daemons(
+    dev_scene: Callable[..., Scene],
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    tmp_path: Path,
+) -> None:
+    """Both are given everything; what one has landed the other cuts and acknowledges."""
+    scene = dev_scene(place=place_on(versity))
+    other = {"subscription": "another"}
+    with Watch(scene.place, tmp_path / "seen.json") as watch:
+        for _ in range(2):
+            scene.feed.add(15)
+            with scene.run() as first, scene.run(job=other) as second:
+                first.wait_done()
+                second.wait_done()
+        wrong = watch.finish()
+    assert wrong == []
+    scene.judge()
+
+
+def conduct(
+    folder: Path, nursery: Nursery, store: VersityGateway, place: BucketPlace, cycles: int, record_property: Say
+) -> None:
+    with StoreCampaign("shared", folder, nursery, cycles, store, place) as campaign:
+        campaign.run(cycles)
+        campaign.audit()
+    gc.collect()
+    happened = ", ".join(f"{what} {times}" for what, times in campaign.happened.most_common())
+    record_property(
+        "done", f"campaign on a store: {cycles} cycles ({happened}), {campaign.records} records: 0 lost, 0 doubled"
+    )
+
+
+def test_ten_accidents(
+    tmp_path: Path,
+    nursery: Nursery,
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    record_property: Say,
+) -> None:
+    conduct(tmp_path, nursery, versity, place_on(versity), 10, record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_two_hundred_accidents(
+    tmp_path: Path,
+    nursery: Nursery,
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    record_property: Say,
+) -> None:
+    conduct(tmp_path, nursery, versity, place_on(versity), 200, record_property)

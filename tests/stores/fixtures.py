@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.fixtures import alive, running
-from tests.stores.place import BucketPlace
+from tests.stores.place import AzurePlace, BucketPlace
 from tests.stores.servers import Azurite, Moto, S3Server, VersityGateway
 
-__all__ = ["azurite", "moto", "place_on", "versity"]
+__all__ = ["azure_place", "moto", "place_on", "versity"]
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +24,7 @@ def _moto_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
 
 
 @pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """A store with Azure's protocol."""
+def _azurite_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     yield from running(Azurite(tmp_path_factory.mktemp("azurite")))
 
 
@@ -45,3 +44,9 @@ def moto(_moto_session: Moto) -> Moto:
 def place_on(tmp_path: Path) -> Callable[[S3Server], BucketPlace]:
     """A function that makes an empty place for a dataset on a server."""
     return lambda server: BucketPlace(server.endpoint, f"orders-{uuid.uuid4().hex[:10]}", tmp_path)
+
+
+@pytest.fixture
+def azure_place(_azurite_session: Azurite, tmp_path: Path) -> AzurePlace:
+    """An empty place for a dataset in a store with Azure's protocol."""
+    return AzurePlace(_azurite_session.endpoint, f"orders-{uuid.uuid4().hex[:10]}", tmp_path)

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import pyarrow.fs
 
 from fastwire_daemon.dataset.bucket import Bucket, open_bucket
-from tests.real.daemon import verify
+from tests.real.daemon import Job, verify
 from tests.stores.reading import s3_files
-from tests.stores.servers import BUCKET, KEY, REGION, SECRET
+from tests.stores.servers import BUCKET, KEY, REGION, SECRET, Azurite
 
-__all__ = ["BucketPlace", "FolderPlace", "Place"]
+__all__ = ["AzurePlace", "BucketPlace", "FolderPlace", "Place"]
 
 
 class Place(Protocol):
@@ -104,8 +104,7 @@ class BucketPlace:
 
     def bucket(self) -> Bucket:
         """The same objects through the daemon's own access."""
-        store = {name: "true" if value is True else value for name, value in self.sink["store"].items()}
-        return open_bucket(self.url, store)
+        return _bucket(self.url, self.sink)
 
     def local(self) -> Path:
         target = self.folder / "downloaded"
@@ -118,3 +117,50 @@ class BucketPlace:
 
     def verify(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return verify(self.url, *arguments, env=self.environment)
+
+
+@dataclass(frozen=True)
+class AzurePlace:
+    """What begins with ``prefix`` in the tests' container of Azurite at ``endpoint``."""
+
+    endpoint: str
+    prefix: str
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"az://{BUCKET}/{self.prefix}"
+
+    @property
+    def sink(self) -> dict[str, Any]:
+        access = {"account_name": Azurite.ACCOUNT, "account_key": Azurite.ACCOUNT_KEY}
+        return {
+            "path": self.url,
+            "store": {"endpoint": f"{self.endpoint}/{Azurite.ACCOUNT}", "allow_http": True, **access},
+        }
+
+    @property
+    def reading(self) -> dict[str, str]:
+        raise NotImplementedError("not all independent readers reach Azurite")
+
+    def bucket(self) -> Bucket:
+        """The same objects through the daemon's own access."""
+        return _bucket(self.url, self.sink)
+
+    def local(self) -> Path:
+        target = self.folder / "downloaded"
+        shutil.rmtree(target, ignore_errors=True)
+        bucket = self.bucket()
+        for name in bucket.walk(""):
+            file = target / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"".join(bucket.pieces(name)))
+        return target
+
+    def verify(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        config = Job("pulsar://127.0.0.1:1", "any", self.folder, sink=self.sink).write(self.folder / "config")
+        return verify(self.url, *arguments, "--config", str(config))
+
+
+def _bucket(url: str, sink: dict[str, Any]) -> Bucket:
+    return open_bucket(url, {name: "true" if value is True else value for name, value in sink["store"].items()})

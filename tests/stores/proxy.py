@@ -51,10 +51,10 @@ class Request:
 class Fault:
     """What happens to a request, in this order; by default it is passed on.
 
-    ``wait_s`` seconds pass; a ``status`` is the answer, and the store hears of nothing; ``cut``: the connection is reset
-    before the store hears of it; ``lost``: after the store has acted, instead of the answer; ``late_s``: the connection
-    is reset, and the store acts so many seconds later; ``rate``: the answer comes at so many bytes a second;
-    ``short``: half of the answer comes; ``without`` are headers that are taken out.
+    ``wait_s`` seconds pass. A ``status`` is the answer, and the store hears of nothing. ``cut``: the connection is
+    reset before the store hears of it; ``lost``: after the store has acted, instead of the answer; ``late_s``: the
+    connection is reset, and the store acts so many seconds later. ``rate``: the answer comes at so many bytes a second.
+    ``short``: half of the answer comes. ``without`` are headers that are taken out.
     """
 
     wait_s: float = 0.0
@@ -218,7 +218,10 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._give(request, answer, content, fault)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer_request
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self._answer_request
+        raise AttributeError(name)
 
     def _refuse(self, fault: Fault) -> None:
         content = f"<Error><Code>{fault.code}</Code><Message>As the test wants it.</Message></Error>".encode()

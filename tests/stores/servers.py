@@ -1,10 +1,14 @@
 """Servers of S3's protocol, and one of Azure's, on a free port of this machine."""
 
+import base64
+import hashlib
+import hmac
 import http.client
 import os
 import shutil
 import sys
 import time
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +21,7 @@ __all__ = ["BUCKET", "KEY", "REGION", "SECRET", "Azurite", "Moto", "S3Server", "
 
 BUCKET = "tests"
 KEY = "tester"
-SECRET = "only-on-this-machine"  # noqa: S105 - of servers that live as long as a test run
+SECRET = "only-on-this-machine"
 REGION = "us-east-1"
 AN_HOUR_AGO = 3600.0
 
@@ -109,7 +113,31 @@ class Azurite(StoreServer):
         program = node_package("azurite", "3.35.0") / "dist" / "src" / "blob" / "main.js"
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
+        # Some of its versions know no newer version of the protocol than that of the client's library.
         return [
             *(node, str(program), "--silent", "--skipApiVersionCheck", "--disableTelemetry"),
             *("--blobHost", "127.0.0.1", "--blobPort", str(self.port), "--location", str(data)),
         ]
+
+    def start(self) -> Self:
+        super().start()
+        self._create_container()
+        return self
+
+    def _create_container(self) -> None:
+        """Make the container, by the signature of a shared key."""
+        named = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
+        resource = f"/{self.ACCOUNT}/{self.ACCOUNT}/{BUCKET}\nrestype:container"
+        text = "\n".join(("PUT", *[""] * 11, *(f"{name}:{value}" for name, value in named.items()), resource))
+        digest = hmac.digest(base64.b64decode(self.ACCOUNT_KEY), text.encode(), hashlib.sha256)
+        signed = f"SharedKey {self.ACCOUNT}:{base64.b64encode(digest).decode()}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            path = f"/{self.ACCOUNT}/{BUCKET}?restype=container"
+            connection.request("PUT", path, headers={**named, "authorization": signed, "content-length": "0"})
+            answer = connection.getresponse()
+            said = answer.read()
+            if answer.status not in (201, 409):  # 409: started again
+                raise RuntimeError(f"Azurite made no container: {answer.status} {said!r}")
+        finally:
+            connection.close()

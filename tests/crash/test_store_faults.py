@@ -1,0 +1,168 @@
+"""A real store that refuses, delays, cuts and dies while a daemon lands: nothing is lost or doubled."""
+
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.scene import Scene
+from tests.crash.system import seldom
+from tests.stores.place import BucketPlace
+from tests.stores.proxy import NOTHING, Fault, Request, StoreProxy, slow_down
+from tests.stores.roles import RoleService
+from tests.stores.servers import REGION, S3Server, VersityGateway
+
+pytestmark = [pytest.mark.crash, pytest.mark.store]
+
+REFUSED = 10
+EXPIRED = Fault(status=400, code="ExpiredToken")
+# What each run asks for; "part" and "complete" where a file is larger than a part.
+KINDS = ("create", "put", "copy", "delete", "list", "get", "head", "begin", "part", "complete")
+
+
+@pytest.fixture
+def proxy(versity: VersityGateway) -> Iterator[StoreProxy]:
+    with StoreProxy(versity.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def scene_behind(
+    proxy: StoreProxy,
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    dev_scene: Callable[..., Scene],
+) -> Callable[..., Scene]:
+    """Makes scenes whose daemons reach the store through the proxy; what judges goes straight to it."""
+
+    def make(*, sink: dict[str, Any] | None = None, **options: Any) -> Scene:
+        place = place_on(versity)
+        return dev_scene(place=place, sink={**place.through(proxy.endpoint).sink, **(sink or {})}, **options)
+
+    return make
+
+
+class Each:
+    """Lets ``fault`` happen to the first ``times`` requests of each kind, and to every ``every``-th after them."""
+
+    def __init__(self, fault: Fault, times: int = 2, every: int = 5) -> None:
+        self._fault = fault
+        self._times = times
+        self._every = every
+        self._seen: Counter[str] = Counter()
+
+    def __call__(self, request: Request) -> Fault:
+        self._seen[request.kind] += 1
+        seen = self._seen[request.kind]
+        return self._fault if seen <= self._times or seen % self._every == 0 else NOTHING
+
+
+FAULTS = {
+    "cut": Fault(cut=True),
+    "answer lost": Fault(lost=True),
+    "answer in part": Fault(short=True),
+    "carried out late": Fault(late_s=1.0),
+    "throttled": slow_down(),
+    "failed": Fault(status=500, code="InternalError"),
+    "slow": Fault(wait_s=0.2, rate=100_000),
+}
+
+
+OFTEN = ("answer lost", "carried out late")
+
+
+@pytest.mark.parametrize("what", [*OFTEN, *seldom(*(what for what in FAULTS if what not in OFTEN))])
+def test_faults_of_each_request(scene_behind: Callable[..., Scene], proxy: StoreProxy, what: str) -> None:
+    scene = scene_behind(kind="shared", sink={"compression": "none", "writers": 1})
+    scene.feed.size = 40_000
+    scene.feed.add(4)  # 16 MB: a file of two parts
+    proxy.fault = Each(FAULTS[what])
+    with scene.run(job={"roll": {"rows": 400, "idle": "30s"}}, script={"checkpoint_every": 1}) as daemon:
+        daemon.wait_done()
+    assert [kind for kind in KINDS if not proxy.happened[kind]] == []
+    scene.feed.size = 100
+    scene.feed.add(6)
+    scene.settle()
+    proxy.fault = lambda request: NOTHING
+    scene.judge()
+
+
+def test_throttling_is_honoured(scene_behind: Callable[..., Scene], proxy: StoreProxy) -> None:
+    """A request that is refused is repeated, but at growing distances, and the daemon says what it waits for."""
+    scene = scene_behind(kind="shared")
+    scene.feed.add(2)
+    came: list[float] = []
+
+    def throttle(request: Request) -> Fault:
+        if request.kind != "create" or len(came) == REFUSED:
+            return NOTHING
+        came.append(time.monotonic())
+        return slow_down()
+
+    with scene.run() as daemon:
+        proxy.fault = throttle
+        daemon.wait_done()
+    assert len(came) == REFUSED
+    gaps = [later - earlier for earlier, later in itertools.pairwise(came)]
+    # Only lower bounds: a busy machine makes them longer. Within one operation of the library, then between two.
+    assert max(gaps[:4]) >= 0.5
+    assert sum(gaps) >= 2 * 1.0
+    scene.judge()
+
+
+def test_killed_store(
+    dev_scene: Callable[..., Scene],
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    tmp_path: Path,
+) -> None:
+    scene = dev_scene(place=place_on(versity))
+    dice = random.Random(4)
+    with scene.under_way() as daemon:
+        for _ in range(6):
+            scene.feed.add(6)
+            time.sleep(dice.uniform(0, 0.4))
+            versity.stop(at_once=True)
+            time.sleep(dice.uniform(0, 0.5))
+            versity.start()
+            scene.wait_until_acknowledged()
+        assert daemon.process.poll() is None
+
+
+def test_credentials_that_end_are_renewed(
+    scene_behind: Callable[..., Scene], proxy: StoreProxy, versity: VersityGateway, tmp_path: Path
+) -> None:
+    """Of a role: the store takes the two newest tokens only, and refuses no request of the daemon."""
+    used: set[str] = set()
+    with RoleService(tmp_path) as role:
+
+        def judge(request: Request) -> Fault:
+            token = request.headers.get("x-amz-security-token", "none")
+            used.add(token)
+            return NOTHING if role.accepts(token) else EXPIRED
+
+        scene = scene_behind(sink={"store": {"endpoint": proxy.endpoint, "allow_http": True, "region": REGION}})
+        proxy.fault = judge
+        with scene.under_way(env=role.environment):
+            while len(used) < 4:
+                scene.feed.add(2)
+                scene.wait_until_acknowledged()
+            proxy.fault = lambda request: NOTHING
+    assert not proxy.happened
+
+
+def test_refused_credentials_are_tried_again(scene_behind: Callable[..., Scene], proxy: StoreProxy) -> None:
+    scene = scene_behind()
+    with scene.under_way() as daemon:
+        scene.feed.add(4)
+        scene.wait_until_acknowledged()
+        proxy.fault = lambda request: EXPIRED
+        scene.feed.add(4)
+        daemon.wait_for("ExpiredToken")
+        proxy.fault = lambda request: NOTHING
+        scene.wait_until_acknowledged()
