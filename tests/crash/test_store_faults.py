@@ -14,8 +14,9 @@ from tests.crash.scene import Scene
 from tests.crash.system import seldom
 from tests.stores.place import BucketPlace
 from tests.stores.proxy import NOTHING, Fault, Request, StoreProxy, slow_down
-from tests.stores.roles import RoleService
-from tests.stores.servers import REGION, S3Server, VersityGateway
+from tests.stores.roles import NEWEST, RoleService
+from tests.stores.servers import REGION, Moto, S3Server, VersityGateway
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.crash, pytest.mark.store]
 
@@ -135,25 +136,29 @@ def test_killed_store(
 
 
 def test_credentials_that_end_are_renewed(
-    scene_behind: Callable[..., Scene], proxy: StoreProxy, versity: VersityGateway, tmp_path: Path
+    dev_scene: Callable[..., Scene], moto: Moto, place_on: Callable[[S3Server], BucketPlace], tmp_path: Path
 ) -> None:
-    """Of a role: the store takes the two newest tokens only, and refuses no request of the daemon."""
+    """Of a role: the store takes the newest tokens only, and refuses no request. (versitygw knows no tokens.)"""
     used: set[str] = set()
-    with RoleService(tmp_path) as role:
+    with StoreProxy(moto.port) as proxy, RoleService(tmp_path) as role:
 
         def judge(request: Request) -> Fault:
             token = request.headers.get("x-amz-security-token", "none")
             used.add(token)
             return NOTHING if role.accepts(token) else EXPIRED
 
-        scene = scene_behind(sink={"store": {"endpoint": proxy.endpoint, "allow_http": True, "region": REGION}})
+        place = place_on(moto)
+        access = {"endpoint": proxy.endpoint, "allow_http": True, "region": REGION}
+        scene = dev_scene(place=place, sink={"store": access})
         proxy.fault = judge
-        with scene.under_way(env=role.environment):
-            while len(used) < 4:
+        with scene.run(until_end=False, env=role.environment) as daemon:
+            while len(used) < 2 * NEWEST:
                 scene.feed.add(2)
                 scene.wait_until_acknowledged()
-            proxy.fault = lambda request: NOTHING
-    assert not proxy.happened
+            daemon.end()
+        assert not proxy.happened
+    assert "none" not in used
+    scene.judge()
 
 
 def test_refused_credentials_are_tried_again(scene_behind: Callable[..., Scene], proxy: StoreProxy) -> None:
@@ -163,6 +168,6 @@ def test_refused_credentials_are_tried_again(scene_behind: Callable[..., Scene],
         scene.wait_until_acknowledged()
         proxy.fault = lambda request: EXPIRED
         scene.feed.add(4)
-        daemon.wait_for("ExpiredToken")
+        eventually(lambda: daemon.output.count("ExpiredToken") > 2, "it tries again", daemon.tail)
         proxy.fault = lambda request: NOTHING
         scene.wait_until_acknowledged()
