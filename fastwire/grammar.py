@@ -118,6 +118,8 @@ class Grammar:
     """Positions of partitions in the key ``start``, in the syntax of a configuration file."""
     position_help: str = ""
     """The forms of positions in the option ``--from`` of the command ``tail``; empty if it takes none."""
+    keeps_schemas: bool = False
+    """True if brokers keep the schemas of records, whose version is the column ``schemaVersion``."""
     options: tuple[KeyOption, ...] = ()
     """The options of commands for keys of connections that only some systems have."""
 

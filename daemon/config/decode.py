@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from fastwire.systems import positions_named, row_of
+from fastwire.systems import grammar_named, positions_named, row_of
 
 from .access import AuthConfig, TlsConfig
 from .connection import Tell
@@ -37,14 +37,27 @@ DELETED = "_deleted"
 
 
 class RegistryConfig(Table):
-    """A schema registry with the Confluent API: values begin with a zero byte and the id of their schema in 4 bytes."""
+    """A schema registry with the Confluent API: values begin with a zero byte and the id of their schema in 4 bytes.
+    Or, as registry = "pulsar", the brokers, which keep a schema for each record.
+    """
 
-    url: RegistryUrl
-    """URL of the registry, such as "https://registry.example.com"."""
+    url: RegistryUrl = ""
+    """URL of the registry, such as "https://registry.example.com". Required, unless the brokers keep the schemas."""
+    system: Text | None = None
+    """System whose brokers keep the schemas: "pulsar". The same as registry = "pulsar"."""
     auth: AuthConfig = AuthConfig.model_construct()
     """Login at the registry: a user, a token, or what makes one."""
     tls: TlsConfig = TlsConfig.model_construct()
     """Verification of the registry's certificate, and the client's own certificate."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"system": value} if isinstance(value, str) else value
+
+
+def _or_a_name(schema: dict[str, Any]) -> None:
+    schema["anyOf"].append({"type": "string"})
 
 
 class DecodeConfig(Table):
@@ -58,8 +71,9 @@ class DecodeConfig(Table):
     the schema of all values; for json it is the shape of the objects. For protobuf: a descriptor set of protoc."""
     message: Text | None = None
     """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone."""
-    registry: RegistryConfig | None = None
-    """Schema registry that has the schemas of the values, for avro and protobuf."""
+    registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
+    """Schema registry that has the schemas of the values, for avro and protobuf. "pulsar": the brokers of Pulsar, which
+    keep the schema of each record, for avro and json."""
     evolve: Literal["add", "strict", "divert"] = "add"
     """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
     partition, and refuse to start with another schema file; divert: its values become dead letters."""
@@ -71,6 +85,11 @@ class DecodeConfig(Table):
     columns above, and columns of the records are there by name. DuckDB runs it (the extra sql); it must be row-wise."""
     on_bad: Literal["divert", "stop"] = "divert"
     """A value that does not match the schema becomes a dead letter in the same commit; or stop its partition."""
+
+    @property
+    def by_brokers(self) -> bool:
+        """True if the brokers have the schemas of the values."""
+        return self.registry is not None and self.registry.system is not None
 
 
 def parse_decode(keys: Mapping[str, Any]) -> DecodeConfig:
@@ -149,12 +168,19 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
     if system and not positions_named(system).number_columns:
         tell(path, f"is not supported for {system}: its records have no positions for dead letters")
-    if "message" in decode and decode.get("format") != "protobuf":
+    form = decode.get("format")
+    if "message" in decode and form != "protobuf":
         tell((*path, "message"), 'is for format = "protobuf"')
-    if "registry" in decode and decode.get("format") == "json":
-        tell((*path, "registry"), 'is for format = "avro" and "protobuf"')
-    elif isinstance(decode.get("registry"), Mapping):
-        _check_registry((*path, "registry"), decode["registry"], tell)
+    registry = decode.get("registry")
+    if isinstance(registry, Mapping) and "system" not in registry:
+        if form == "json":
+            tell((*path, "registry"), 'with a URL is for format = "avro" and "protobuf"')
+        else:
+            _check_registry((*path, "registry"), registry, tell)
+    elif isinstance(registry, Mapping | str) and system:
+        _check_brokers((*path, "registry"), registry, system, tell)
+        if form == "protobuf":
+            tell((*path, "registry"), f'= "{system}" is for format = "avro" and "json"')
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
     if schema is None:
         tell((*path, "schema"), "is required: the file with the schema of the values")
@@ -201,8 +227,23 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def _check_brokers(path: KeyPath, registry: Mapping[str, Any] | str, system: str, tell: Tell) -> None:
+    """Check a registry that is the system of the source, whose brokers keep the schemas."""
+    if isinstance(registry, Mapping) and len(registry) > 1:
+        tell(path, f'has other keys beside system: the brokers need none, so registry = "{system}" is enough')
+        return
+    named = registry["system"] if isinstance(registry, Mapping) else registry
+    if not grammar_named(system).keeps_schemas:
+        title = grammar_named(system).title
+        tell(path, f'brokers of {title} keep no schemas: name a registry by {{ url = "https://registry.example.com" }}')
+    elif named != system:
+        tell(path, f'must be "{system}", its brokers, or a registry such as {{ url = "https://registry.example.com" }}')
+
+
 def _check_registry(path: KeyPath, registry: Mapping[str, Any], tell: Tell) -> None:
     url, auth, tls = registry.get("url"), registry.get("auth"), registry.get("tls")
+    if url is None:
+        tell((*path, "url"), 'is required: the registry, such as "https://registry.example.com"')
     try:
         scheme, exposed = (urlsplit(url).scheme, is_exposed(url)) if isinstance(url, str) else ("", False)
     except ValueError:

@@ -8,13 +8,13 @@ mostly empty is copied, so that its memory is released at once.
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import pyarrow as pa
 
 from fastwire.position import Log
 
-__all__ = ["Gatherer", "Piece", "by_values", "memory_of", "own"]
+__all__ = ["Gatherer", "Piece", "by_values", "memory_of", "own", "row_codes"]
 
 Piece = tuple[str, pa.RecordBatch]
 """Rows of one folder."""
@@ -230,7 +230,7 @@ def by_values(folder: str, batch: pa.RecordBatch, columns: Sequence[str], levels
         return [(folder, batch)]
     import pyarrow.compute as pc
 
-    codes, texts = _codes([_texts(batch.column(name)) for name in columns])
+    codes, texts = row_codes([_texts(batch.column(name)) for name in columns])
     order = pc.array_sort_indices(codes)  # stable
     runs = pc.run_end_encode(codes.take(order))
     indices = []
@@ -250,20 +250,20 @@ def _texts(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
-def _codes(columns: Sequence[pa.Array]) -> tuple[pa.Array, Callable[[int], list[str | None]]]:
+def row_codes(columns: Sequence[pa.Array]) -> tuple[pa.Array, Callable[[int], list[Any]]]:
     """Return a number for each row, equal for equal values, and a function that returns the values of a number."""
     import pyarrow.compute as pc
 
     codes: pa.Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
-    values: list[list[str | None]] = []
+    values: list[list[Any]] = []
     for column in columns:
         encoded = column.dictionary_encode()
-        known: list[str | None] = [*encoded.dictionary.to_pylist(), None]
+        known: list[Any] = [*encoded.dictionary.to_pylist(), None]
         own = pc.fill_null(encoded.indices.cast(pa.int64()), len(known) - 1)
         codes = pc.add_checked(pc.multiply_checked(codes, len(known)), own)
         values.append(known)
 
-    def texts(code: int) -> list[str | None]:
+    def texts(code: int) -> list[Any]:
         found = []
         for known in reversed(values):
             code, place = divmod(code, len(known))

@@ -12,7 +12,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from fastwire.errors import FastwireError
@@ -21,7 +21,14 @@ from ..config.decode import RegistryConfig
 from .auth import AuthError, BasicCredentials, UnavailableError, credentials
 from .tls import ClientTls
 
-__all__ = ["RegistryAwayError", "RegistrySchema", "SchemaRegistry", "UnknownSchemaError", "registry_of"]
+__all__ = [
+    "RegistryAwayError",
+    "RegistrySchema",
+    "SchemaRegistry",
+    "TopicSchemas",
+    "UnknownSchemaError",
+    "registry_of",
+]
 
 TIMEOUT_S = 10.0
 LARGEST_ANSWER = 16 << 20
@@ -49,6 +56,16 @@ class RegistrySchema:
     """Schemas that it refers to, each after those that it refers to itself, in the same form."""
     names: tuple[str, ...] = ()
     """The names by which they are referred to: imports of PROTOBUF."""
+
+
+class TopicSchemas(Protocol):
+    """The schemas that the brokers of a cluster keep, each asked for once. For any thread that may block."""
+
+    def schema(self, topic: str, version: bytes) -> RegistrySchema:
+        """Return a version of a topic's schema.
+
+        Raises UnknownSchemaError, or RegistryAwayError, after which a retry may help.
+        """
 
 
 class SchemaRegistry:

@@ -30,7 +30,7 @@ from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory, use_system_allocator
 from ..sinks.base import LoggedSink
 from ..sinks.registry import build_sink
-from ..systems.registry import source_factory
+from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
 from .progress import Progress, ProgressFacts
 from .systemd import Notifier
@@ -230,7 +230,7 @@ class Service:
         memory = self._config.daemon.memory // shares
         if config.sink.is_dataset:
             use_system_allocator(memory)
-        sink = build_sink(config, memory=memory)
+        sink = build_sink(config, memory=memory, topics=topic_schemas(config))
         pipeline = Pipeline(
             name,
             source_factory(

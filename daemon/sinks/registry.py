@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
+    from ..net.schemaregistry import TopicSchemas
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
@@ -26,8 +27,10 @@ __all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_
 _GATHER_SHARE = 4
 
 
-def build_sink(config: PipelineConfig, *, memory: int) -> Sink:
+def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | None" = None) -> Sink:
     """Make the sink of a pipeline that may use ``memory`` bytes; it is not opened yet.
+
+    ``topics`` are the schemas of the brokers, if values are decoded by them.
 
     A plug-in is an entry point of the group ``fastwire.sinks``: a callable that returns a ``Sink``. It is called with
     the keys of its table in the configuration except fastwire's own (``type``, ``columns``, ``roll``, ``writers``);
@@ -39,7 +42,7 @@ def build_sink(config: PipelineConfig, *, memory: int) -> Sink:
     if sink.type == "discard":
         return DiscardSink()
     if sink.is_dataset:
-        return _dataset_sink(config, memory)
+        return _dataset_sink(config, memory, topics)
     return _plugin_sink(sink)
 
 
@@ -91,7 +94,9 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     )
 
 
-def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDecoder | TransformedValues | None":
+def value_decoder(
+    config: PipelineConfig, *, memory: int = 64 << 20, topics: "TopicSchemas | None" = None
+) -> "ValueDecoder | TransformedValues | None":
     """Return the decoder of a pipeline's values, None if it keeps them as they are. Raises ConfigError.
 
     It takes at most ``memory`` bytes for one record.
@@ -99,14 +104,22 @@ def value_decoder(config: PipelineConfig, *, memory: int = 64 << 20) -> "ValueDe
     if config.decode is None:
         return None
     if config.decode.transform is not None:
-        return _transformed(config.decode, config.source.system, config.sink.partition_by, memory)
-    return decoder_of(config.decode, config.source.system, config.sink.partition_by, memory=memory)
+        return _transformed(config.decode, config.source.system, config.sink.partition_by, memory, topics)
+    return decoder_of(config.decode, config.source.system, config.sink.partition_by, memory=memory, topics=topics)
 
 
 def decoder_of(
-    decode: DecodeConfig, system: str, by: Partitioning = UNPARTITIONED, *, memory: int = 64 << 20
+    decode: DecodeConfig,
+    system: str,
+    by: Partitioning = UNPARTITIONED,
+    *,
+    memory: int = 64 << 20,
+    topics: "TopicSchemas | None" = None,
 ) -> "ValueDecoder":
-    """Return a decoder of values of ``system``, whose columns may name folders. Raises ConfigError."""
+    """Return a decoder of values of ``system``, whose columns may name folders. Raises ConfigError.
+
+    ``topics`` are the schemas of the brokers, for values that are decoded by them.
+    """
     from ..net.schemaregistry import registry_of
     from .valuedecoder import ValueDecoder
 
@@ -126,17 +139,20 @@ def decoder_of(
         extra=(*by.of_values, *(("_timestamp",) if by.of_records else ())),
         levels=by.columns,
         memory=memory,
-        registry=None if decode.registry is None else registry_of(decode.registry),
+        registry=None if decode.registry is None or decode.by_brokers else registry_of(decode.registry),
+        topics=topics,
     )
 
 
-def _transformed(decode: DecodeConfig, system: str, by: Partitioning, memory: int) -> "TransformedValues":
+def _transformed(
+    decode: DecodeConfig, system: str, by: Partitioning, memory: int, topics: "TopicSchemas | None"
+) -> "TransformedValues":
     """Return a decoder whose rows become those of the query. Raises ConfigError."""
     from ..config.rowwise import read_transform
 
     assert decode.transform is not None
     try:
-        program = read_program(decode.definition, decode.format)
+        program = read_program(decode.definition, decode.format, decode.message)
         chosen = chosen_columns(decode.columns, program, system)
         query, result = read_transform(decode.transform, program, chosen, system, carries_time=by.of_records)
     except ValueError as exc:
@@ -146,7 +162,12 @@ def _transformed(decode: DecodeConfig, system: str, by: Partitioning, memory: in
     given = decode.model_copy(update={"columns": (*decode.columns, *query.own)})
     own = tuple(f"_{name}" for name in row_of(system).names)
     return TransformedValues(
-        decoder_of(given, system, memory=memory), query, result, own=own, levels=by.columns, evolve=decode.evolve
+        decoder_of(given, system, memory=memory, topics=topics),
+        query,
+        result,
+        own=own,
+        levels=by.columns,
+        evolve=decode.evolve,
     )
 
 
@@ -164,7 +185,7 @@ def bucket_of(sink: SinkConfig) -> "Bucket | None":
         raise _error("store", str(exc)) from None
 
 
-def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
+def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:
     from .dataset import DatasetSink
 
     sink = config.sink
@@ -174,7 +195,7 @@ def _dataset_sink(config: PipelineConfig, memory: int) -> Sink:
         dataset_options(config),
         load_encoder(sink.type),
         compression=sink.compression,
-        decoder=value_decoder(config, memory=memory // _GATHER_SHARE),
+        decoder=value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics),
         medium=bucket_of(sink),
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,

@@ -13,7 +13,7 @@ from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
 from fastwire.decode.descriptors import registered_message
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
-from fastwire.decode.jsonschema import fitted
+from fastwire.decode.jsonschema import compile_json, fitted
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import BadRecord, SchemaError, Step, deletable
 from fastwire.decode.protobuf import compile_protobuf
@@ -25,9 +25,16 @@ from fastwire.wire.pool import Pool
 from ..config.decode import DELETED
 from ..dataset.level import level_fits
 from ..net.backoff import Backoff
-from ..net.schemaregistry import RegistryAwayError, SchemaRegistry, UnknownSchemaError
+from ..net.schemaregistry import (
+    RegistryAwayError,
+    RegistrySchema,
+    SchemaRegistry,
+    TopicSchemas,
+    UnknownSchemaError,
+)
 from ..runtime.errors import LogRefusedError
 from ..runtime.logs import get_logger
+from .schemaversions import SchemaVersions
 
 __all__ = ["DecodedRows", "Pause", "Runs", "ValueDecoder", "too_long"]
 
@@ -65,9 +72,10 @@ class ValueDecoder:
 
     The values have the format ``form``. Columns of the records have a _ before their name. ``extra`` ones are in the
     batches, and not in the files; the values of some, the ``levels``, name folders. With a ``registry`` each value
-    begins with the id of its schema, and is read into the columns of ``program``; while the registry is away, ``pause``
-    is called between two attempts. Columns of other schemas are added if the columns are ``open_ended``, or
-    (``evolve``) refused. With the column ``_deleted`` a null value is a row of nulls.
+    begins with the id of its schema, and is read into the columns of ``program``; with the schemas of ``topics`` each
+    record has a version. While the registry is away, ``pause`` is called between two attempts. Columns of other schemas
+    are added if the columns are ``open_ended``, or (``evolve``) refused. With the column ``_deleted`` a null value is a
+    row of nulls.
     """
 
     def __init__(
@@ -84,15 +92,19 @@ class ValueDecoder:
         levels: Sequence[str] = (),
         memory: int = 64 << 20,
         registry: SchemaRegistry | None = None,
+        topics: TopicSchemas | None = None,
     ) -> None:
         self._pool = Pool(memory)
         self._form = form
         self._program: Sequence[Step] = ()
         self._given = program
         self._registry = registry
+        self._topics = topics
+        self._versions = SchemaVersions()
         self._written: dict[int, Sequence[Step]] = {}
         self._paths: dict[int, Sequence[Sequence[int]]] = {}  # of Protobuf: the message indexes of the message
-        self._refused = False
+        self._refusals: dict[int, str] = {}
+        self._admitted: set[int] = set()
         self._evolve = evolve
         self._open_ended = open_ended
         self._extra = extra
@@ -103,7 +115,8 @@ class ValueDecoder:
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
         self._read_into(deletable(program) if self._keeps_nulls else program)
         own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._schema.names))
-        self.needed = frozenset({"value", *own, *self._places.number_columns})
+        versions = () if topics is None else SchemaVersions.needed
+        self.needed = frozenset({"value", *own, *versions, *self._places.number_columns})
         """Columns that the batches must have."""
         self._on_bad = on_bad
 
@@ -131,8 +144,9 @@ class ValueDecoder:
     def trim(self) -> None:
         """Give memory back that no columns occupy, and ask again for schemas that the registry did not have."""
         self._pool.trim()
-        if self._refused:
-            self._decoder, self._refused = self._made(), False
+        if self._refusals:
+            self._refusals = {}
+            self._decoder = self._made()
 
     def decode(self, batch: pa.RecordBatch, runs: Runs, pause: Pause) -> Iterator[DecodedRows]:
         """Yield the rows of ``batch``, whose logs are ``runs``, in their order.
@@ -140,9 +154,10 @@ class ValueDecoder:
         Raises LogRefusedError for a value that does not match, if that is to stop its log.
         """
         values = batch.column("value")
+        ids = None if self._topics is None else self._numbers(batch, pause)
         first = 0
         while first < batch.num_rows:
-            decoded = self._decoder.decode(values, first)
+            decoded = self._decoder.decode(values, first, ids)
             bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
             rows = self._joined(pa.record_batch(decoded), _without(batch, first, decoded.upto, wrong))
             if long := too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
@@ -172,7 +187,7 @@ class ValueDecoder:
         if program == self._program:
             return
         self._program = program
-        self._decoder, self._refused = self._made(), False
+        self._decoder = self._made()
         self._schema = pa.schema(self._decoder)
         if self._open_ended:
             self.columns += tuple(name for name in self._schema.names if self._lands(name) and name not in self.columns)
@@ -186,11 +201,22 @@ class ValueDecoder:
 
     def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
         if self._form == "json":
-            return JsonDecoder(fitted(self._program, self._given), self._pool)
-        decoder = ProtobufDecoder if self._form == "protobuf" else AvroDecoder
-        if self._registry is not None:
-            return decoder(self._program, self._pool, framed=True)
-        return decoder(self._program, self._pool, written=resolve(self._given, self._program))
+            decoder = JsonDecoder(fitted(self._program, self._given), self._pool)
+            for id, reason in self._refusals.items():
+                decoder.refuse(id, reason)
+            return decoder
+        kind = ProtobufDecoder if self._form == "protobuf" else AvroDecoder
+        if self._registry is not None or self._topics is not None:
+            return kind(self._program, self._pool, framed=True)
+        return kind(self._program, self._pool, written=resolve(self._given, self._program))
+
+    def _numbers(self, batch: pa.RecordBatch, pause: Pause) -> memoryview:
+        """Return the numbers of the schemas of the rows; those of JSON are learned, as its decoder takes any."""
+        numbers, different = self._versions.of(batch)
+        if self._form == "json":
+            for id in sorted(set(different) - self._admitted - self._refusals.keys()):
+                self._learn(id, pause)
+        return numbers
 
     def _learn(self, id: int, pause: Pause) -> None:
         """Make the schema ``id`` known to the decoder, with its columns."""
@@ -211,42 +237,57 @@ class ValueDecoder:
             return
         if self._evolve == "add":
             resolve(written, union)  # its columns stay away if its values do
+            if self._form == "json":
+                self._given = grown(self._given, written)
             self._read_into(union)  # also for symbols of an enum, which are no columns
         if new:
-            _log.info("columns of a schema are added", schema_id=id, columns=[str(column) for column in new])
+            _log.info("columns of a schema are added", schema=self._name(id), columns=[str(column) for column in new])
+        self._admitted.add(id)
         if isinstance(self._decoder, ProtobufDecoder):
             self._decoder.add(id, resolve(written, self._program), self._paths[id])
-        else:
-            assert isinstance(self._decoder, AvroDecoder)
+        elif isinstance(self._decoder, AvroDecoder):
             self._decoder.add(id, resolve(written, self._program))
 
     def _lands(self, name: str) -> bool:
         return name in self.columns or (self._open_ended and name not in self._levels)
 
     def _refuse(self, id: int, reason: str, why: str) -> None:
-        _log.warning("values of a schema cannot be decoded", schema_id=id, reason=reason, why=why)
-        assert not isinstance(self._decoder, JsonDecoder)
-        self._decoder.refuse(id, f"{reason} {id} ({why})")
-        self._refused = True
+        name = self._name(id)
+        _log.warning("values of a schema cannot be decoded", schema=name, reason=reason, why=why)
+        self._refusals[id] = f"{reason} {name} ({why})"
+        self._decoder.refuse(id, self._refusals[id])
 
     def _asked(self, id: int, pause: Pause) -> Sequence[Step]:
         """Return the program of a schema of the registry, which may be away for any time."""
-        assert self._registry is not None
         backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
         while True:
             try:
-                schema = self._registry.schema(id)
+                schema = self._schema_of(id)
                 break
             except RegistryAwayError as exc:
-                again_s = backoff.failed(_log, "the schema registry is away", exc, schema_id=id)
+                again_s = backoff.failed(_log, "the schema registry is away", exc, schema=self._name(id))
                 pause(f"the schema registry is away: {exc}", again_s)
         if schema.kind != self._form.upper():
             raise SchemaError("", f"it is a schema of {schema.kind}, not of {self._form.upper()}")
+        if self._form == "json":
+            return compile_json(schema.text)
         if self._form == "avro":
             return compile_avro(schema.text, schema.references)
         imports = dict(zip(schema.names, schema.references, strict=True))
         message, self._paths[id] = registered_message(schema.text, imports, self._given[0].name)
         return compile_protobuf(message)
+
+    def _schema_of(self, id: int) -> RegistrySchema:
+        if self._topics is None:
+            assert self._registry is not None
+            return self._registry.schema(id)
+        topic, version = self._versions.key(id)
+        if version is None:
+            raise UnknownSchemaError("its producer has sent it without a schema")
+        return self._topics.schema(topic, version)
+
+    def _name(self, id: int) -> str:
+        return str(id) if self._topics is None else self._versions.name(id)
 
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []

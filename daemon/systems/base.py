@@ -18,6 +18,7 @@ from fastwire.wire.pool import Pool
 
 from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ..net.auth import BasicCredentials, Credentials
+from ..net.schemaregistry import TopicSchemas
 from ..runtime.metrics import PipelineMetrics
 from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
@@ -123,6 +124,10 @@ class System(ABC):
         own = import_module(f"{type(self).__module__.rpartition('.')[0]}.writer")
         opened: AbstractAsyncContextManager[Writer] = own.open_writer(connection, topic, options)
         return opened
+
+    def topic_schemas(self, connection: Connection) -> TopicSchemas:
+        """Return the schemas that the brokers keep, if the grammar says so. Raises ConfigError for unusable files."""
+        raise NotImplementedError(f"brokers of {self.grammar.title} keep no schemas")
 
     def sharing(self, source: SourceConfig) -> str:
         """Say under which name a pipeline reads, and how it shares the topics with others."""

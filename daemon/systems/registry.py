@@ -7,12 +7,13 @@ from importlib import import_module
 from fastwire.systems import package_of
 from fastwire.wire.pool import Pool
 
-from ..config import Connection, SourceConfig, Start, TopicChoice
+from ..config import Connection, PipelineConfig, SourceConfig, Start, TopicChoice
+from ..net.schemaregistry import TopicSchemas
 from ..runtime.metrics import PipelineMetrics
 from .base import System, TopicReader
 from .source import Source, SourceEvents
 
-__all__ = ["reading", "source_factory", "system_named"]
+__all__ = ["reading", "source_factory", "system_named", "topic_schemas"]
 
 READ_MEMORY = 1 << 30  # bytes; the largest value is an eighth of it, and most of it is never touched
 
@@ -21,6 +22,16 @@ def system_named(name: str) -> System:
     """Return the system of a name: see ``fastwire.systems``."""
     system: System = import_module(f"{package_of(name, __package__)}.system").SYSTEM
     return system
+
+
+def topic_schemas(config: PipelineConfig) -> TopicSchemas | None:
+    """Return the schemas of the brokers of a pipeline that decodes values by them, None for any other pipeline.
+
+    Raises ConfigError for a file that cannot be used.
+    """
+    if config.decode is None or not config.decode.by_brokers:
+        return None
+    return system_named(config.source.system).topic_schemas(config.source)
 
 
 def source_factory(

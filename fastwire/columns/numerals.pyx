@@ -11,10 +11,6 @@ from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
-    #include <math.h>
-    #include <stdio.h>
-    #include <stdlib.h>
-    #include <string.h>
 
     static int fw_reads_as(const char *text, double value, int single)
     {

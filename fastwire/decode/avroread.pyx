@@ -378,12 +378,15 @@ cdef Reason read_union(Walk* w, int which) noexcept nogil:
 
 
 cdef Reason open_frame(Walk* w) noexcept nogil:
-    """Read the id of a record's schema, and choose its script."""
+    """Read the id of a record's schema, unless it is known, and choose its script."""
     cdef int i
     cdef int32_t id
-    if w.record.end - w.record.pos < HEADER or w.record.pos[0]:
+    if w.record.numbered:
+        id = w.record.id
+    elif w.record.end - w.record.pos < HEADER or w.record.pos[0]:
         return NO_HEADER
-    id = <int32_t>fw_u32be(w.record.pos + 1)
+    else:
+        id = <int32_t>fw_u32be(w.record.pos + 1)
     if w.script < 0 or w.scripts[w.script].id != id:
         w.script = -1
         for i in range(w.scripts_count):
@@ -394,9 +397,10 @@ cdef Reason open_frame(Walk* w) noexcept nogil:
             return UNKNOWN
         w.steps = w.scripts[w.script].steps
     if w.steps is NULL:
-        w.record.pos += 1
+        w.record.pos += not w.record.numbered
         return REFUSED
-    w.record.pos += HEADER
+    if not w.record.numbered:
+        w.record.pos += HEADER
     return SOUND
 
 

@@ -86,7 +86,8 @@ cdef class AvroDecoder(RecordDecoder):
     """Decodes columns of Avro records into the columns of ``program``, in memory of ``pool``.
 
     Without ``framed`` all records are read by ``written``, or by the program itself. With it, each record begins with
-    the id of its schema (spec: Confluent wire format): :meth:`add` and :meth:`refuse` make ids known.
+    the id of its schema (spec: Confluent wire format), or ``decode`` is given the ids: :meth:`add` and :meth:`refuse`
+    make ids known.
     """
     cdef Walk walk
     cdef list programs           # of the scripts; None: refused, for the reason in ``reasons``

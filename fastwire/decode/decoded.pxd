@@ -46,6 +46,8 @@ cdef struct Record:              # the bytes of a record, and the place in them
     const uint8_t* end
     const uint8_t* edge          # of the whole column of bytes: readable
     int at                       # the step that failed, or -1
+    bint numbered                # ``id`` is the number of its schema
+    int32_t id
 
 cdef struct Records:             # a column of bytes
     const uint8_t* validity
@@ -54,6 +56,7 @@ cdef struct Records:             # a column of bytes
     int64_t shift                # index of the first record in the buffers
     int64_t count
     int64_t next                 # the record to read
+    const int32_t* ids           # NULL, or the number of each record's schema
 
 # Reads the record of a context into the columns. After a fault the columns may have a part of it.
 ctypedef Reason (*Reading)(void* context) noexcept nogil
@@ -129,6 +132,8 @@ cdef inline Reason run_records(
         record.start = record.pos = records.data + offsets[row]
         record.end = records.data + offsets[row + 1]
         record.at = -1
+        if record.numbered:
+            record.id = records.ids[row]
         out.grown = 0
         out.over = False
         fault = null_record(out) if is_null(records, row) else reading(context)

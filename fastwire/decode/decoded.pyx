@@ -200,10 +200,10 @@ cdef class RecordDecoder:
         """Return an ``arrow_schema`` capsule of the columns."""
         return schema_capsule(nested_schema(self.out, 0))
 
-    def decode(self, values, int64_t first=0):
+    def decode(self, values, int64_t first=0, const int32_t[::1] ids=None):
         """Decode the records of a binary Arrow array (of the PyCapsule interface) from index ``first`` on.
 
-        At least one record is looked at, if there is one whose schema is known. Raises ValueError for an array of
+        ``ids`` has the number of each record's schema, for decoders of several schemas. At least one record is looked at, if there is one whose schema is known. Raises ValueError for an array of
         another type, or an index beyond its end; MemoryError.
         """
         cdef Output* out = self.out
@@ -213,6 +213,12 @@ cdef class RecordDecoder:
         cdef Reason fault
         cdef Decoded decoded = Decoded.__new__(Decoded)
         held = records_of(&records, values, first)
+        self.record.numbered = ids is not None
+        records.ids = NULL
+        if ids is not None and ids.shape[0] != records.count:
+            raise ValueError(f"{ids.shape[0]} numbers of schemas for {records.count} records")
+        if ids is not None and records.count:
+            records.ids = &ids[0]
         decoded.bad = []
         out.most = limit // COLUMNS_SHARE
         if nested_open(out):

@@ -43,6 +43,8 @@ cdef struct Step:
     uint32_t last_slot
 
 cdef struct Walk:
+    int32_t* refused             # numbers of schemas
+    int refused_count
     Record record
     Output out
     Step* steps

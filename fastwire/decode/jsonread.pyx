@@ -11,6 +11,7 @@ from fastwire.decode.decoded cimport (
     MISSING,
     NO_MEMORY,
     NULL_VALUE,
+    REFUSED,
     RANGE,
     SOUND,
     SYMBOL,
@@ -397,6 +398,11 @@ cdef inline Reason read_one(void* context) noexcept nogil:
     cdef Walk* w = <Walk*>context
     cdef Record* t = &w.record
     cdef Reason fault
+    cdef int i
+    if t.numbered:
+        for i in range(w.refused_count):
+            if w.refused[i] == t.id:
+                return REFUSED
     white(t)
     fault = walk(w, 0)
     if not fault:

@@ -5,7 +5,7 @@ Each text is one object (spec: RFC 8259), whose keys may come in any order.
 
 cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 from fastwire.decode.decoded cimport (
@@ -19,6 +19,7 @@ from fastwire.decode.decoded cimport (
     NO_VALUE,
     NULL_VALUE,
     RANGE,
+    REFUSED,
     SYMBOL,
     SYNTAX,
     TIME,
@@ -27,6 +28,7 @@ from fastwire.decode.decoded cimport (
     TRUNCATED,
     TYPE,
     UTF8,
+    Reason,
     RecordDecoder,
     names_of,
 )
@@ -95,12 +97,17 @@ cdef enum:
 
 @cython.final
 cdef class JsonDecoder(RecordDecoder):
-    """Decodes columns of JSON texts by a program of ``compile_json``, into memory of ``pool``."""
+    """Decodes columns of JSON texts by a program of ``compile_json``, into memory of ``pool``.
+
+    With the numbers of their schemas, records of those that :meth:`refuse` names are bad.
+    """
     cdef Walk walk
     cdef tuple program
+    cdef dict reasons
 
     def __cinit__(self, program, Pool pool not None):
         self.program = tuple(program)
+        self.reasons = {}
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, self.program, pool)
         self.walk.steps = <Step*>calloc(len(self.program), sizeof(Step))
         if self.walk.steps is NULL:
@@ -120,9 +127,23 @@ cdef class JsonDecoder(RecordDecoder):
                 free(self.walk.steps[i].slots)
         free(self.walk.steps)
         free(self.walk.scratch)
+        free(self.walk.refused)
 
     cdef tuple steps(self):
         return self.program
+
+    cdef str reason(self, Reason fault):
+        return self.reasons[self.walk.record.id] if fault == REFUSED else RecordDecoder.reason(self, fault)
+
+    def refuse(self, int32_t id, str reason not None):
+        """Report each record of the schema ``id`` as bad, for ``reason``."""
+        cdef int32_t* refused = <int32_t*>realloc(self.walk.refused, (self.walk.refused_count + 1) * sizeof(int32_t))
+        if refused is NULL:
+            raise MemoryError()
+        self.reasons[id] = reason
+        refused[self.walk.refused_count] = id
+        self.walk.refused = refused
+        self.walk.refused_count += 1
 
     cdef int set_step(self, Step* s, step) except -1:
         low, high = LIMITS.get(step.arrow.partition(":")[0], (step.low, step.high))

@@ -37,6 +37,7 @@ GRAMMAR = Grammar(
     positions=POSITIONS,
     start_example='{ "<topic>-partition-0" = "12:34" }',
     position_help="LEDGER:ENTRY, for one partition (TOPIC-partition-0)",
+    keeps_schemas=True,
     options=(
         KeyOption(
             "--private-key",

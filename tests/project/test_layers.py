@@ -73,6 +73,7 @@ ONLY_IN = {
         "dataset.diverted",
         "dataset.verify",
         "sinks.dataset",
+        "sinks.schemaversions",
         "sinks.valuedecoder",
         "sinks.transform",
         "config.rowwise",  # a query is bound to columns, also by `check`

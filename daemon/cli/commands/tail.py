@@ -12,6 +12,7 @@ from fastwire.systems import grammars, pattern_examples
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
 
 if TYPE_CHECKING:
+    from ...config import Connection
     from ...sinks.valuedecoder import ValueDecoder
 
 __all__ = ["tail"]
@@ -71,7 +72,13 @@ def tail(
         Path | None, typer.Option("--schema-file", help="File with the Avro schema of the fields.", show_default=False)
     ] = None,
     registry: Annotated[
-        str, typer.Option("--registry", metavar="URL", help="Schema registry whose ids the values begin with.")
+        str,
+        typer.Option(
+            "--registry",
+            metavar="URL|SYSTEM",
+            help="Schema registry whose ids the values begin with, or the system whose brokers keep the schemas: "
+            + ", ".join(grammar.name for grammar in grammars() if grammar.keeps_schemas),
+        ),
     ] = "",
     *,
     broker: BrokerOptions,
@@ -96,7 +103,7 @@ def tail(
         topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
     with argument("--from"):
         begin = system.start_of(start, topics)
-    decoder = None if decode is None else _decoder(decode.value, schema_file, registry, connection.system)
+    decoder = None if decode is None else _decoder(decode.value, schema_file, registry, connection)
     if decode is None and (schema_file or registry):
         raise typer.BadParameter("is for --decode", param_hint="--schema-file" if schema_file else "--registry")
     chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
@@ -114,25 +121,29 @@ def tail(
     )
 
 
-def _decoder(form: str, schema_file: Path | None, registry: str, system: str) -> "ValueDecoder":
+def _decoder(form: str, schema_file: Path | None, registry: str, connection: "Connection") -> "ValueDecoder":
     """Return the decoder of the values. Raises BadParameter."""
-    from fastwire.systems import positions_named
+    from fastwire.systems import grammar_named, positions_named
 
     from ...config import ConfigError
     from ...config.decode import DELETED, parse_decode
     from ...sinks.registry import decoder_of
+    from ...systems.registry import system_named
 
     if schema_file is None:
         raise typer.BadParameter("needs --schema-file", param_hint="--decode")
+    system = connection.system
+    by_brokers = registry == system and grammar_named(system).keeps_schemas
     if not positions_named(system).number_columns:
         raise typer.BadParameter(f"is not supported for {system}", param_hint="--decode")
-    if registry and form != "avro":
+    if registry and form != "avro" and not by_brokers:
         raise typer.BadParameter("is for --decode avro", param_hint="--registry")
     keys = {"format": form, "schema": str(schema_file), "columns": ["*", DELETED]} | (
-        {"registry": {"url": registry}} if registry else {}
+        {"registry": registry if by_brokers else {"url": registry}} if registry else {}
     )
     try:
-        return decoder_of(parse_decode(keys), system)
+        topics = system_named(system).topic_schemas(connection) if by_brokers else None
+        return decoder_of(parse_decode(keys), system, topics=topics)
     except ConfigError as exc:
         problem = exc.problems[0]
         option = "--registry" if "registry" in problem.key else "--schema-file"

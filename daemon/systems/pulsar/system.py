@@ -10,6 +10,7 @@ from fastwire.wire.pool import Pool
 
 from ...config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
+from ...net.schemaregistry import TopicSchemas
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
 from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig, SchemaConfig
 from .login import UserLogin
@@ -67,6 +68,11 @@ class _Pulsar(System):
                 name = found.topic.of_partition(0) if found.partitions else found.topic
                 await cluster.owner(str(name), settings.url)
         return Described([(str(found.topic), found.partitions) for found in news.found], [])
+
+    def topic_schemas(self, connection: Connection) -> TopicSchemas:
+        from .topicschemas import schemas_of
+
+        return schemas_of(connection)
 
     def sharing(self, source: SourceConfig) -> str:
         own = PulsarSourceConfig.of(source)

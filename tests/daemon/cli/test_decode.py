@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.kafka.payload import Record, encode_block_batch, encode_records, encode_values
+from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.payload import encode_block_entry
 from fastwire.pulsar.payload import encode_values as encode_pulsar
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
@@ -118,6 +119,47 @@ def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:
         *({**order, "country": None} for order in ORDERS[:15]), *ORDERS[15:],
     ]  # fmt: skip
     assert json.loads(command("verify", data, "--json").stdout)["ok"]
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_values_whose_schemas_pulsar_has(tmp_path: Path, form: str) -> None:
+    schema, config, data = tmp_path / "order.avsc", tmp_path / "c.toml", tmp_path / "data"
+    schema.write_text(json.dumps({**SCHEMA, "fields": SCHEMA["fields"][:1]}))
+    narrow = {**SCHEMA, "fields": [{"name": "id", "type": "int"}, SCHEMA["fields"][2]]}
+    topic = "persistent://public/default/orders-partition-0"
+    with running(PulsarDevBroker()) as broker:
+        broker.create_topic("orders", 1)
+        for written, orders in ((narrow, ORDERS[:15]), (SCHEMA, ORDERS[15:])):
+            kind = pb.Schema.Avro if form == "avro" else pb.Schema.Json
+            data_of = json.dumps(written).encode()
+            version = broker.register_schema(topic, pb.Schema(name="Order", type=kind, schema_data=data_of))
+            kept = [{field["name"]: order[field["name"]] for field in written["fields"]} for order in orders]
+            values = [encode(written, each) if form == "avro" else json.dumps(each).encode() for each in kept]
+            block = encode_pulsar(values, 0, [b"k"] * len(values))
+            entry = encode_block_entry(
+                block,
+                len(values),
+                producer_name="p",
+                sequence_id=0,
+                publish_time=1_700_000_000_000,
+                metadata=pb.MessageMetadata(schema_version=version),
+            )
+            broker.append(topic, [entry])
+        text = CONFIG.format(url=broker.url, form=form, schema=schema, path=data).replace("group =", "subscription =")
+        config.write_text(text.replace(f'format = "{form}"', f'format = "{form}"\nregistry = "pulsar"'))
+        ran = command("run", config, "--until-end")
+        tail = ("tail", broker.url, "orders", "--from", "earliest", "--until-end", "--decode", form)
+        said = command(*tail, "--schema-file", schema, "--registry", "pulsar")
+        assert broker.violations == []
+    assert ran.returncode == 0, ran.stderr
+    tables = [pq.read_table(file) for file in data.glob("*.parquet")]
+    landed = [row for table in tables for row in table.to_pylist()]
+    landed.sort(key=lambda row: row["id"])
+    assert [{key: row.get(key) for key in ORDERS[0]} for row in landed] == [
+        *({**order, "country": None} for order in ORDERS[:15]), *ORDERS[15:],
+    ]  # fmt: skip
+    assert json.loads(command("verify", data, "--json").stdout)["ok"]
+    assert [json.loads(line)["value"]["id"] for line in said.stdout.splitlines()] == list(range(30)), said.stderr
 
 
 @pytest.mark.parametrize("system", ["kafka", "pulsar"])

@@ -91,7 +91,7 @@ def test_a_type_that_json_has_no_single_form_of(schema: Path) -> None:
 def test_json_has_no_registry(schema: Path) -> None:
     text = decode(schema, 'registry = { url = "https://registry.example.com" }').replace('"avro"', '"json"')
     (only,) = problems(text)
-    assert 'decode.registry: is for format = "avro"' in only
+    assert 'decode.registry: with a URL is for format = "avro"' in only
 
 
 def test_decoding_is_for_sinks_of_files(schema: Path) -> None:
@@ -118,12 +118,17 @@ def test_a_registry(schema: Path) -> None:
     found = parse_config(decode(schema, keys), {}).pipelines["orders"].decode
     assert found is not None
     assert found.registry is not None
+    assert not found.by_brokers
     assert (found.registry.url, found.registry.auth.user) == ("https://r.example/api", "Ann")
 
 
 @pytest.mark.parametrize(
     ("registry", "expected"),
     [
+        ("5", "registry: must be a table, not a number"),
+        ('{ auth = { token = "t" } }', 'registry.url: is required: the registry, such as "https://registry.example'),
+        ('"kafka"', 'registry: must be "pulsar", its brokers, or a registry such as { url ='),
+        ('{ system = "pulsar", url = "https://a.example" }', "registry: has other keys beside system: the brokers"),
         ('{ url = "r.example" }', 'registry.url: must be a URL such as "https://registry.example.com"'),
         ('{ url = "https://a:b@r.example" }', 'registry.url: must be a URL such as "https://registry.example.com"'),
         (
@@ -141,6 +146,21 @@ def test_a_registry(schema: Path) -> None:
 def test_mistakes_of_a_registry(schema: Path, registry: str, expected: str) -> None:
     (only,) = problems(decode(schema, f"registry = {registry}"))
     assert only.partition(": ")[2].startswith(f"pipelines.orders.decode.{expected}")
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_brokers_may_have_the_schemas(schema: Path, form: str) -> None:
+    text = decode(schema, 'registry = "pulsar"').replace('"avro"', f'"{form}"')
+    found = parse_config(text, {}).pipelines["orders"].decode
+    assert found is not None
+    assert found.by_brokers
+
+
+def test_brokers_that_have_no_schemas(schema: Path) -> None:
+    base = MINIMAL.replace("pulsar://127.0.0.1:6650", "kafka://127.0.0.1:9092").replace("subscription", "group")
+    base = base.replace("persistent://public/default/", "")
+    (only,) = problems(decode(schema, 'registry = "kafka"', base))
+    assert "decode.registry: brokers of Kafka keep no schemas: name a registry by { url =" in only
 
 
 def test_credentials_may_stay_on_this_machine(schema: Path) -> None:

@@ -1,0 +1,78 @@
+"""The schemas that Pulsar's brokers keep, for callers on other threads than that of an event loop."""
+
+import asyncio
+import threading
+
+from fastwire.errors import FastwireError, ProtocolError
+from fastwire.pulsar.schema import Schema, split_key_value
+from fastwire.pulsar.topic import parse_topic
+
+from ...config import Connection
+from ...net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
+from .client_cluster import ClientCluster
+from .config import PulsarConnection
+from .schemas import Schemas
+from .settings import ClientSettings, client_fields
+
+__all__ = ["TopicSchemas", "schemas_of"]
+
+TIMEOUT_S = 10.0
+
+
+class TopicSchemas:
+    """See ``net.schemaregistry.TopicSchemas``. Each schema is asked for over a connection of its own."""
+
+    def __init__(self, connection: PulsarConnection) -> None:
+        self.connection = connection
+        self._settings = ClientSettings(**client_fields(connection))
+        self._known: dict[tuple[str, bytes], RegistrySchema] = {}
+        self._asking = threading.Lock()
+        self.requests = 0
+        """Requests so far."""
+
+    def schema(self, topic: str, version: bytes) -> RegistrySchema:
+        """Return a version of a topic's schema. Raises UnknownSchemaError, or RegistryAwayError."""
+        key = str(parse_topic(topic).base), version
+        with self._asking:
+            if key not in self._known:
+                self.requests += 1
+                try:
+                    found = asyncio.run(self._ask(*key))
+                except TimeoutError:
+                    raise RegistryAwayError(f"{self._settings.url} has not answered within {TIMEOUT_S:.0f} s") from None
+                except FastwireError as exc:
+                    raise RegistryAwayError(str(exc)) from None
+                if found is None:
+                    raise UnknownSchemaError("the broker does not know it")
+                self._known[key] = _registered(found)
+            return self._known[key]
+
+    async def _ask(self, topic: str, version: bytes) -> Schema | None:
+        async with asyncio.timeout(TIMEOUT_S), ClientCluster(self._settings) as cluster:
+            return await Schemas(cluster, self._settings.url).get(topic, version)
+
+
+def _registered(schema: Schema) -> RegistrySchema:
+    """Return the schema of a value; its key may have one of its own, which is separate from the value."""
+    kind, definition = schema.kind, schema.definition
+    if kind == "KEY_VALUE" and schema.properties.get("kv.encoding.type") == "SEPARATED":
+        try:
+            kind, definition = schema.properties.get("value.schema.type", ""), split_key_value(definition)[1]
+        except ProtocolError as exc:
+            raise UnknownSchemaError(f"it cannot be read: {exc}") from None
+    return RegistrySchema(kind, definition.decode(errors="replace"))
+
+
+_made: list[TopicSchemas] = []
+_making = threading.Lock()
+
+
+def schemas_of(connection: Connection) -> TopicSchemas:
+    """Return the schemas of a cluster, one object for all equal connections. Raises ConfigError for its files."""
+    own = PulsarConnection.of(connection)
+    with _making:
+        for made in _made:
+            if all(getattr(made.connection, name) == getattr(own, name) for name in ("url", "auth", "tls", "listener")):
+                return made
+        _made.append(TopicSchemas(own))
+        return _made[-1]

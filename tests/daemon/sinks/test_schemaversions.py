@@ -1,0 +1,169 @@
+"""Values whose schemas brokers keep: each record has the version of its own."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fastwire.decode.avro import compile_avro
+from fastwire.position import Log
+from fastwire_daemon.config.decode import chosen_columns
+from fastwire_daemon.net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
+from fastwire_daemon.sinks.schemaversions import SchemaVersions
+from fastwire_daemon.sinks.valuedecoder import DecodedRows, ValueDecoder
+from tests.support.avro import encode
+
+LOG = Log("pulsar", "c", "persistent://public/default/t", "0")
+FIRST, SECOND, THIRD = (bytes(7) + bytes([i]) for i in range(3))
+COLUMNS: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+WIDER: dict[str, Any] = {**COLUMNS, "fields": [*COLUMNS["fields"], {"name": "note", "type": ["null", "string"]}]}
+OTHER: dict[str, Any] = {**COLUMNS, "fields": [{"name": "id", "type": "string"}]}
+
+
+class Schemas:
+    """The schemas of a broker, which may be away for some questions."""
+
+    def __init__(self, form: str) -> None:
+        self.known = {
+            ("t", FIRST): RegistrySchema(form.upper(), json.dumps(COLUMNS)),
+            ("t", SECOND): RegistrySchema(form.upper(), json.dumps(WIDER)),
+            ("u", FIRST): RegistrySchema(form.upper(), json.dumps(OTHER)),
+            ("u", SECOND): RegistrySchema("STRING", ""),
+        }
+        self.asked: list[tuple[str, bytes]] = []
+        self.away = 0
+
+    def schema(self, topic: str, version: bytes) -> RegistrySchema:
+        self.asked.append((topic, version))
+        if self.away:
+            self.away -= 1
+            raise RegistryAwayError("no broker answers")
+        if (topic, version) not in self.known:
+            raise UnknownSchemaError("the broker does not know it")
+        return self.known[topic, version]
+
+
+Row = tuple[str, bytes | None, bytes | None]
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    topics, versions, values = zip(*rows, strict=True)
+    return pa.record_batch(
+        {
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.array(topics).dictionary_encode(),
+            "schemaVersion": pa.array(versions, pa.binary()),
+            "ledger": pa.array([1] * len(rows), pa.int64()),
+            "offset": pa.array(range(len(rows)), pa.int64()),
+            "batchIndex": pa.array([-1] * len(rows), pa.int32()),
+        }
+    )
+
+
+class Decoding:
+    """A decoder with the schemas of a broker, and what it has decoded."""
+
+    def __init__(self, form: Any, **more: Any) -> None:
+        self.schemas, self.pauses = Schemas(form), list[str]()
+        program = compile_avro(json.dumps(COLUMNS))
+        columns = chosen_columns(("*",), program, "pulsar")
+        self.decoder = ValueDecoder(program, columns, "pulsar", form=form, open_ended=True, topics=self.schemas, **more)
+        self.form = form
+
+    def value(self, schema: Any, value: dict[str, Any]) -> bytes:
+        return encode(schema, value) if self.form == "avro" else json.dumps(value).encode()
+
+    def decoded(self, rows: Sequence[Row]) -> Iterator[DecodedRows]:
+        yield from self.decoder.decode(
+            batch_of(rows), [(LOG, 0, len(rows))], lambda why, seconds: self.pauses.append(why)
+        )
+
+    def rows(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[str]]:
+        found = [*self.decoded(rows)]
+        return [row for each in found for row in each.batch.to_pylist()], [
+            letter.reason for each in found for letter in each.letters
+        ]
+
+
+@pytest.fixture(params=["avro", "json"])
+def decoding(request: pytest.FixtureRequest) -> Decoding:
+    return Decoding(request.param)
+
+
+def test_versions_of_topics_have_numbers() -> None:
+    versions = SchemaVersions()
+    rows: list[Row] = [("t", FIRST, b""), ("u", FIRST, b""), ("t", FIRST, b""), ("t", None, b""), ("u", b"", b"")]
+    numbers, different = versions.of(batch_of(rows).slice(1))
+    assert (numbers.tolist(), set(different)) == ([0, 1, 2, 3], {0, 1, 2, 3})
+    assert versions.of(batch_of(rows))[0].tolist() == [1, 0, 1, 2, 3]
+    assert [versions.key(i) for i in range(4)] == [("u", FIRST), ("t", FIRST), ("t", None), ("u", None)]
+    assert versions.of(batch_of([("t", b"abc", b"")]))[0].tolist() == [4]
+    assert [versions.name(i) for i in (1, 2, 4)] == ["0 of t", "of t", "0x616263 of t"]
+
+
+def test_records_are_read_by_their_versions(decoding: Decoding) -> None:
+    narrow, wide = (decoding.value(schema, {"id": 7, "note": "n"}) for schema in (COLUMNS, WIDER))
+    rows: list[Row] = [("t", FIRST if i % 3 else SECOND, narrow if i % 3 else wide) for i in range(40)]
+    found, reasons = decoding.rows(rows)
+    assert reasons == []
+    if decoding.form == "avro":
+        assert found[:2] == [{"id": 7, "note": "n"}, {"id": 7, "note": None}]
+    assert [row["id"] for row in found] == [7] * 40
+    assert sorted(decoding.schemas.asked) == [("t", FIRST), ("t", SECOND)]
+    decoding.rows(rows)
+    assert len(decoding.schemas.asked) == 2
+
+
+def test_records_without_a_schema_that_fits_are_dead_letters(decoding: Decoding) -> None:
+    value = decoding.value(COLUMNS, {"id": 7})
+    rows: list[Row] = [
+        ("t", FIRST, value), ("u", FIRST, value), ("u", SECOND, value), ("t", None, value), ("t", THIRD, value),
+        ("t", FIRST, value),
+    ]  # fmt: skip
+    found, reasons = decoding.rows(rows)
+    assert found == [{"id": 7}] * 2
+    assert [reason.partition(" (")[0] for reason in reasons] == [
+        "IncompatibleSchema 0 of u", "IncompatibleSchema 1 of u", "UnknownSchema of t", "UnknownSchema 2 of t",
+    ]  # fmt: skip
+    assert "it is a schema of STRING, not of" in reasons[1]
+    assert "its producer has sent it without a schema) at byte 0" in reasons[2]
+    decoding.schemas.known["t", THIRD] = decoding.schemas.known["t", SECOND]
+    assert len(decoding.rows(rows)[1]) == 4
+    decoding.decoder.trim()
+    found, reasons = decoding.rows([("t", THIRD, decoding.value(WIDER, {"id": 8, "note": "x"})), *rows])
+    assert found[0] == {"id": 8, "note": "x"}
+    assert len(reasons) == 4 if decoding.form == "avro" else 3
+
+
+def test_brokers_that_are_away_are_asked_again(decoding: Decoding, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoding.schemas.away = 2
+    found, reasons = decoding.rows([("t", FIRST, decoding.value(COLUMNS, {"id": 7}))])
+    assert (found, reasons) == ([{"id": 7}], [])
+    assert decoding.pauses == ["the schema registry is away: no broker answers"] * 2
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_new_columns_can_be_refused(form: str) -> None:
+    decoding = Decoding(form, evolve="divert")
+    value = decoding.value(WIDER, {"id": 7, "note": "n"})
+    found, reasons = decoding.rows([("t", SECOND, value), ("t", FIRST, decoding.value(COLUMNS, {"id": 1}))])
+    assert found == [{"id": 1}]
+    assert [reason.partition(" (")[0] for reason in reasons] == ["NewColumns 1 of t"]
+
+
+def test_new_symbols_of_an_enum_are_text() -> None:
+    decoding = Decoding("json")
+    for version, symbols in ((FIRST, ["A"]), (SECOND, ["B"])):
+        kind = {"type": "enum", "name": "E", "symbols": symbols}
+        schema = {**COLUMNS, "fields": [*COLUMNS["fields"], {"name": "e", "type": kind}]}
+        decoding.schemas.known["t", version] = RegistrySchema("JSON", json.dumps(schema))
+    found, reasons = decoding.rows([("t", FIRST, b'{"id":1,"e":"A"}'), ("t", SECOND, b'{"id":1,"e":"B"}')])
+    assert ([row["e"] for row in found], reasons) == (["A", "B"], [])
+
+
+def test_numbers_fit_the_records() -> None:
+    decoder = Decoding("avro").decoder._decoder
+    with pytest.raises(ValueError, match="1 numbers of schemas for 2 records"):
+        decoder.decode(pa.array([b"", b""]), 0, memoryview(b"\0" * 4).cast("i"))
