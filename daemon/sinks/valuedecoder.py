@@ -303,9 +303,8 @@ class ValueDecoder:
 
     def letter_of(self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs) -> DeadLetter:
         """Return the dead letter of a value of ``batch``. Raises LogRefusedError if it stops its log."""
-        reason = f"{bad.reason} at byte {bad.offset} of the value" + (f", in {bad.path}" if bad.path else "")
         stops = self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)
-        return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
+        return self.letter(bad.row, str(bad), batch, runs, "does not match the schema", stops=stops)
 
     def letter(
         self, row: int, reason: str, batch: pa.RecordBatch, runs: Runs, problem: str, *, stops: bool = False

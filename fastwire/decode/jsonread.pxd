@@ -37,6 +37,8 @@ cdef struct Step:
     int scale
     Clock clock
     int places
+    int64_t factor               # by which a number is multiplied; 1 without a clock
+    bint raw                     # a text takes values of other types, as they are written
     int count                    # of names
     Name* names                  # of an enum's symbols, or of a record's children
     int32_t* slots               # indexes of names by hash, open addressing

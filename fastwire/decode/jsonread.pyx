@@ -117,7 +117,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
             return NULL_VALUE
         return short(w) if nested_null(&w.out, which) else SOUND
     if step.operation == OP_TEXT:
-        return read_text(w, c)
+        return read_raw(w, c) if step.raw and start[0] != c'"' else read_text(w, c)
     if step.operation == OP_RECORD:
         return read_record(w, which)
     if step.operation == OP_ARRAY:
@@ -183,6 +183,8 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
             return fault
         if step.operation == OP_INT:
             fault = number_int(&number, &value)
+            if not fault and step.factor > 1:
+                fault = scaled(&value, step.factor)
         elif step.operation == OP_DOUBLE:
             fault = number_double(&number, <double*>c.rows + c.length)
         elif step.operation == OP_FLOAT:
@@ -199,6 +201,15 @@ cdef inline Reason read_scalar(Walk* w, const Step* step, Nested* c) noexcept no
     if fault and fault != TRUNCATED:
         t.pos = start
     return fault
+
+
+cdef inline Reason scaled(int64_t* value, int64_t factor) noexcept nogil:
+    """Multiply a number of seconds by its unit."""
+    cdef int64_t most = <int64_t>0x7FFFFFFFFFFFFFFF // factor
+    if not -most <= value[0] <= most:
+        return RANGE
+    value[0] *= factor
+    return SOUND
 
 
 cdef Reason read_special(Record* t, const Step* step, Nested* c) noexcept nogil:
@@ -240,6 +251,16 @@ cdef Reason read_text(Walk* w, Nested* c) noexcept nogil:
         t.pos = behind + 1
         return SOUND
     return read_escaped(w, c, False)
+
+
+cdef Reason read_raw(Walk* w, Nested* c) noexcept nogil:
+    """Read a value that is no string into a column of text, as it is written."""
+    cdef Record* t = &w.record
+    cdef const uint8_t* start = t.pos
+    cdef Reason fault = skip_value(t, 0)
+    if fault:
+        return fault
+    return short(w) if nested_cell(&w.out, c, start, t.pos - start, t.edge) else SOUND
 
 
 cdef Reason read_escaped(Walk* w, Nested* c, bint base64) noexcept nogil:

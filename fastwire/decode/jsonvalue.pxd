@@ -11,6 +11,7 @@ cdef enum Clock:                 # text that a column of dates or times takes
     CLOCK_TIME
     CLOCK_INSTANT                # a timestamp with a zone
     CLOCK_LOCAL                  # a timestamp without one
+    CLOCK_LOOSE                  # a timestamp in UTC unless it has a zone; a date is its midnight
 
 cdef Reason number_int(const Number* n, int64_t* to) noexcept nogil
 cdef Reason number_decimal(const Number* n, int digits, int scale, void* to) noexcept nogil

@@ -215,6 +215,7 @@ cdef Reason time_value(const uint8_t* text, int64_t size, Clock clock, int place
 
     (spec: RFC 3339, also with a space for the T, and with zones as +01 and +0100)
     """
+    cdef bint loose = clock == CLOCK_LOOSE
     cdef int64_t days = 0
     cdef int64_t seconds, unit = 1
     cdef int hours, minutes, _
@@ -226,6 +227,8 @@ cdef Reason time_value(const uint8_t* text, int64_t size, Clock clock, int place
         if clock == CLOCK_DATE:
             to[0] = days
             return SOUND if size == 10 else TIME
+        if size == 10 and loose:
+            text, size = <const uint8_t*>b"0000-00-00T00:00:00", 19
         if size == 10 or text[10] not in b'Tt ':
             return TIME
         at = 11
@@ -250,7 +253,9 @@ cdef Reason time_value(const uint8_t* text, int64_t size, Clock clock, int place
             elif text[at] != c'0':
                 lost = True
             at += 1
-    if clock == CLOCK_INSTANT:
+    if loose and at == size:
+        pass
+    elif clock == CLOCK_INSTANT or loose:
         if at == size:
             return TIME
         if text[at] in b'+-':
@@ -268,7 +273,7 @@ cdef Reason time_value(const uint8_t* text, int64_t size, Clock clock, int place
             return TIME
     elif at != size:
         return TIME
-    if lost:
+    if lost and not loose:
         return INEXACT
     for _ in range(places):
         unit *= 10

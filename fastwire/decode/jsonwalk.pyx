@@ -53,7 +53,7 @@ from fastwire.decode.jsonread cimport (
     hash_of,
     run,
 )
-from fastwire.decode.jsonvalue cimport CLOCK_DATE, CLOCK_INSTANT, CLOCK_LOCAL, CLOCK_TIME, Clock
+from fastwire.decode.jsonvalue cimport CLOCK_DATE, CLOCK_INSTANT, CLOCK_LOCAL, CLOCK_LOOSE, CLOCK_TIME, Clock
 from fastwire.wire.pool cimport Pool
 
 __all__ = ["REASONS", "JsonDecoder"]
@@ -90,6 +90,7 @@ cdef dict LIMITS = {
 
 cdef dict CLOCKS = {"td": CLOCK_DATE, "tt": CLOCK_TIME, "ts": CLOCK_INSTANT}
 cdef dict PLACES = {"D": 0, "s": 0, "m": 3, "u": 6, "n": 9}
+cdef dict SECONDS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
 
 cdef enum:
     LEAST_SCRATCH = 64           # bytes; enough for any time
@@ -100,14 +101,19 @@ cdef class JsonDecoder(RecordDecoder):
     """Decodes columns of JSON texts by a program of ``compile_json``, into memory of ``pool``.
 
     With the numbers of their schemas, records of those that :meth:`refuse` names are bad.
+
+    ``loose``: as ``from_json`` of Spark reads them. A text takes a value of any type, as it is written. A timestamp in
+    UTC may lack its zone and its time, or have digits below its unit, which are cut off; as a number it is in seconds.
     """
     cdef Walk walk
     cdef tuple program
     cdef dict reasons
+    cdef bint loose
 
-    def __cinit__(self, program, Pool pool not None):
+    def __cinit__(self, program, Pool pool not None, *, bint loose=False):
         self.program = tuple(program)
         self.reasons = {}
+        self.loose = loose
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, self.program, pool)
         self.walk.steps = <Step*>calloc(len(self.program), sizeof(Step))
         if self.walk.steps is NULL:
@@ -162,6 +168,10 @@ cdef class JsonDecoder(RecordDecoder):
             if s.clock == CLOCK_INSTANT and step.arrow.endswith(":"):
                 s.clock = CLOCK_LOCAL
             s.places = PLACES[step.arrow[2]]
+            if self.loose and s.clock == CLOCK_INSTANT:
+                s.clock = CLOCK_LOOSE
+                s.factor = SECONDS[step.arrow[2]]
+        s.raw = self.loose
         names = step.symbols
         if s.operation == OP_RECORD:
             names = [each.name.encode() for each in self.program[step.first : step.first + step.children]]

@@ -60,6 +60,10 @@ class BadRecord(NamedTuple):
     offset: int
     """Place in the record's bytes, from 0."""
 
+    def __str__(self) -> str:
+        place = f"{self.reason} at byte {self.offset} of the value"
+        return f"{place}, in {self.path}" if self.path else place
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

@@ -55,12 +55,12 @@ def test_json_into_a_partitioned_table(spark: Any, tmp_path: Path) -> None:
     assert tuple(first[name] for name in place) == (TOPIC, -1, 7, 0, 0, BASE)
     bad = {row["batchIndex"]: row for row in job.rows(job.bad)}
     assert {index: row["reason"] for index, row in bad.items()} == {
-        1: "the value is not JSON of this schema",
-        2: "the value is null",
-        3: "the value is not JSON of this schema",
-        4: "order_id is missing or null",
-        5: "the value is not JSON of this schema",
-        6: "the value is not UTF-8",
+        1: "InvalidJson at byte 1 of the value",
+        2: "NoValue at byte 0 of the value",
+        3: "Truncated at byte 29 of the value, in amount",
+        4: "MissingField at byte 12 of the value, in order_id",
+        5: "WrongType at byte 13 of the value, in order_id",
+        6: "InvalidJson at byte 0 of the value",
     }
     assert bad[1]["value"] == b"{broken"
     assert (bad[1]["ledger"], bad[1]["offset"], bad[1]["topic"]) == (7, 1, TOPIC)
@@ -99,7 +99,7 @@ def test_duplicates_and_late_rows(spark: Any, tmp_path: Path, lines: Callable[[]
     assert run_jobs(spark, job.config()) == 0
     assert sorted(row["order_id"] for row in job.rows()) == [1, 1, 2, 3, 4, 6, 7]
     # Bad rows are neither duplicates of each other nor late.
-    assert [row["reason"] for row in job.rows(job.bad)] == ["the value is not JSON of this schema"] * 3
+    assert [row["reason"] for row in job.rows(job.bad)] == ["InvalidJson at byte 0 of the value"] * 3
     batches = [line for line in lines() if line["event"] == "batch" and line["rows_in"]]
     assert [line["rows_in"] for line in batches] == [5, 2, 1, 1, 2, 2]
     assert [line["rows_out"] for line in batches] == [2, 1, 1, 1, 0, 2]
@@ -169,6 +169,76 @@ def test_a_table_that_is_gone_is_refused(spark: Any, tmp_path: Path) -> None:
     landed.add([order(2)])
     with pytest.raises(ConfigurationRefused, match="was it deleted, or is it not mounted"):
         run_jobs(spark, job.config())
+
+
+# Values that from_json takes, and the reason why they are dead letters.
+SLOPPY = {
+    b'{"f": NaN}': "InvalidJson",
+    b'{"f": 1e999}': "OutOfRange",  # infinity
+    b'{"small": 128}': "OutOfRange",  # -128
+    b'{"d": 1.005}': "Inexact",  # 1.01
+    b'{"day": "2026-1-2"}': "InvalidTime",
+    b'{"at": "2026-01"}': "InvalidTime",
+    b'{"n": 1, "n": 2}': "DuplicateKey",
+    b'{"n": 1} x': "TrailingBytes",
+    b"{'n': 1}": "InvalidJson",
+}
+ALIKE = [
+    b'{"n": 1, "f": 2.5, "s": "\xc3\xa9\\u00e9\\n", "d": 12.25, "day": "2026-01-02", "b": "aGk=", "y": true}',
+    b'{"at": "2026-01-02T03:04:05.123456Z", "local": "2026-01-02T03:04:05"}',
+    b'{"at": "2026-01-02 03:04:05.123456789", "local": "2026-01-02 03:04:05.5"}',
+    b'{"at": "2026-01-02", "small": -128, "short": 32767}',
+    b'{"at": 1767323045}',
+    b'{"s": 5}',
+    b'{"s": {"a":[1,2]}}',
+    b'{"s": false}',
+    b'{"list": [1, null, 3], "map": {"a": 1.5}, "inner": {"s": [1], "n": null}}',
+    b'{"N": 1, "other": {}}',
+    b"{}",
+    b' {"n": -9223372036854775808} ',
+    b'{"f": "NaN"}',
+    b'{"n": 9223372036854775808}',
+    b'{"n": 1.5e0}',
+    b'[{"n": 1}]',
+    b'{"n": true}',
+    b'{"list": {}}',
+    b'{"d": 123456}',
+    b'{"b": "?"}',
+    b'{"n": 1',
+    b"1",
+]
+COLUMNS = """n BIGINT, f DOUBLE, s STRING, d DECIMAL(5,2), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, small TINYINT,
+short SMALLINT, b BINARY, y BOOLEAN, list ARRAY<INT>, map MAP<STRING, FLOAT>,
+inner STRUCT<s: STRING, n: INT NOT NULL>"""
+
+
+def test_json_is_read_as_by_from_json(spark: Any, tmp_path: Path) -> None:
+    """A value has the same columns, or it is a dead letter where ``from_json`` guesses or loses something."""
+    from pyspark.sql import functions as fn
+
+    values = [*ALIKE, *SLOPPY]
+    (tmp_path / "all.ddl").write_text(COLUMNS)
+    job = Job(tmp_path, decode={"format": "json", "schema": tmp_path / "all.ddl"})
+    Landed(job.landed).add(values)
+    assert run_jobs(spark, job.config()) == 0
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
+    text = fn.col("value").cast("string")
+    parsed = spark.read.parquet(str(job.landed)).select(
+        "batchIndex", fn.from_json(text, COLUMNS + ", corrupt STRING", options).alias("record")
+    )
+    expected = {}
+    for row in parsed.collect():
+        record = row["record"].asDict(recursive=True)
+        if record.pop("corrupt") is None:
+            expected[row["batchIndex"]] = record
+    bad = {values[row["batchIndex"]]: row["reason"].split()[0] for row in job.rows(job.bad)}
+    assert {value: reason for value, reason in bad.items() if values.index(value) in expected} == SLOPPY
+    assert expected.keys() - {values.index(value) for value in SLOPPY} == {row["_batchIndex"] for row in job.rows()}
+    for row in job.rows():
+        one = expected[row["_batchIndex"]]
+        row["map"] = None if row["map"] is None else dict(row["map"])
+        row["at"] = None if row["at"] is None else row["at"].replace(tzinfo=None)  # as PySpark returns it
+        assert repr({name: row[name] for name in one}) == repr(one)  # NaN is not equal to itself
 
 
 def test_avro_and_protobuf(spark: Any, tmp_path: Path) -> None:
@@ -249,7 +319,7 @@ def test_trial(spark: Any, tmp_path: Path) -> None:
     Landed(job.landed).add([order(1), order(2), b"bad", None, None])
     trial = try_job(spark, "orders", job.config().spark["orders"], rows=1000)
     assert (trial.rows, trial.bad) == (5, 3)
-    assert trial.reasons == [("the value is null", 2), ("the value is not JSON of this schema", 1)]
+    assert trial.reasons == [("NoValue at byte 0 of the value", 2), ("InvalidJson at byte 0 of the value", 1)]
     assert trial.columns[:2] == [("order_id", "bigint"), ("amount", "double")]
     assert trial.columns[-1] == ("date", "date")
     assert not job.table.exists()

@@ -4,7 +4,7 @@ Bad rows are committed first, so a batch that is in the table is complete. The s
 are kept beside the checkpoint, so that a batch of which only the bad rows have landed is split in the same way again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,8 @@ from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, Superseded
 from .checkpoint import keep_split, read_split, split_path
 from .plan import Plan
-from .task import BAD, REPORT_DDL, FileLayout, write_rows
+from .split import Pieces, marked_pieces
+from .task import REPORT_DDL, FileLayout, write_rows
 
 __all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
 
@@ -125,13 +126,17 @@ class DatasetOutput:
         columns: Sequence[str],
         bad: Sequence[str],
         stateful: bool,
-        split: str,
+        settings: str,
+        pieces: Callable[[], Pieces] = marked_pieces,
+        time: str | None = None,
     ) -> None:
         self._table = _Table(output.path, job, columns, output.partition_by)
         self._bad = _Quarantine(output.quarantine, job, bad, ())
         self._compression = output.compression
         self._stateful = stateful
-        self._split = split
+        self._settings = settings
+        self._pieces = pieces
+        self._time = time
         self._checkpoint = output.checkpoint
 
     def open(self) -> None:
@@ -162,10 +167,10 @@ class DatasetOutput:
             )
         if self._bad.has(batch):
             self._check_split(batch)
-        place = self._table.place(self._compression, _time_column(frame))
-        written = _Written(frame, place, self._bad.place(self._compression))
+        place = self._table.place(self._compression, self._time)
+        written = _Written(frame, write_rows(place, self._bad.place(self._compression), self._pieces))
         if written.bad:
-            keep_split(self._checkpoint, self._split)
+            keep_split(self._checkpoint, self._settings)
         self._bad.land(batch, written.bad)
         self._table.commit(batch, batch, written.good, filtered=written.bad_rows)
         return written.counts()
@@ -173,7 +178,7 @@ class DatasetOutput:
     def _check_split(self, batch: int) -> None:
         """Refuse changed split settings for a ``batch`` of which only the bad rows have landed."""
         kept = read_split(self._checkpoint)
-        if kept not in (None, self._split):
+        if kept not in (None, self._settings):
             raise ConfigurationRefused(
                 f"the dead letters of batch {batch} are in {self._bad.path}, its good rows are not yet "
                 f"in the table at {self._table.path}, and decode or dedupe.key of the job has changed in between: rows "
@@ -184,9 +189,10 @@ class DatasetOutput:
 
 def make_output(job: str, output: SparkOutput, plan: Plan) -> Output:
     """Return the output for the rows of ``plan``."""
-    names = [field for field in plan.frame.schema.fields if field.name not in (BAD, *output.partition_by)]
-    columns = [f"{field.name} {field.dataType.simpleString()}" for field in names]
-    return DatasetOutput(job, output, columns, plan.bad, plan.stateful, plan.split)
+    types = {field.name: field.dataType.simpleString() for field in plan.table}
+    columns = [f"{name} {kind}" for name, kind in types.items() if name not in output.partition_by]
+    time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
+    return DatasetOutput(job, output, columns, plan.bad, plan.stateful, plan.settings, plan.pieces, time)
 
 
 def query_id(frame: Any) -> str:
@@ -197,11 +203,11 @@ def query_id(frame: Any) -> str:
 class _Written:
     """The files that the tasks of one run have written into staging."""
 
-    def __init__(self, frame: Any, good: FileLayout | None, bad: FileLayout) -> None:
+    def __init__(self, frame: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
         self.good: list[ForeignFile] = []
         self.bad: list[ForeignFile] = []
         self.newest_us: int | None = None
-        for is_bad, *file, newest in frame.mapInArrow(write_rows(good, bad), REPORT_DDL).collect():
+        for is_bad, *file, newest in frame.mapInArrow(task, REPORT_DDL).collect():
             (self.bad if is_bad else self.good).append(ForeignFile(*file))
             if newest is not None:
                 self.newest_us = newest if self.newest_us is None else max(newest, self.newest_us)
@@ -218,10 +224,3 @@ class _Written:
             nbytes=sum(file.nbytes for file in self.good),
             newest_us=self.newest_us,
         )
-
-
-def _time_column(frame: Any) -> str | None:
-    """Return the name of the table's column of record times, if it has one."""
-    return next(
-        (name for name, kind in frame.dtypes if name in ("_timestamp", "timestamp") and kind == "timestamp"), None
-    )

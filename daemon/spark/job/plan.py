@@ -2,75 +2,108 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from ...config import ConfigError, Problem, SparkConfig
+from ...config import ConfigError, Problem, SparkConfig, SparkDedupe
 from ...config.text import nearest
 from ..source.rows import PLACE
-from .decode import REASON, RECORD, decoded
-from .task import BAD
+from .decode import make_decoder
+from .schema import Decoder
+from .split import BAD, REASON, Column, Pieces, RowSplit, marked_pieces
 
 __all__ = ["Plan", "plan_job", "split_of"]
 
 _TIME, _SELF = "__time", "__self"
-_MADE = ("date", "hour")
+_MADE: Sequence[Literal["date", "hour"]] = ("date", "hour")
 
 
 class Plan(NamedTuple):
-    """``frame`` has the columns of the table and ``__bad``; ``bad`` names the quarantined columns.
+    """``frame`` has the rows of a batch, which ``pieces`` splits; ``table`` has the columns of the table as fields.
 
-    ``split`` is JSON with all settings that decide which rows are bad, including the content of the schema.
+    ``marked`` has the rows with the columns of the table and ``__bad``. ``bad`` names the quarantined columns.
+    ``settings`` is JSON with all settings that decide which rows are bad, including the content of the schema.
     """
 
     frame: Any
+    pieces: Callable[[], Pieces]
+    marked: Any
+    table: Sequence[Any]
     bad: tuple[str, ...]
     stateful: bool
-    split: str
+    settings: str
 
 
-def plan_job(session: Any, rows: Any, name: str, job: SparkConfig) -> Plan:
+def plan_job(rows: Any, name: str, job: SparkConfig) -> Plan:
     """Plan the job ``name`` over ``rows``, with deduplication where they are a stream.
 
     Raises ConfigError, which names every unknown column.
     """
+    from pyspark.sql.types import StringType, StructField, StructType
+
     key = f"spark.{name}"
-    source = list(rows.columns)
+    source = {field.name: field for field in rows.schema.fields}
     needed = {"value"} if job.decode.format != "none" else set[str]()
     if job.dedupe is not None or set(job.output.partition_by) & set(_MADE):
         needed.add("timestamp")
-    if absent := needed - set(source):
+    if absent := needed - source.keys():
         message = f"its files have no column {', '.join(sorted(absent))}, which this job needs"
         raise ConfigError([Problem("", f"{key}.source.dataset", message)])
+    decoder = make_decoder(job.decode, f"{key}.decode")
+    columns = _columns(decoder, list(source), job)
+    table = [_field(each, decoder, source) for each in columns]
+    _check_names(key, job, [each.name for each in columns])
+    _check_levels(key, job, {field.name: field.dataType.simpleString() for field in table})
+    bad = (*source, REASON)
+    spoilt = StructField(BAD, StructType([*source.values(), StructField(REASON, StringType())]))
+    plan = Plan(rows, marked_pieces, rows, table, bad, False, split_of(job))
+    if job.dedupe is None:
+        split = RowSplit(decoder, columns, ())
+        return plan._replace(pieces=split.open, marked=rows.mapInArrow(split.mark, StructType([*table, spoilt])))
+    timed = Column(_TIME, "input", "timestamp")
+    split = RowSplit(decoder, [*columns, timed], job.dedupe.key)
+    schema = StructType([*table, StructField(_TIME, source["timestamp"].dataType), spoilt])
+    marked = _deduplicated(rows.mapInArrow(split.mark, schema), job.dedupe, list(source))
+    return plan._replace(frame=marked, marked=marked, stateful=marked.isStreaming)
+
+
+def _deduplicated(frame: Any, dedupe: SparkDedupe, source: Sequence[str]) -> Any:
+    """Drop duplicates of a stream. Bad rows pass: each has a key of its own and no time, so none is late."""
+    if not frame.isStreaming:
+        return frame.drop(_TIME)
     from pyspark.sql import functions as fn
 
-    frame, fields = decoded(session, rows, job.decode, f"{key}.decode")
-    columns = _columns(frame, source, fields, job)
-    _check_names(key, job, list(columns))
-    _check_levels(key, job, dict(frame.select(*(column.alias(each) for each, column in columns.items())).dtypes))
-    reason = fn.col(REASON)
-    if job.dedupe is not None:
-        for field in job.dedupe.key:
-            reason = fn.coalesce(reason, fn.when(columns[field].isNull(), f"{field} is null and part of the key"))
-    frame = frame.withColumn(REASON, reason)
-    reason = fn.col(REASON)
-    bad = (*source, "reason")
-    spoilt = fn.when(reason.isNotNull(), fn.struct(*(fn.col(each) for each in source), reason.alias("reason")))
-    selected = [column.alias(each) for each, column in columns.items()]
-    if job.dedupe is None:
-        return Plan(frame.select(*selected, spoilt.alias(BAD)), bad, False, split_of(job))
-    # Bad rows pass: each has a key of its own and no time, so none is a duplicate or late.
-    place = fn.concat_ws("/", *(fn.col(each).cast("string") for each in PLACE if each in source))
-    frame = frame.select(
-        *selected,
-        spoilt.alias(BAD),
-        fn.when(reason.isNull(), fn.col("timestamp")).alias(_TIME),
-        fn.when(reason.isNotNull(), place).alias(_SELF),
-    )
-    if frame.isStreaming:
-        frame = frame.withWatermark(_TIME, f"{round(job.dedupe.watermark * 1000)} milliseconds")
-        frame = frame.dropDuplicatesWithinWatermark([*job.dedupe.key, _SELF])
-    return Plan(frame.drop(_TIME, _SELF), bad, frame.isStreaming, split_of(job))
+    bad = fn.col(BAD)
+    place = fn.concat_ws("/", *(bad[each].cast("string") for each in PLACE if each in source))
+    frame = frame.withColumn(_SELF, fn.when(bad.isNotNull(), place))
+    frame = frame.withWatermark(_TIME, f"{round(dedupe.watermark * 1000)} milliseconds")
+    return frame.dropDuplicatesWithinWatermark([*dedupe.key, _SELF]).drop(_TIME, _SELF)
+
+
+def _columns(decoder: Decoder | None, source: Sequence[str], job: SparkConfig) -> list[Column]:
+    """Return the columns of the table in order."""
+    if decoder is None:
+        columns = [Column(each, "input", each) for each in source]
+    else:
+        columns = [Column(field.name, "value", field.name) for field in decoder.record]
+        if job.output.metadata:
+            columns += [Column(f"_{each}", "input", each) for each in PLACE if each in source]
+    names = {each.name for each in columns}
+    made = (each for each in _MADE if each in job.output.partition_by and each not in names)
+    return columns + [Column(each, each, "timestamp") for each in made]
+
+
+def _field(column: Column, decoder: Decoder | None, source: Mapping[str, Any]) -> Any:
+    """Return a column of the table as a field of Spark's."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import DateType, IntegerType, StructField
+
+    if column.origin == "value":
+        assert decoder is not None
+        return StructField(column.name, from_arrow_type(decoder.record.field(column.source).type))
+    if column.origin == "input":
+        return StructField(column.name, source[column.source].dataType)
+    return StructField(column.name, DateType() if column.origin == "date" else IntegerType())
 
 
 def split_of(job: SparkConfig) -> str:
@@ -90,23 +123,6 @@ def split_of(job: SparkConfig) -> str:
         else:
             settings["schema"] = content.decode("utf-8", "replace")
     return json.dumps(settings, indent=1, sort_keys=True)
-
-
-def _columns(frame: Any, source: Sequence[str], fields: Sequence[str], job: SparkConfig) -> dict[str, Any]:
-    """Return the columns of the table by name, in order."""
-    from pyspark.sql import functions as fn
-
-    if job.decode.format == "none":
-        columns = {each: fn.col(each) for each in source}
-    else:
-        columns = {each: fn.col(RECORD)[each] for each in fields}
-        if job.output.metadata:
-            columns |= {f"_{each}": fn.col(each) for each in PLACE if each in source}
-    made = {"date": lambda time: fn.to_date(time), "hour": lambda time: fn.hour(time)}
-    for each in job.output.partition_by:
-        if each in made and each not in columns:
-            columns[each] = made[each](fn.col("timestamp"))
-    return columns
 
 
 def _check_names(key: str, job: SparkConfig, columns: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Decodes Protobuf values with the compiled runtime and a descriptor set, and maps fields to Arrow columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +9,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from .schema import Reader, SchemaError
+from .schema import Decoded, Reader, SchemaError
 
-__all__ = ["ProtobufDecoder"]
+__all__ = ["ProtobufValues"]
 
 Convert = Callable[[Any], Any]
 Typed = tuple[pa.DataType, Convert]
@@ -27,22 +27,28 @@ _SCALARS = {
     FieldDescriptor.CPPTYPE_STRING: pa.string(),
 }
 _MOST_NESTED = 100  # the deepest nesting of messages that the runtime reads
+_CONFLUENT_BYTES = 5  # a zero byte and the id of the schema
+_MISFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)  # a well-formed value does not fit its column
 _WRAPPED = "google.protobuf."
 _WRAPPERS = {f"{_WRAPPED}{name}Value" for name in (
     "Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes",
 )}  # fmt: skip
 
 
-class ProtobufDecoder:
-    """Decoder of values of one message type of a descriptor set (imports included). Raises SchemaError."""
+class ProtobufValues:
+    """Decoder of values of one message type of a descriptor set (imports included). Raises SchemaError.
 
-    def __init__(self, descriptors: bytes, message: str) -> None:
+    With ``ids``, values begin with a zero byte, the id of a schema, which must be one of ``ids``, and message indexes.
+    """
+
+    def __init__(self, descriptors: bytes, message: str, ids: Sequence[int] | None = None) -> None:
         self._descriptors = descriptors
         self._name = message
+        self._ids = ids
         self.record  # noqa: B018 - rejects an unusable schema here and not on an executor
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ProtobufDecoder, (self._descriptors, self._name)
+        return ProtobufValues, (self._descriptors, self._name, self._ids)
 
     @cached_property
     def _message(self) -> Descriptor:
@@ -71,22 +77,57 @@ class ProtobufDecoder:
         return self._typed[0]
 
     def compile(self) -> Reader:
-        """Return the functions that read values in this process."""
+        """See ``Decoder``."""
         make, convert = message_factory.GetMessageClass(self._message), self._typed[1]
+        names, ids, record = _names_by_indexes(self._message.file), self._ids, self.record
 
-        def read(value: bytes) -> dict[str, Any]:
+        def message(value: bytes | None) -> dict[str, Any]:
+            if value is None:
+                raise ValueError("NoValue")
+            if ids is not None:
+                value = _unframed(value, ids)
+                indexes, size = _message_indexes(value)
+                name = names.get(indexes)
+                if name != self._name:
+                    raise ValueError(f"the value is of message {name or list(indexes)}, not {self._name}")
+                value = value[size:]
             found: dict[str, Any] = convert(make.FromString(value))
             return found
 
-        def framed(value: bytes) -> dict[str, Any]:
-            indexes, size = _message_indexes(value)
-            name = names.get(indexes)
-            if name != self._name:
-                raise ValueError(f"the value is of message {name or list(indexes)}, not {self._name}")
-            return read(value[size:])
+        def read(values: pa.Array) -> Iterator[Decoded]:
+            found, bad = {}, {}
+            for row, value in enumerate(values.to_pylist()):
+                try:
+                    found[row] = message(value)
+                except Exception as exc:  # any error that the library raises for a value concerns only this value
+                    bad[row] = _words(exc)
+            try:
+                records = pa.array(found.values(), record)
+            except _MISFIT:
+                for row in [*found]:
+                    try:
+                        pa.array([found[row]], record)
+                    except _MISFIT as exc:
+                        del found[row]
+                        bad[row] = _words(exc)
+                records = pa.array(found.values(), record)
+            yield Decoded(pa.RecordBatch.from_struct_array(records), 0, len(values), sorted(bad.items()))
 
-        names = _names_by_indexes(self._message.file)
-        return Reader(bare=read, framed=framed)
+        return read
+
+
+def _unframed(value: bytes, ids: Sequence[int]) -> bytes:
+    if len(value) < _CONFLUENT_BYTES or value[0]:
+        raise ValueError("NoSchemaId")
+    found = int.from_bytes(value[1:_CONFLUENT_BYTES], "big")
+    if found not in ids:
+        raise ValueError(f"UnknownSchema {found} (the job is for {' or '.join(map(str, ids))})")
+    return value[_CONFLUENT_BYTES:]
+
+
+def _words(exc: Exception) -> str:
+    text = " ".join(str(exc).split())[:200]
+    return text if type(exc) is ValueError and text else f"{type(exc).__name__}: {text}"
 
 
 def _message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:

@@ -119,7 +119,7 @@ class RunningJob:
 
     def __init__(self, session: Any, name: str, job: SparkConfig) -> None:
         rows = stream_rows(session, name, job.source, ends=job.trigger is None)
-        plan = plan_job(session, rows, name, job)
+        plan = plan_job(rows, name, job)
         self.name = name
         self.finished = 0
         self._job = job

@@ -1,35 +1,37 @@
-"""Interfaces of schemas: the type of the records, and the functions that read a value."""
+"""Interfaces of schemas: the type of the records, and the function that decodes a column of values."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-__all__ = ["Decoder", "Reader", "SchemaError"]
+__all__ = ["Decoded", "Decoder", "Reader", "SchemaError"]
 
 
 class SchemaError(ValueError):
     """A schema is unusable; the text tells its author why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Functions that read one value in one process; they may raise any exception for a value of another schema.
+class Decoded(NamedTuple):
+    """The values from index ``first`` to before ``upto``: their records without the bad ones, in order."""
 
-    ``framed`` receives the bytes after the schema id of Confluent's framing, ``bare`` a whole value.
-    """
+    records: pa.RecordBatch
+    first: int
+    upto: int
+    bad: Sequence[tuple[int, str]]
+    """The index of each bad value, ascending, and the reason why it is bad."""
 
-    bare: Callable[[bytes], dict[str, Any]]
-    framed: Callable[[bytes], dict[str, Any]]
+
+Reader = Callable[[pa.Array], Iterator[Decoded]]
+"""Decodes a column of bytes, in one or several parts."""
 
 
 class Decoder(Protocol):
-    """Decodes one value into one record. Instances are pickled and sent to executors."""
+    """Decodes values into records. Instances are pickled and sent to executors."""
 
     @property
     def record(self) -> pa.StructType:
-        """The Arrow type of the records."""
+        """The Arrow type of the records, all of whose columns take nulls."""
 
     def compile(self) -> Reader:
-        """Return the functions that read values in this process."""
+        """Return the function that decodes values in this process."""

@@ -17,10 +17,9 @@ from ...dataset.staging import ForeignFile
 from ...encoders.base import EncoderOptions, parse_compression
 from ...encoders.gather import by_values
 from ...encoders.parquet import ParquetEncoder
+from .split import Pieces
 
-__all__ = ["BAD", "REPORT", "REPORT_DDL", "FileLayout", "write_rows"]
-
-BAD = "__bad"  # a struct of the input row and the reason; null for a good row
+__all__ = ["REPORT", "REPORT_DDL", "FileLayout", "write_rows"]
 
 REPORT_DDL = "bad boolean, name string, directory string, `rows` bigint, nbytes bigint, checksum bigint, newest bigint"
 REPORT = pa.schema(
@@ -141,21 +140,23 @@ class _Table:
             file.close()
 
 
-def write_rows(good: FileLayout | None, bad: FileLayout) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def write_rows(
+    good: FileLayout, bad: FileLayout, split: Callable[[], Pieces]
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return a function for ``mapInArrow`` that writes the rows of a task and yields a row of ``REPORT`` per file.
 
-    ``newest`` is the newest time of the table's rows in this task. With ``good`` None there are only bad rows.
+    ``split`` returns the function that splits batches. ``newest`` is the newest time of the table's rows in this task.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = {True: _Table(bad)} | ({} if good is None else {False: _Table(good)})
+        tables = {False: _Table(good), True: _Table(bad)}
+        pieces = split()
         try:
             for batch in batches:
-                is_bad = pc.is_valid(batch.column(BAD))
-                for which, table in tables.items():
-                    rows = batch.filter(is_bad if which else pc.invert(is_bad))
-                    if rows.num_rows:
-                        table.write(_bad_rows(rows) if which else rows.drop_columns([BAD]))
+                for piece in pieces(batch):
+                    for table, rows in zip(tables.values(), piece, strict=True):
+                        if rows.num_rows:
+                            table.write(rows)
             for table in tables.values():
                 table.finish()
         finally:
@@ -168,11 +169,6 @@ def write_rows(good: FileLayout | None, bad: FileLayout) -> Callable[[Iterator[A
             yield pa.RecordBatch.from_arrays(arrays, schema=REPORT)
 
     return run
-
-
-def _bad_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    column = batch.column(BAD)
-    return pa.RecordBatch.from_arrays(column.flatten(), [field.name for field in column.type])
 
 
 def _options(schema: pa.Schema, compression: str) -> EncoderOptions:

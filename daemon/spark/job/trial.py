@@ -7,7 +7,7 @@ from typing import Any
 from ...config import SparkConfig
 from .plan import plan_job
 from .source import read_rows
-from .task import BAD
+from .split import BAD, REASON
 
 __all__ = ["Trial", "try_job"]
 
@@ -31,14 +31,13 @@ def try_job(session: Any, name: str, job: SparkConfig, rows: int) -> Trial:
     """
     from pyspark.sql import functions as fn
 
-    plan = plan_job(session, read_rows(session, name, job.source).limit(rows), name, job)
-    reason = fn.col(BAD)["reason"].alias("reason")
-    counted = plan.frame.groupBy(reason).count().orderBy(fn.desc("count")).collect()
-    bad = [(row["reason"], row["count"]) for row in counted if row["reason"] is not None]
-    fields = [field for field in plan.frame.schema.fields if field.name != BAD]
+    plan = plan_job(read_rows(session, name, job.source).limit(rows), name, job)
+    reason = fn.col(BAD)[REASON].alias(REASON)
+    counted = plan.marked.groupBy(reason).count().orderBy(fn.desc("count")).collect()
+    bad = [(row[REASON], row["count"]) for row in counted if row[REASON] is not None]
     return Trial(
         rows=sum(row["count"] for row in counted),
         bad=sum(count for _, count in bad),
         reasons=bad[:_MOST_REASONS],
-        columns=[(field.name, field.dataType.simpleString()) for field in fields],
+        columns=[(field.name, field.dataType.simpleString()) for field in plan.table],
     )

@@ -413,3 +413,37 @@ def test_a_slice_of_values_is_read_at_its_offset() -> None:
     decoded = JsonDecoder(compile_json(json.dumps(record(("f", "int")))), POOL).decode(values, 1)
     assert pa.record_batch(decoded).to_pylist() == [{"f": 2}]
     assert decoded.bad == [BadRecord(2, "NoValue", "", 0)]
+
+
+LOOSE = [
+    ("t", b'"2026-01-02"', datetime(2026, 1, 2, tzinfo=UTC)),
+    ("t", b'"2026-01-02 03:04:05"', datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    ("t", b'"2026-01-02T03:04:05.1234567+01"', datetime(2026, 1, 2, 2, 4, 5, 123456, UTC)),
+    ("t", b"-5", datetime(1969, 12, 31, 23, 59, 55, tzinfo=UTC)),
+    ("t", b"9223372036855", "OutOfRange"),
+    ("t", b'"2026-01-02T"', "InvalidTime"),
+    ("s", b'"a\\n"', "a\n"),
+    ("s", b"null", None),
+    ("s", b"-1.50e3", "-1.50e3"),
+    ("s", b"false", "false"),
+    ("s", b'{"a": [1,  "\\u00e9"]}', '{"a": [1,  "\\u00e9"]}'),
+    ("s", b"[1,}", "InvalidJson"),
+    ("s", b"tru", "InvalidJson"),
+    ("s", b'{"a":"\xff"}', "InvalidUtf8"),
+    ("s", b"[" * 5000, "TooDeep"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), LOOSE)
+def test_loose_values(name: str, text: bytes, expected: Any) -> None:
+    """They are read as Spark's from_json reads them: other types as text, times without a zone, seconds."""
+    program = program_of([Column("t", "tsu:UTC", True), Column("s", "u", True)])
+    value = b'{"%s":%s}' % (name.encode(), text)
+    for first in (value, *(value[:cut] for cut in range(len(value))[-60:])):
+        decoded = JsonDecoder(program, POOL, loose=True).decode(pa.array([first], pa.binary()))
+        batch = pa.record_batch(decoded)
+        batch.validate(full=True)
+        found = decoded.bad[0].reason if decoded.bad else batch.to_pylist()[0][name]
+        assert found == expected if first == value else decoded.bad
+    strict = JsonDecoder(program, POOL).decode(pa.array([value], pa.binary()))
+    assert bool(strict.bad) == (text not in (b"null", b'"a\\n"', b"-5", b"9223372036855"))

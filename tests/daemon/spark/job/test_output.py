@@ -16,7 +16,7 @@ from fastwire_daemon.runtime.errors import ConfigurationRefused
 from fastwire_daemon.spark.job.checkpoint import split_path
 from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
 from fastwire_daemon.spark.job.plan import split_of
-from fastwire_daemon.spark.job.task import BAD
+from fastwire_daemon.spark.job.split import BAD
 
 SOURCE = pa.struct([("value", pa.string()), ("reason", pa.string())])
 
@@ -29,8 +29,6 @@ class Frame:
     good: Sequence[int]
     bad: Sequence[str] = ()
     written: Callable[[], None] = lambda: None
-
-    dtypes = (("number", "bigint"), (BAD, "struct<value:string,reason:string>"))
 
     @property
     def sparkSession(self) -> Any:  # noqa: N802 - Spark's name

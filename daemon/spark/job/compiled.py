@@ -1,0 +1,88 @@
+"""Decodes Avro and JSON with the compiled decoders of the daemon, into the types that Spark has."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from fastwire.decode.avro import compile_avro
+from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.program import SchemaError as ProgramError
+from fastwire.decode.program import Step
+from fastwire.wire.pool import Pool
+
+from .schema import Decoded, Reader, SchemaError
+
+__all__ = ["AvroValues", "JsonValues"]
+
+_MEMORY = 256 << 20
+"""Bytes for the columns of one task. A single record may take a fourth of them."""
+
+
+class JsonValues:
+    """Decoder of JSON objects by ``program`` into columns of the type ``record``."""
+
+    def __init__(self, program: Sequence[Step], record: pa.StructType) -> None:
+        self.record = record
+        self._program = program
+
+    def compile(self) -> Reader:
+        """See ``Decoder``."""
+        return _reader(JsonDecoder(self._program, Pool(_MEMORY), loose=True), self.record)
+
+
+class AvroValues:
+    """Decoder of Avro records without a header; with ``ids``, each begins with the id of its schema, one of ``ids``.
+
+    Raises SchemaError for a schema whose values are not records, or have a type that Spark lacks.
+    """
+
+    def __init__(self, schema: str, ids: Sequence[int] | None = None) -> None:
+        try:
+            self._program = compile_avro(schema)
+        except ProgramError as exc:
+            raise SchemaError(str(exc)) from None
+        self._ids = ids
+        columns = pa.schema(AvroDecoder(self._program, Pool(_MEMORY)))
+        self.record: pa.StructType = _in_spark(pa.struct(list(columns)), "")
+
+    def compile(self) -> Reader:
+        """See ``Decoder``."""
+        decoder = AvroDecoder(self._program, Pool(_MEMORY), framed=self._ids is not None)
+        for id in self._ids or ():
+            decoder.add(id, self._program)
+        return _reader(decoder, self.record, self._ids or ())
+
+
+def _reader(decoder: AvroDecoder | JsonDecoder, record: pa.StructType, ids: Sequence[int] = ()) -> Reader:
+    schema = pa.schema(list(record))
+
+    def read(values: pa.Array) -> Iterator[Decoded]:
+        first = 0
+        while first < len(values):
+            decoded = decoder.decode(values, first)
+            bad = [(one.row, str(one)) for one in decoded.bad]
+            # Memory is shared, but for types that Spark lacks.
+            yield Decoded(pa.record_batch(decoded).cast(schema), first, decoded.upto, bad)
+            first = decoded.upto
+            if decoded.unknown is not None:
+                assert isinstance(decoder, AvroDecoder)
+                known = " or ".join(map(str, ids))
+                decoder.refuse(decoded.unknown, f"UnknownSchema {decoded.unknown} (the job is for {known})")
+
+    return read
+
+
+def _in_spark(kind: pa.DataType, path: str) -> pa.DataType:
+    """Return the type of Spark's that holds the values of a type, with nulls. Raises SchemaError."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _in_spark(each.type, f"{path}.{each.name}")) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_spark(kind.key_type, path), _in_spark(kind.item_type, path))
+    if pa.types.is_list(kind):
+        return pa.list_(_in_spark(kind.value_type, path))
+    if pa.types.is_time(kind):
+        raise SchemaError(f"{path[1:]}: Spark has no type for {kind}")
+    if pa.types.is_timestamp(kind):
+        return pa.int64() if kind.unit == "ns" else pa.timestamp("us", kind.tz)
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else kind

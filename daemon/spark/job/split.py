@@ -1,0 +1,112 @@
+"""Splits rows into those of a job's table and its dead letters, on the executors."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .schema import Decoded, Decoder
+
+__all__ = ["BAD", "REASON", "Column", "Pieces", "RowSplit", "marked_pieces"]
+
+BAD = "__bad"  # a struct of the input row and the reason; null for a good row
+REASON = "reason"
+
+Pieces = Callable[[pa.RecordBatch], Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]]
+"""Yields good rows with the columns of the table, and bad rows with those of the input and the reason."""
+
+
+class Column(NamedTuple):
+    """A column of the table: ``source`` of the decoded values, of the input, or of the input by day or hour in UTC."""
+
+    name: str
+    origin: Literal["value", "input", "date", "hour"]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplit:
+    """Decodes input rows, and splits them. Instances are pickled and sent to executors.
+
+    A row whose value cannot be decoded is bad, and one with a null in a column of ``key``.
+    """
+
+    decoder: Decoder | None
+    columns: Sequence[Column]
+    key: Sequence[str]
+
+    def open(self) -> Pieces:
+        """Return the function that splits batches in this process."""
+        read = _kept if self.decoder is None else self.decoder.compile()
+
+        def pieces(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+            values = batch.column(0 if self.decoder is None else "value")
+            for decoded in read(values):
+                yield self._piece(batch, decoded)
+
+        return pieces
+
+    def _piece(self, batch: pa.RecordBatch, decoded: Decoded) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        first, rows = decoded.first, decoded.upto - decoded.first
+        own, bad = batch.slice(first, rows), dict(decoded.bad)
+        if bad:
+            left = [row for row in range(rows) if first + row not in bad]
+            own = own.take(pa.array(left, pa.int64()))
+        made = {each.name: _column(each, decoded.records, own) for each in self.columns}
+        good = pa.RecordBatch.from_arrays([*made.values()], [*made])
+        for name in self.key:
+            if (nulls := made[name].is_null()).true_count:
+                numbers = [row for row in range(first, decoded.upto) if row not in dict(decoded.bad)]
+                for row in pc.indices_nonzero(nulls).to_pylist():
+                    bad.setdefault(numbers[row], f"{name} is null and part of the key")
+                good = good.filter(pc.invert(good.column(name).is_null()))
+        return good, _bad_rows(batch, bad)
+
+    def mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield good and bad rows of a task in batches with the same columns, for ``mapInArrow``.
+
+        They have the columns of the table, which are null in bad rows, and ``BAD``, which is null in good ones.
+        """
+        pieces = self.open()
+        for batch in batches:
+            for good, bad in pieces(batch):
+                names = [*good.schema.names, BAD]
+                if good.num_rows:
+                    none = pa.nulls(good.num_rows, pa.struct(list(bad.schema)))
+                    yield pa.RecordBatch.from_arrays([*good.columns, none], names)
+                if bad.num_rows:
+                    nulls = (pa.nulls(bad.num_rows, field.type) for field in good.schema)
+                    yield pa.RecordBatch.from_arrays([*nulls, bad.to_struct_array()], names)
+
+
+def _kept(values: pa.Array) -> Iterator[Decoded]:
+    """Decode nothing."""
+    yield Decoded(pa.RecordBatch.from_arrays([], []), 0, len(values), ())
+
+
+def marked_pieces() -> Pieces:
+    """Return the function that splits marked batches (``RowSplit.mark``)."""
+    return _by_mark
+
+
+def _by_mark(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    spoilt = batch.column(BAD)
+    is_bad = spoilt.is_valid()
+    bad = spoilt.filter(is_bad)
+    yield batch.filter(pc.invert(is_bad)).drop_columns([BAD]), pa.RecordBatch.from_struct_array(bad)
+
+
+def _column(column: Column, records: pa.RecordBatch, own: pa.RecordBatch) -> pa.Array:
+    if column.origin == "value":
+        return records.column(column.source)
+    array = own.column(column.source)
+    if column.origin == "date":
+        return array.cast(pa.date32())
+    return pc.hour(array).cast(pa.int32()) if column.origin == "hour" else array
+
+
+def _bad_rows(batch: pa.RecordBatch, bad: dict[int, str]) -> pa.RecordBatch:
+    rows = batch.take(pa.array(sorted(bad), pa.int64()))
+    return rows.append_column(REASON, pa.array([bad[row] for row in sorted(bad)], pa.string()))
