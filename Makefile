@@ -21,6 +21,7 @@ BUILT := $(VENV)/.built
 SPARK := $(VENV)/.spark
 PEERS := $(VENV)/.peers
 PROTOC := build/protoc/.made
+DELTA := build/delta/.made
 
 # Most tests that take long wait: for a broker, and unit tests for a delay to pass. So there are more of them at once
 # than there are cores, and more of those that need no broker. WORKERS=0: one after the other.
@@ -82,6 +83,11 @@ $(PROTOC): pyproject.toml | $(MADE)
 	$(PY) -m pip install -q --no-deps --target build/protoc --group proto
 	touch $@
 
+$(DELTA): pyproject.toml | $(MADE)
+	rm -rf build/delta
+	$(PY) -m pip install -q --no-deps --target build/delta --group delta
+	touch $@
+
 # Spark is 400 MB, so it comes only with the verbs whose tests need it, and only where there is a Java to run it.
 $(SPARK): $(INSTALLED)
 	@if command -v java >/dev/null; then \
@@ -127,10 +133,10 @@ docs: $(BUILT)
 dist: $(INSTALLED)
 	$(PY) -m release.dist $(PYTHONS)
 
-check: lint $(PROTOC)
+check: lint $(PROTOC) $(DELTA)
 	$(PYTEST) -m unit
 
-test: lint $(PROTOC) $(SPARK)
+test: lint $(PROTOC) $(DELTA) $(SPARK)
 	$(PYTEST) -m 'not soak and not bench'
 
 # The fuzzers run in the build with the sanitizers, beside the tests that wait; what they find is written to the corpus

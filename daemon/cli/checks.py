@@ -27,7 +27,13 @@ from ..systems.registry import system_named
 
 if TYPE_CHECKING:
     from ..dataset.bucket import Bucket
+    from ..dataset.description import Description
     from ..dataset.probe import Check
+
+UPKEEP = (
+    "the table needs OPTIMIZE and then VACUUM now and then, by any tool that knows Delta: files stay as small as the "
+    "rolls. Both leave _fastwire alone. Keep the 7 days of VACUUM, or at least the longest time that no daemon runs"
+)
 
 __all__ = ["CheckResult", "folder_checks", "promise", "spark_checks", "static_checks"]
 
@@ -46,6 +52,8 @@ class CheckResult:
 
 def promise(sink: SinkConfig) -> str:
     """Return the delivery guarantee of ``sink``: the effect of a crash at any instant on its records."""
+    if sink.table:
+        return "exactly once: files and positions are one commit, and the table gets each file once"
     if sink.is_dataset:
         return "exactly once: files and positions are one commit"
     if sink.type == "stdout":
@@ -64,6 +72,9 @@ def static_checks(config: Config) -> list[CheckResult]:
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
         results += _connection(name, pipeline.source)
         results += _short_folders(name, pipeline)
+        if pipeline.sink.table:
+            results.append(_columns_of_table(name, pipeline))
+            results.append(CheckResult(name, "upkeep", True, UPKEEP))
         if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
             results += _dataset(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
@@ -88,11 +99,33 @@ def _dataset(
         return [CheckResult(name, "dataset", False, str(exc), isinstance(exc, DatasetMismatchError))]
     except OSError as exc:
         return [CheckResult(name, "dataset", False, f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))]
-    return (
-        []
-        if found is None
-        else [CheckResult(name, "dataset", True, f"{path} is continued; it was created {found.created}")]
-    )
+    if found is None:
+        return []
+    results = [CheckResult(name, "dataset", True, f"{path} is continued; it was created {found.created}")]
+    return [*results, _table(name, path, found, medium)] if found.table else results
+
+
+def _table(name: str, path: Path | StoreUrl, description: "Description", medium: "Bucket | None" = None) -> CheckResult:
+    """Check that the table takes files, as `run` would add them."""
+    from ..dataset.place import storage_at
+    from ..dataset.tableaudit import TableAudit
+
+    table = TableAudit(storage_at(path, medium, patient=False), description)
+    if table.why:
+        return CheckResult(name, "table", False, f"{table.why}. Records land, and are published when it takes files")
+    return CheckResult(name, "table", True, f"it has the files of the log entries up to {table.upto:,}")
+
+
+def _columns_of_table(name: str, pipeline: PipelineConfig) -> CheckResult:
+    """Check that a table can have the columns of the pipeline."""
+    from ..sinks.registry import dataset_options
+
+    try:
+        options = dataset_options(pipeline)
+    except ConfigError as exc:
+        return CheckResult(name, "table", False, "; ".join(problem.message for problem in exc.problems), True)
+    levels = ", ".join(options.level_keys)
+    return CheckResult(name, "table", True, f"in the format of Delta, partitioned by {levels or 'nothing'}")
 
 
 def _short_folders(name: str, pipeline: PipelineConfig) -> list[CheckResult]:

@@ -91,6 +91,8 @@ def pipeline_facts(pipeline: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("error", str(pipeline["error"]), "bad")
     if pipeline.get("waiting"):
         yield Fact("waits", str(pipeline["waiting"]), "bad")
+    if pipeline.get("unpublished"):
+        yield Fact("table", str(pipeline["unpublished"]), "bad")
     for partition, why in table_of(pipeline, "stopped_partitions").items():
         yield Fact("stopped", f"{partition}: {why}", "bad")
     yield Fact(

@@ -71,7 +71,7 @@ class LetterSums:
             ]
             typer.echo(json.dumps({"path": self._path, "letters": letters, "rows": rows, "found": parts}))
             return
-        from ..dataset.verify import counted
+        from ..dataset.report import counted
 
         typer.echo(f"{self._path}: {counted(letters, 'dead letter')}, {counted(rows, 'row')}")
         for (kind, topic, partition), sums in sorted(self._found.items()):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ..config import PipelineConfig, SparkConfig, SparkSource, TopicChoice
     from ..dataset.expiry import Expired
-    from ..dataset.verify import VerifyReport
+    from ..dataset.report import VerifyReport
     from .checks import CheckResult
     from .daemons import Daemon, Fact
 
@@ -127,7 +127,7 @@ _MOST_LINES = 20  # the most lines of one list: a dataset may have a thousand lo
 
 def show_report(report: "VerifyReport") -> None:
     """Print the report of `verify` on a dataset."""
-    from ..dataset.verify import counted
+    from ..dataset.report import counted
     from ..service.progress import format_bytes
 
     verdict = "sound" if report.ok else counted(len(report.problems), "problem")
@@ -136,6 +136,13 @@ def show_report(report: "VerifyReport") -> None:
         typer.echo(
             f"  {counted(report.rows, 'row')} in {counted(report.files, 'file')}, {format_bytes(report.nbytes)}, "
             f"{report.entries:,} log entr{'y' if report.entries == 1 else 'ies'} of {report.system}"
+        )
+    if report.table is not None:
+        table = report.table
+        rows = "rows that it does not count" if table.rows is None else counted(table.rows, "row")
+        typer.echo(
+            f"  in a Delta table, version {table.version:,}, up to log entry {table.upto:,}: {rows} in "
+            f"{counted(table.files, 'file')}"
         )
     if report.diverted_entries:
         letters = counted(report.diverted_entries, "dead letter")
@@ -177,7 +184,7 @@ def _show_list(title: str, lines: Sequence[str]) -> None:
 
 def show_expired(found: "Expired", *, dry_run: bool) -> None:
     """Print the result of `expire`."""
-    from ..dataset.verify import counted
+    from ..dataset.report import counted
     from ..service.progress import format_bytes
 
     entries = f"{found.entries:,} log entr{'y' if found.entries == 1 else 'ies'}"

@@ -96,7 +96,7 @@ def _pipelines(pipelines: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _troubles(pipeline: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("error", "waiting"):
+    for key in ("error", "waiting", "unpublished"):
         if pipeline.get(key):
             yield str(pipeline[key])
     for log, why in table_of(pipeline, "stopped_partitions").items():

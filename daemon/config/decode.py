@@ -31,7 +31,7 @@ __all__ = [
     "read_program",
 ]
 
-SINKS = ("parquet", "arrow", "jsonl")
+SINKS = ("parquet", "arrow", "jsonl", "delta")
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -209,7 +209,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             tell((*path, "transform"), str(exc))
             return
     fine = next((step for step in program if step.arrow.startswith("tsn")), None)
-    if fine is not None and kind == "parquet":
+    if fine is not None and kind in ("parquet", "delta"):
         tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
     check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell, landing)
 

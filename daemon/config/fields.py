@@ -368,12 +368,16 @@ StartField = Annotated[
 
 # -- kinds of sinks --------------------------------------------------------------------------------------------------
 
-DATASET_TYPES = ("parquet", "arrow", "jsonl")
+DATASET_TYPES = ("parquet", "arrow", "jsonl", "delta")
 PLAIN_TYPES = ("stdout", "discard")
 
 # The encoders have the same table; they are not imported here because they import pyarrow.
+_PARQUET: dict[str, tuple[int, int] | None] = {
+    "zstd": (1, 22), "lz4": None, "snappy": None, "gzip": (1, 9), "none": None,
+}  # fmt: skip
 _CODECS: dict[str, dict[str, tuple[int, int] | None]] = {
-    "parquet": {"zstd": (1, 22), "lz4": None, "snappy": None, "gzip": (1, 9), "none": None},
+    "parquet": _PARQUET,
+    "delta": _PARQUET,
     "arrow": {"zstd": (1, 22), "lz4": None, "none": None},
     "jsonl": {"none": None, "gzip": (1, 9), "zstd": (1, 22)},
 }
@@ -408,7 +412,7 @@ def sink_kind(name: str) -> Literal["dataset", "plain", "plugin"]:
 
 def default_compression(sink_type: str) -> str:
     """Return the default compression of a dataset."""
-    return "zstd:1" if sink_type in ("parquet", "arrow") else "none"
+    return "none" if sink_type == "jsonl" else "zstd:1"
 
 
 def check_compression(sink_type: str, text: str) -> None:

@@ -59,14 +59,14 @@ class SinkConfig(Table):
     """The kind and the place of the output of a pipeline."""
 
     type: Text
-    """parquet, arrow, jsonl (files), stdout, discard, or the name of a plug-in."""
+    """parquet, arrow, jsonl (files), delta (a table of Parquet files), stdout, discard, or the name of a plug-in."""
     path: DatasetPath | None = None
     """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset."""
     store: StoreConfig | None = None
     compression: Text | None = None
-    """Codec of the files; default: zstd:1 for parquet and arrow, none for jsonl.
+    """Codec of the files; default: zstd:1, none for jsonl.
 
-    parquet: zstd[:1-22] lz4 snappy gzip[:1-9] none; arrow: zstd lz4 none; jsonl: none gzip[:1-9] zstd[:1-22]."""
+    parquet, delta: zstd[:1-22] lz4 snappy gzip[:1-9] none; arrow: zstd lz4 none; jsonl: none gzip[:1-9] zstd[:1-22]."""
     columns: tuple[Column, ...] | None = None
     """Columns to keep; default: all."""
     split: Literal["none", "topic", "partition"] = "none"
@@ -86,6 +86,11 @@ class SinkConfig(Table):
     def is_dataset(self) -> bool:
         """True if rows and positions are one commit, so that delivery is exactly once."""
         return sink_kind(self.type) == "dataset"
+
+    @property
+    def table(self) -> str:
+        """The format of the table in which the files are published; "" for none."""
+        return self.type if self.type == "delta" else ""
 
 
 class PipelineConfig(Table):

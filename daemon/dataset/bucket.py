@@ -19,7 +19,7 @@ from .disk import DISK_FULL
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["LEASE_S", "PART_BYTES", "Bucket", "Found", "Lease", "StoreAwayError", "Upload", "open_bucket"]
+__all__ = ["LEASE_S", "PART_BYTES", "REFUSED", "Bucket", "Found", "Lease", "StoreAwayError", "Upload", "open_bucket"]
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ _DELETED_AT_ONCE = 1000
 _RANGE_BYTES = 1 << 20
 # A renewal that is under way when a lease ends may come late: the lock that it leaves grows old.
 _JOIN_S = 5.0
-# Answers that stay the same however often the request is sent. Amazon says 400 of a request that came too slowly.
-_REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d(?!.*<Code>RequestTimeout</Code>)", re.DOTALL)
+REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d(?!.*<Code>RequestTimeout</Code>)", re.DOTALL)
+"""Answers that stay the same however often the request is sent. Amazon says 400 of a request that came too slowly."""
 _CODE = re.compile(r"<Code>(.*?)</Code>")
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 
@@ -76,8 +76,19 @@ class Bucket:
     ``small`` is for requests of some KiB, ``large`` for whole files; both lead to the same objects.
     """
 
-    def __init__(self, url: str, small: "ObjectStore", large: "ObjectStore", lease_s: float = LEASE_S) -> None:
+    access: Mapping[str, str] = {}
+    """Settings for other clients of the store, secrets in clear text."""
+
+    def __init__(
+        self,
+        url: str,
+        small: "ObjectStore",
+        large: "ObjectStore",
+        lease_s: float = LEASE_S,
+        access: Mapping[str, str] | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
+        self.access = access or {}
         self._small = small
         self._large = large
         self._lease_s = lease_s
@@ -281,7 +292,7 @@ def _translated() -> Iterator[None]:
         raise PermissionError(_said(exc)) from exc
     except (exceptions.GenericError, exceptions.PreconditionError, exceptions.JoinError) as exc:
         text = str(exc)
-        raise (OSError if _REFUSED.search(text) else StoreAwayError)(_said(exc)) from exc
+        raise (OSError if REFUSED.search(text) else StoreAwayError)(_said(exc)) from exc
     except exceptions.BaseError as exc:
         raise OSError(_said(exc)) from exc
 
@@ -304,7 +315,8 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
-    settings = dict(settings or {})
+    access = dict(settings or {})
+    settings = dict(access)
     client = {"allow_http": settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", "false")) == "true"}
     try:
         small, large = (
@@ -319,4 +331,4 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
         )
     except BaseError as exc:
         raise ValueError(f"{url}: {_said(exc)}") from exc
-    return Bucket(url, small, large, lease_s)
+    return Bucket(url, small, large, lease_s, access)

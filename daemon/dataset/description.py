@@ -13,6 +13,7 @@ from fastwire.systems import grammar_named
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import SPLITS, level_keys, time_level
+from .tableschema import misfit
 
 __all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
 
@@ -26,7 +27,11 @@ _WORDS = {
     "partition_by": "partition_by",
     "levels": "the partition columns",
     "columns": "the columns",
+    "table": "the table format",
+    "level_types": "the types of the partition columns",
 }
+TABLES = ("", "delta")
+_TYPED = ("types", "level_types")
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -35,13 +40,15 @@ _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 class DatasetOptions:
     """The settings of a writer for its dataset.
 
-    ``system``, ``columns``, ``split``, ``partition_by``, ``levels`` and ``extension`` are fixed at creation and must
-    not change. ``types`` are the columns of decoded values; with them the columns of the records have a _ before
-    their name, and columns may be added or become wider by log entries. ``partition_by`` is as in ``time_level``.
-    ``levels`` are columns that become folder levels, below those of ``split`` and ``partition_by``; files do not
-    contain them. The name ``cluster`` at creation is kept for good: logs are named by it. ``hosts`` (``host:port``) are
-    the addresses of the cluster: a dataset with other hosts belongs to another cluster, unless its cluster's name is
-    ``cluster``. ``shared`` is true if the source delivers in any order (Shared, Key_Shared); it may change. With
+    ``system``, ``columns``, ``split``, ``partition_by``, ``levels``, ``extension`` and ``table`` are fixed at creation
+    and must not change. With the ``table`` "delta" files are published in a Delta table, and ``level_types`` are the
+    types of ``levels``. ``types`` are the columns of decoded values; with them the columns of the records have a _
+    before their name, and columns may be added or (without a table) become wider by log entries. ``partition_by`` is
+    as in ``time_level``. ``levels`` are columns that become folder levels, below those of ``split`` and
+    ``partition_by``; files do not contain them. The name ``cluster`` at creation is kept for good: logs are named by
+    it. ``hosts`` (``host:port``) are the addresses of the cluster: a dataset with other hosts belongs to another
+    cluster, unless its cluster's name is ``cluster``. ``shared`` is true if the source delivers in any order (Shared,
+    Key_Shared); it may change. With
     ``single_log`` the writer refuses a dataset with another log, as for a Spark job, whose query would write the same
     records as another one.
     """
@@ -57,6 +64,8 @@ class DatasetOptions:
     shared: bool = False
     single_log: bool = False
     hosts: tuple[str, ...] = ()
+    table: str = ""
+    level_types: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -89,6 +98,8 @@ class Description:
     levels: tuple[str, ...] = ()
     types: tuple[Column, ...] = ()
     hosts: tuple[str, ...] = ()  # empty in datasets of versions that did not record them
+    table: str = ""
+    level_types: tuple[Column, ...] = ()
 
     @classmethod
     def of(cls, options: DatasetOptions, *, id: str, created: str) -> "Description":
@@ -105,12 +116,15 @@ class Description:
             extension=options.extension,
             created=created,
             hosts=options.hosts,
+            table=options.table,
+            level_types=options.level_types,
         )
 
     def encode(self) -> bytes:
         """Return the content of dataset.json."""
-        value = {name: getattr(self, name) for name in self.__slots__} | {"types": columns_to_json(self.types)}
-        for name in ("levels", "types", "hosts"):
+        value = {name: getattr(self, name) for name in self.__slots__}
+        value |= {name: columns_to_json(value[name]) for name in _TYPED}
+        for name in ("levels", "hosts", "table", *_TYPED):
             if not value[name]:
                 del value[name]
         return orjson.dumps({"format": FORMAT, **value}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -127,6 +141,8 @@ class Description:
                 added_types(self.types, options.types)
             except SchemaError as exc:
                 differences.append(f"decoded columns do not fit those of the dataset: {exc}")
+            if self.table and (why := misfit(self.types, options.types)):
+                differences.append(why)
         if differences:
             raise DatasetMismatchError(
                 f"the dataset at {root} was created with other settings, which cannot change. "
@@ -167,16 +183,25 @@ def read_description(data: bytes, root: str) -> Description:
             raise DatasetMismatchError(
                 f"the dataset at {root} has format {value['format']!r}; this version of fastwire knows {FORMAT}"
             )
-        names = [name for name in Description.__slots__ if name not in ("columns", "levels", "types", "hosts")]
-        texts = {name: value[name] for name in names}
+        names = [name for name in Description.__slots__ if name not in ("columns", "levels", "hosts", "table", *_TYPED)]
+        texts = {name: value[name] for name in names} | {"table": value.get("table", "")}
         columns, levels, hosts = value["columns"], value.get("levels", []), value.get("hosts", [])
-        types = columns_from_json(value.get("types", []))
+        typed = {name: columns_from_json(value.get(name, [])) for name in _TYPED}
         if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts)):
             raise TypeError("all values but the format are text")
         time_level(texts["partition_by"])
         if texts["split"] not in SPLITS:
             raise ValueError("unknown levels")
-        return Description(columns=tuple(columns), levels=tuple(levels), types=types, hosts=tuple(hosts), **texts)
+        if texts["table"] not in TABLES:
+            raise ValueError(f"unknown table format {texts['table']!r}")
+        return Description(
+            columns=tuple(columns),
+            levels=tuple(levels),
+            hosts=tuple(hosts),
+            types=typed["types"],
+            level_types=typed["level_types"],
+            **texts,
+        )
     except (ValueError, KeyError, TypeError) as exc:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
 
@@ -187,5 +212,5 @@ def _place(host: str, usual: Collection[int]) -> str:
     return name.lower() if port.isdecimal() and int(port) in usual else host.lower()
 
 
-def _show(value: str | tuple[str, ...]) -> str:
-    return value if isinstance(value, str) else ", ".join(value) or "none"
+def _show(value: str | tuple[object, ...]) -> str:
+    return (value if isinstance(value, str) else ", ".join(map(str, value))) or "none"

@@ -80,6 +80,10 @@ def expire(
     storage = storage_at(path, medium, patient=not dry_run)
     if description is None:
         raise DatasetMismatchError(f"{storage.root}: there is no dataset here")
+    if description.table:
+        raise DatasetMismatchError(
+            f"{storage.root} is a table: delete rows by DELETE, and then their files by VACUUM, in the table"
+        )
     if dry_run:
         before, until = _bounds(storage, older_s)
         return _find(storage, description.extension, before, until)[0]

@@ -6,7 +6,7 @@ have died before.
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import BinaryIO, cast
 
@@ -27,6 +27,7 @@ class FolderStorage:
 
     def __init__(self, root: str, disk: Disk, patience: Patience) -> None:
         self.root = os.path.abspath(root)
+        self.access: Mapping[str, str] = {}
         self.disk = disk
         self._patience = patience
         self._made: set[str] = set()

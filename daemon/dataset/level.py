@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 __all__ = [
     "NAME_BYTES",
+    "NO_VALUE",
     "PARTITION_BY",
     "SPLITS",
     "check_directory",
@@ -28,8 +29,8 @@ SPLITS = {"none": (), "topic": ("t",), "partition": ("t", "p")}
 PARTITION_BY = {"none": (), "day": ("dt",), "hour": ("dt", "hh")}
 _TIME = re.compile(r"(none|day|hour)|(day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
-# Hive, Spark, DuckDB, Polars and pyarrow read this as null. It stands for times that no calendar has.
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""The value that Hive, Spark, DuckDB, Polars and pyarrow read as null. It stands for times that no calendar has."""
 NAME_BYTES = 255
 """The longest name of a folder on Linux file systems, in bytes; a longer one is shortened."""
 # A shortened name ends like this; a name that looks shortened is shortened, too, so that names stay unique.
@@ -93,7 +94,7 @@ def level_fits(key: str, value: str) -> bool:
 
 
 def _level(key: str, value: str | None) -> str:
-    return f"{key}={_NO_VALUE if value is None else _encode(value)}"
+    return f"{key}={NO_VALUE if value is None else _encode(value)}"
 
 
 def shortened(key: str, value: str) -> str:

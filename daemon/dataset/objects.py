@@ -30,6 +30,7 @@ class ObjectStorage:
 
     def __init__(self, bucket: Bucket, patience: Patience) -> None:
         self.root = bucket.url
+        self.access = bucket.access
         self.sync_ns = 0
         self._bucket = bucket
         self._patience = patience

@@ -1,17 +1,20 @@
-"""The choice of the storage for the place of a dataset."""
+"""The choice of the storage for the place of a dataset, and of the way in which its files become visible."""
 
 import os
 import threading
 from collections.abc import Callable
 
 from .bucket import Bucket
+from .checkpoint import Checkpoint
+from .description import Description
 from .disk import Disk
 from .folder import FolderStorage
 from .objects import ObjectStorage
 from .patience import Impatience, Patience
+from .publication import Publication
 from .storage import Storage
 
-__all__ = ["storage_at"]
+__all__ = ["publication_of", "storage_at"]
 
 
 def storage_at(
@@ -32,3 +35,14 @@ def storage_at(
     if isinstance(medium, Bucket):
         return ObjectStorage(medium, patience)
     return FolderStorage(os.fspath(path), medium, patience)
+
+
+def publication_of(
+    storage: Storage, description: Description, state: Checkpoint, reached: Callable[[str], None]
+) -> Publication:
+    """Return the publication of a dataset: by names, or in its table. ``state`` is the checkpoint that was read."""
+    if not description.table:
+        return Publication(storage, description.extension, reached)
+    from .tablepublication import TablePublication  # its library takes 60 MiB
+
+    return TablePublication(storage, description, state, reached)

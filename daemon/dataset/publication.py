@@ -1,6 +1,6 @@
 """Makes the files of durable log entries visible, in the order of the log (R9)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .log import LogEntry
 from .storage import Storage
@@ -14,10 +14,15 @@ class Publication:
     ``extension`` is that of the files. ``reached`` is called with each step.
     """
 
+    stopped = ""
+    """The reason for that, for the user; "" without one."""
+
     def __init__(self, storage: Storage, extension: str, reached: Callable[[str], None]) -> None:
         self._storage = storage
         self._extension = extension
         self._reached = reached
+        self.pending: Sequence[object] = ()
+        """Durable log entries whose files cannot be published now; they stay staged."""
         self.unsynced: set[str] = set()
         """Folders with files of known log entries whose names may not be durable yet."""
 
@@ -35,6 +40,9 @@ class Publication:
                 self._storage.publish(staged, name)
             self._reached(f"{step}:{i}")
         self.unsynced |= entry.folders
+
+    def complete(self) -> None:
+        """End the publishing of the entries in hand, as far as it is possible."""
 
     def sync(self) -> None:
         """Make all published names durable."""

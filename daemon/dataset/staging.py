@@ -162,12 +162,19 @@ class Staging:
         """Return the name of a temporary file that will be linked under another name."""
         return f"{self.folder}/{self.roll}-{what}.part"
 
-    def owns(self, files: Sequence[StagedFile]) -> bool:
-        """Return True if all ``files`` belong to the open roll."""
-        return set(files) <= set(self._open)
+    def check(self, files: Sequence[StagedFile], given: int, filtered: int) -> None:
+        """Raise ValueError unless ``files`` belong to the open roll, and have the rows that were given and kept."""
+        if not set(files) <= set(self._open):
+            raise ValueError("a staged file belongs to another roll")
+        kept = sum(file.rows for file in files)
+        if given != kept + filtered:
+            raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
 
-    def end_roll(self) -> None:
-        """Delete the remaining files of the roll, which is published or void, and begin the next."""
+    def end_roll(self, *, kept: bool = False) -> None:
+        """Delete the remaining files of the roll, which is published or void, and begin the next.
+
+        With ``kept`` it is committed and not published, and its files stay.
+        """
         with self._guard:
             left, self._open = self._open, []
         if self._invited:
@@ -180,7 +187,8 @@ class Staging:
         self._index = 0
         for staged in left:
             staged.close()
-        self._storage.discard(*(staged.name for staged in left))
+        if not kept:
+            self._storage.discard(*(staged.name for staged in left))
 
     def discard(self) -> None:
         """Delete the folder of this writer, which has no unpublished files in the log."""

@@ -1,6 +1,6 @@
 """Names of the steps of ``DatasetWriter``, where a test can stop or kill it."""
 
-__all__ = ["STEPS"]
+__all__ = ["STEPS", "TABLE_STEPS"]
 
 STEPS = (
     # open, or the first roll of a new dataset
@@ -26,4 +26,12 @@ STEPS = (
     # on the way into the next roll
     "checkpoint-linked",
     "checkpointed",
+)
+
+TABLE_STEPS = (
+    # publishing in a table, behind "published:<i>" or "republished:<i>" of its files but for the first two
+    "table-created",
+    "table-evolved",
+    "table-ready",
+    "table-committed",
 )

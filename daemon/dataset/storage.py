@@ -4,7 +4,7 @@ Names are relative to the dataset and use "/". A *temporary* is a small file wit
 :meth:`Storage.put_new` gives its final name.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol
 
 __all__ = ["NewFile", "Storage"]
@@ -39,6 +39,8 @@ class Storage(Protocol):
 
     root: str
     """The absolute path or the URL of the dataset."""
+    access: Mapping[str, str]
+    """Settings for other clients of the same place, secrets in clear text; empty for a folder."""
     sync_ns: int
     """Nanoseconds spent so far in making content and names durable."""
 

@@ -8,9 +8,9 @@ takes no lock.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,131 +38,19 @@ from .diverted import read_letters
 from .findings import Problem
 from .log import DIVERTED, LOG, STAGING, LogEntry, entry_name
 from .place import storage_at
+from .report import LogReport, VerifyReport, counted
 from .storage import Storage
 from .whole import noted_number, noted_numbers, visible
 
-__all__ = ["LogReport", "VerifyReport", "counted", "verify"]
+if TYPE_CHECKING:
+    from .tableaudit import TableAudit
+
+__all__ = ["verify"]
 
 # Footers are small and far apart, so the disk is the limit and not the processor.
 _THREADS = 8
 # Formats whose rows are counted by reading the whole file: then the bytes are compared as well.
 _READ_WHOLE = ("jsonl", "jsonl.gz", "jsonl.zst")
-
-
-@dataclass(slots=True)
-class LogReport:
-    """The committed positions and rows of one log.
-
-    ``holes`` lie between intervals. With a shared subscription they may still be filled; so may the ``held`` ones among
-    them, which are parts of chunked messages that were incomplete.
-    """
-
-    log: Log
-    start: str
-    end: str
-    rows: int = 0
-    spans: int = 0
-    intervals: list[tuple[str, str]] = field(default_factory=list)
-    gaps: list[tuple[str, str, str]] = field(default_factory=list)
-    holes: list[tuple[str, str]] = field(default_factory=list)
-    held: int = 0
-    ledger_changes: int = 0
-    shared: bool = False
-
-
-@dataclass(slots=True)
-class VerifyReport:
-    """The result of ``verify``. ``rows``, ``files`` and ``nbytes`` are those of the log, ``counted_rows`` of the files.
-
-    Every byte of ``read_files`` files was compared; the positions of the rows of ``placed_files`` files were compared.
-    ``expired_files`` were deleted by ``expire``, and it has left ``undeleted`` if it was interrupted or still runs.
-    ``proven``, ``trusted`` and ``unproven`` are sentences for the user.
-    """
-
-    path: str
-    strict: bool
-    deep: bool = False
-    problems: list[Problem] = field(default_factory=list)
-    system: str = ""
-    entries: int = 0
-    files: int = 0
-    rows: int = 0
-    nbytes: int = 0
-    counted_files: int = 0
-    counted_rows: int = 0
-    read_files: int = 0
-    placed_files: int = 0
-    filtered: int = 0
-    unselected: int = 0
-    diverted_entries: int = 0
-    diverted_rows: int = 0
-    pending: list[str] = field(default_factory=list)
-    expired_files: int = 0
-    undeleted: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    logs: list[LogReport] = field(default_factory=list)
-    proven: list[str] = field(default_factory=list)
-    trusted: list[str] = field(default_factory=list)
-    unproven: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """True if no problem was found."""
-        return not self.problems
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain dicts, lists, strings and numbers."""
-        return {
-            "path": self.path,
-            "ok": self.ok,
-            "strict": self.strict,
-            "deep": self.deep,
-            "system": self.system,
-            "problems": [
-                {"kind": each.kind, "where": each.where, "text": each.text, "todo": each.todo} for each in self.problems
-            ],
-            "log_entries": self.entries,
-            "files": self.files,
-            "rows": self.rows,
-            "bytes": self.nbytes,
-            "counted_files": self.counted_files,
-            "counted_rows": self.counted_rows,
-            "read_files": self.read_files,
-            "placed_files": self.placed_files,
-            "filtered_rows": self.filtered,
-            "unselected_rows": self.unselected,
-            "diverted_entries": self.diverted_entries,
-            "diverted_rows": self.diverted_rows,
-            "pending_files": self.pending,
-            "expired_files": self.expired_files,
-            "undeleted_files": self.undeleted,
-            "removed_files": self.removed,
-            "logs": [_log_to_json(each) for each in self.logs],
-            "proven": self.proven,
-            "trusted": self.trusted,
-            "unproven": self.unproven,
-        }
-
-
-def _log_to_json(report: LogReport) -> dict[str, Any]:
-    log = report.log
-    return {
-        "system": log.system,
-        "cluster": log.cluster,
-        "topic": log.topic,
-        "partition": log.partition,
-        "incarnation": log.incarnation,
-        "start": report.start,
-        "end": report.end,
-        "rows": report.rows,
-        "spans": report.spans,
-        "intervals": [list(each) for each in report.intervals],
-        "gaps": [{"from": a, "to": b, "reason": reason} for a, b, reason in report.gaps],
-        "holes": [list(each) for each in report.holes],
-        "held": report.held,
-        "ledger_changes": report.ledger_changes,
-        "shared": report.shared,
-    }
 
 
 def verify(
@@ -214,6 +102,7 @@ class _Verification:
         self._noted = 0
         self._last = 0  # the last log entry that was read
         self._expired = 0  # files of the log entries up to this one may be gone
+        self._table: TableAudit | None = None
 
     def run(self) -> VerifyReport:
         report = self._report
@@ -231,7 +120,11 @@ class _Verification:
             return report
         report.system = description.system
         self._prefix = "_" if description.types else ""
-        # In this order, each listed file has a log entry by the time the log is read.
+        # In this order, each listed file, or file of the table, has a log entry by the time the log is read.
+        if description.table:
+            from .tableaudit import TableAudit
+
+            self._table = TableAudit(self._storage, description)
         seen = dict.fromkeys(visible(self._storage))
         letters = dict.fromkeys(f"{DIVERTED}/{name}" for name in self._storage.list(DIVERTED))
         linked = [name for name in self._storage.walk(LOG) if name.endswith(".json")]
@@ -241,10 +134,15 @@ class _Verification:
         self._check_numbers(linked, state.number)
         newest = max((number for number in checkpoints if number <= state.number), default=0)
         self._check_files(expected, seen | letters, newest, description.extension)
-        for name in (seen | letters).keys() - expected.keys():
+        for name in (seen | letters).keys() - expected.keys() if self._table is None else ():
             self._problem("stray", name, "no log entry names this file")
         self._summarize(state)
+        if self._table is not None:
+            landed = {name: file for name, file in expected.items() if not name.startswith(DIVERTED)}
+            self._table.compare({name: (file.number, file.nbytes, file.rows) for name, file in landed.items()}, report)
         self._explain(description)
+        if self._table is not None:
+            self._table.explain(report)
         return report
 
     def _problem(self, kind: str, where: str, text: str) -> None:
@@ -425,7 +323,9 @@ class _Verification:
         if self._has_expired(file.number):
             self._report.expired_files += 1
             return
-        if file.number > newest:
+        if self._table is not None and self._table.is_without(name, file.number):
+            return
+        if file.number > newest or self._table is not None:
             self._problem("missing", name, f"log entry {file.number} has landed {file.rows} rows in it")
             return
         self._report.removed.append(name)
@@ -584,11 +484,6 @@ class _Verification:
                 f"that log entry {report.entries} is as it was written, and the newest: nothing that is left would "
                 f"show that later ones are gone if {gone} are, too"
             )
-
-
-def counted(count: int, thing: str) -> str:
-    """Return a number with its noun, in the plural if necessary."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _texts(log: Log, places: tuple[Position, Position]) -> tuple[str, str]:

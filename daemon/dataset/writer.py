@@ -32,7 +32,7 @@ from .disk import DISK_FULL, Disk
 from .level import check_directory
 from .log import DIVERTED, Letter, LogEntry, entry_name, timestamp
 from .origin import Origin
-from .place import storage_at
+from .place import publication_of, storage_at
 from .publication import Publication
 from .staging import DeadWriters, ForeignFile, StagedFile, Staging
 from .storage import NewFile
@@ -124,6 +124,11 @@ class DatasetWriter:
         """The number of the last log entry that was read or written."""
         return self._state.number
 
+    @property
+    def stopped(self) -> str:
+        """The reason why committed files are not published for now; "" without one."""
+        return self._publication.stopped
+
     # --- open and close
 
     def open(self) -> Coverage:
@@ -156,7 +161,7 @@ class DatasetWriter:
         # No entry names the broken roll, but files of earlier ones could still return here: see _clear_void.
         kept = reopening and self._broken and self._linked and not self._linking
         try:
-            if not self._broken:
+            if not self._broken and not self._publication.pending:
                 self._checkpoint()
                 # A rename out of the folder must not be lost together with the folder.
                 self._publication.sync()
@@ -175,7 +180,7 @@ class DatasetWriter:
 
     def _clear_void(self) -> None:
         """Delete own void rolls without a fence (R5): no link was tried, so no late log entry can name them."""
-        while self._void:
+        while self._void and not self._publication.pending:
             self._publication.sync()  # as in close
             staging = self._void.pop()
             try:
@@ -260,11 +265,7 @@ class DatasetWriter:
             return self.refresh()
         with self._guard, self._failing("commit"):
             staging = self._entered()
-            if not staging.owns(files):
-                raise ValueError("a staged file belongs to another roll")
-            given, kept = sum(span.rows for span in spans), sum(file.rows for file in files)
-            if given != kept + filtered:
-                raise ValueError(f"{given} rows were given, but {kept} are in files and {filtered} were filtered")
+            staging.check(files, sum(span.rows for span in spans), filtered)
             self._land(staging, files, spans, (filtered, unselected), floors or {}, types)
             return self.coverage
 
@@ -335,6 +336,8 @@ class DatasetWriter:
         self._origin.record_hosts(staging.temporary)
         self._state = newest_checkpoint(self._storage)
         self._tail = tail_of(self._storage, self._state.number)
+        assert self._description is not None
+        self._publication = publication_of(self._storage, self._description, self._state, self._reached)
         self._follow()
         self._check_whole()
         self._reached("log-read")
@@ -352,10 +355,13 @@ class DatasetWriter:
 
     def _fence_dead(self, staging: Staging) -> None:
         """Delete the files of dead writers, after a log entry has fenced them (R5)."""
+        if self._publication.pending:
+            return  # they may be among them
         dead = DeadWriters(self._storage, staging.writer)
         try:
             if dead.names:
                 self._commit_bare(staging, "fence", fence=dead.names)
+            if dead.names and not self._publication.pending:
                 self._publication.sync()  # as in close
                 dead.discard()
                 self._reached("staging-cleared")
@@ -442,6 +448,7 @@ class DatasetWriter:
             self._reached("log-synced")
             # Step 3: visible.
             self._publish(self._state.number + 1, entry, "published")
+            self._publication.complete()
             self._fold(entry, data)
             number = self._state.number
         self._linking = False
@@ -490,14 +497,14 @@ class DatasetWriter:
             self._end_roll(staging)
             raise Superseded(f"{self._storage.root}: another writer was first: {exc}") from exc
 
-    def _end_roll(self, staging: Staging) -> None:
+    def _end_roll(self, staging: Staging, *, kept: bool = False) -> None:
         self._letters = None
-        staging.end_roll()
+        staging.end_roll(kept=kept)
 
     def _tidy(self, staging: Staging, temporary: str = "", number: int = 0) -> None:
         """Delete the remaining files of a roll, and note its entry; after a failure the next process does it."""
         try:
-            self._end_roll(staging)
+            self._end_roll(staging, kept=bool(temporary and self._publication.pending))
             if number:
                 self._notes.take(temporary, number)
             elif temporary:
@@ -527,6 +534,7 @@ class DatasetWriter:
                 self._reached("entry-published")
                 self._fold(entry, data)
                 found = found or (own is not None and self._is_own(entry, own))
+        self._publication.complete()
         return found
 
     def _trust(self, numbers: range) -> None:
@@ -560,9 +568,9 @@ class DatasetWriter:
 
     def _checkpoint(self) -> None:
         """Write the checkpoint that is due, if any (R4). It is done between commits, so that none waits for it."""
-        due, self._due = self._due, None
-        if due is None or self._staging is None:
+        if self._due is None or self._staging is None or self._publication.pending:
             return
+        due, self._due = self._due, None
         name = checkpoint_name(due.number)
         if self._storage.exists(name):
             return

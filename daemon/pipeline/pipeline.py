@@ -228,6 +228,7 @@ class Pipeline:
             "roll": {"rows": self._roll.rows, "bytes": self._sink.staged_bytes},
             "queued_chunks": len(self._chunks),
             "waiting": self.waiting,
+            "unpublished": self._sink.unpublished,
             "stages": self.stages(),
             "stopped_partitions": {
                 f"{self._source.logs[index].topic} {self._source.logs[index].partition}": why

@@ -127,6 +127,7 @@ class DatasetSink:
         self._failure: BaseException | None = None  # the first one of a thread in this roll
         self._failure_guard = threading.Lock()
         self._turn = 0
+        self._unpublished = ""
         self._void = True  # until open, and after a failure
         self._forget()
         self._ratio = _FIRST_RATIO
@@ -211,6 +212,11 @@ class DatasetSink:
         """The reason why a write waits (the disk is full, a registry is away), for the status; None if none waits."""
         return next(iter(list(self._full.values())), None)
 
+    @property
+    def unpublished(self) -> str:
+        """The reason why committed files are not in the table for now; "" without one."""
+        return self._unpublished
+
     def interrupt(self) -> None:
         """End every wait: the calls that wait raise SinkFailedError. Lasts until ``open``."""
         self._stop.set()
@@ -222,6 +228,7 @@ class DatasetSink:
         self._drop_roll()
         self._stop.clear()
         coverage = self._writer.open()
+        self._note_publishing()
         self._adopt()
         if not self._threads:
             self._threads = [self._new_thread(i) for i in range(self._writers)]
@@ -259,7 +266,9 @@ class DatasetSink:
     def refresh(self) -> Coverage:
         """Read the commits of other writers and return the whole Coverage; the open roll stays open."""
         with self._rolling():
-            return self._writer.refresh()
+            coverage = self._writer.refresh()
+            self._note_publishing()
+            return coverage
 
     def settle(self, floors: Mapping[Log, Position]) -> None:
         """Record with the next commit that a broker has confirmed all acks up to these positions."""
@@ -283,6 +292,7 @@ class DatasetSink:
                 floors=self._floors,
                 types=types,
             )
+            self._note_publishing()
             self._adopt()
         if self.decoded is not None:
             values, bad, columns, filtered = self.decoded
@@ -305,6 +315,17 @@ class DatasetSink:
         self._writer.close()
 
     # --- inside
+
+    def _note_publishing(self) -> None:
+        """Log that files cannot be published, once, and that they can again."""
+        before, self._unpublished = self._unpublished, self._writer.stopped
+        if self._unpublished and self._unpublished != before:
+            _log.error(
+                "the table takes no files: records land, and are published by a later commit or run",
+                why=self._unpublished,
+            )
+        elif before and not self._unpublished:
+            _log.info("the table takes files again, and has all that has landed")
 
     def _new_thread(self, number: int) -> EncoderThread[StagedFile]:
         return EncoderThread(

@@ -1,6 +1,7 @@
 """Makes the sink of a configuration: a built-in one, a dataset with a plug-in encoder, or a plug-in sink."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fastwire.systems import row_of
@@ -48,7 +49,7 @@ def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | N
 
 def load_encoder(name: str) -> "type[Encoder]":
     """Return the encoder class of a sink type. Raises ConfigError if it cannot be loaded or is not an encoder."""
-    if name == "parquet":
+    if name in ("parquet", "delta"):
         from ..encoders.parquet import ParquetEncoder
 
         return ParquetEncoder
@@ -80,7 +81,7 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
         extension = file_extension(load_encoder(sink.type), sink.compression)
     except ValueError as exc:
         raise _error("compression", str(exc)) from None
-    return DatasetOptions(
+    options = DatasetOptions(
         system=source.system,
         cluster=source.cluster_name,
         columns=tuple(name for name in known if name in wanted) if decoder is None else decoder.columns,
@@ -91,7 +92,23 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
         extension=extension,
         shared=source.shared,
         hosts=tuple(source.url.hosts.split(",")),
+        table=sink.table,
+        level_types=decoder.level_types if sink.table and decoder is not None else (),
     )
+    if options.table:
+        _check_table(options)
+    return options
+
+
+def _check_table(options: "DatasetOptions") -> None:
+    """Raise ConfigError if a table cannot have the columns, or its library is not installed."""
+    from ..dataset.tableschema import data_columns, partition_columns, unfit
+
+    levels = partition_columns(options.split, options.partition_by, options.level_types)
+    if why := unfit((*data_columns(options.system, options.columns, options.types), *levels)):
+        raise _error("type", f"a Delta table cannot have these columns: {why}")
+    if find_spec("deltalake") is None:
+        raise _error("type", "needs the package deltalake: pip install 'fastwire-daemon[lake]'")
 
 
 def value_decoder(
@@ -103,9 +120,10 @@ def value_decoder(
     """
     if config.decode is None:
         return None
+    table, by = bool(config.sink.table), config.sink.partition_by
     if config.decode.transform is not None:
-        return _transformed(config.decode, config.source.system, config.sink.partition_by, memory, topics)
-    return decoder_of(config.decode, config.source.system, config.sink.partition_by, memory=memory, topics=topics)
+        return _transformed(config.decode, config.source.system, by, memory, topics, for_table=table)
+    return decoder_of(config.decode, config.source.system, by, memory=memory, topics=topics, for_table=table)
 
 
 def decoder_of(
@@ -115,10 +133,11 @@ def decoder_of(
     *,
     memory: int = 64 << 20,
     topics: "TopicSchemas | None" = None,
+    for_table: bool = False,
 ) -> "ValueDecoder":
-    """Return a decoder of values of ``system``, whose columns may name folders. Raises ConfigError.
+    """Return a decoder of values of ``system``, whose columns may name folders, or be those of a table.
 
-    ``topics`` are the schemas of the brokers, for values that are decoded by them.
+    ``topics`` are the schemas of the brokers, for values that are decoded by them. Raises ConfigError.
     """
     from ..net.schemaregistry import registry_of
     from .valuedecoder import ValueDecoder
@@ -141,11 +160,18 @@ def decoder_of(
         memory=memory,
         registry=None if decode.registry is None or decode.by_brokers else registry_of(decode.registry),
         topics=topics,
+        for_table=for_table,
     )
 
 
 def _transformed(
-    decode: DecodeConfig, system: str, by: Partitioning, memory: int, topics: "TopicSchemas | None"
+    decode: DecodeConfig,
+    system: str,
+    by: Partitioning,
+    memory: int,
+    topics: "TopicSchemas | None",
+    *,
+    for_table: bool,
 ) -> "TransformedValues":
     """Return a decoder whose rows become those of the query. Raises ConfigError."""
     from ..config.rowwise import read_transform
@@ -168,6 +194,7 @@ def _transformed(
         own=own,
         levels=by.columns,
         evolve=decode.evolve,
+        for_table=for_table,
     )
 
 

@@ -79,6 +79,11 @@ class SinkThread:
         return getattr(self.logged, "decoded", None)
 
     @property
+    def unpublished(self) -> str:
+        """See ``LoggedSink``; "" for a sink without a table."""
+        return getattr(self.logged, "unpublished", "")
+
+    @property
     def must_end(self) -> str | None:
         """The reason why the sink needs a commit soon; None if it does not."""
         return "many folders" if self.logged is not None and self.logged.too_many_files else None

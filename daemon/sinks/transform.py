@@ -14,6 +14,7 @@ from fastwire.position import Log
 from fastwire.wire.pool import Pool
 
 from ..config.rowwise import ROW, TABLE, Query, check_result, columns_in, engine, first_line
+from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
 from .valuedecoder import DecodedRows, Pause, Runs, ValueDecoder, too_long
 
@@ -32,7 +33,7 @@ class TransformedValues:
 
     ``result`` has the columns of the query as they are now; with * in it they grow with those of the decoder. Columns
     that are ``levels`` name folders. A row that the query does not select is counted, and one for which it fails is a
-    dead letter, or stops its log like a value that cannot be decoded.
+    dead letter, or stops its log like a value that cannot be decoded. ``for_table`` columns are never made wider.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class TransformedValues:
         own: Sequence[str] = (),
         levels: Sequence[str] = (),
         evolve: Literal["add", "strict", "divert"] = "add",
+        for_table: bool = False,
     ) -> None:
         self._decoder = decoder
         self._query = query
@@ -51,6 +53,7 @@ class TransformedValues:
         self._own = frozenset(own)
         self._levels = tuple(levels)
         self._evolve = evolve
+        self._for_table = for_table
         self._found = result  # as the query has them
         self._result = result
         self._wider: dict[str, pa.DataType] = {}  # types of the dataset for columns that are narrower here
@@ -68,6 +71,12 @@ class TransformedValues:
     def types(self) -> tuple[Column, ...]:
         """The columns of the files that are not those of the records."""
         return tuple(column for column in columns_in(self._result) if column.name not in (*self._levels, *self._own))
+
+    @property
+    def level_types(self) -> tuple[Column, ...]:
+        """The columns of the query that name folders, in the order of the folders."""
+        types = {column.name: column for column in columns_in(self._result)}
+        return tuple(types[name] for name in self._levels)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -96,6 +105,8 @@ class TransformedValues:
                 raise SchemaError("", f"the dataset and the transform differ in these columns: {names}")
             return
         union = columns_of(grown(program_of(mine), program_of(types)))
+        if self._for_table and types and (why := misfit(types, union)):
+            raise SchemaError("", why)
         wider = [one for one in union if any(one.name == each.name and one.arrow != each.arrow for each in mine)]
         schema = pa.schema(AvroDecoder(program_of(wider), Pool(64 << 20))) if wider else ()
         self._wider |= {field.name: field.type for field in schema}
@@ -208,8 +219,11 @@ class TransformedValues:
         if self._query.carries_time:
             time = columns.pop(), fields.pop().with_name("_timestamp")
         if pa.schema(fields) != self._found:
+            before = self.types
             self._found = pa.schema(fields)
             self._take_columns()
+            if self._for_table and (why := misfit(before, self.types)):
+                raise DatasetMismatchError(f"the transform does not fit the table: {why}")
         for index, field in enumerate(self._result):
             if field.type != fields[index].type:
                 columns[index] = columns[index].cast(field.type)

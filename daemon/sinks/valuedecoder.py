@@ -24,6 +24,7 @@ from fastwire.wire.pool import Pool
 
 from ..config.decode import DELETED
 from ..dataset.level import level_fits
+from ..dataset.tableschema import misfit
 from ..net.backoff import Backoff
 from ..net.schemaregistry import (
     RegistryAwayError,
@@ -74,8 +75,8 @@ class ValueDecoder:
     batches, and not in the files; the values of some, the ``levels``, name folders. With a ``registry`` each value
     begins with the id of its schema, and is read into the columns of ``program``; with the schemas of ``topics`` each
     record has a version. While the registry is away, ``pause`` is called between two attempts. Columns of other schemas
-    are added if the columns are ``open_ended``, or (``evolve``) refused. With the column ``_deleted`` a null value is a
-    row of nulls.
+    are added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column
+    wider. With the column ``_deleted`` a null value is a row of nulls.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ValueDecoder:
         memory: int = 64 << 20,
         registry: SchemaRegistry | None = None,
         topics: TopicSchemas | None = None,
+        for_table: bool = False,
     ) -> None:
         self._pool = Pool(memory)
         self._form = form
@@ -109,6 +111,7 @@ class ValueDecoder:
         self._open_ended = open_ended
         self._extra = extra
         self._levels = levels
+        self._for_table = for_table
         self._places = positions_of(system)
         self.columns = tuple(columns)
         """Columns of the files."""
@@ -124,6 +127,12 @@ class ValueDecoder:
     def types(self) -> tuple[Column, ...]:
         """The decoded columns of the files."""
         return tuple(column for column in columns_of(self._program) if column.name in self.columns)
+
+    @property
+    def level_types(self) -> tuple[Column, ...]:
+        """The decoded columns that name folders, in the order of the folders."""
+        types = {column.name: column for column in columns_of(self._program)}
+        return tuple(types[name] for name in self._levels)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -177,7 +186,10 @@ class ValueDecoder:
         Raises SchemaError if they conflict, or differ and must not.
         """
         if self._evolve == "add":
-            self._read_into(grown(self._program, program_of(types, required=self._keeps_nulls)))
+            union = grown(self._program, program_of(types, required=self._keeps_nulls))
+            if self._for_table and types and (why := misfit(types, self._of_table(union))):
+                raise SchemaError("", why)
+            self._read_into(union)
         elif types and (differing := set(self.types) ^ set(types)):
             names = ", ".join(sorted({column.name for column in differing}))
             raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
@@ -231,6 +243,8 @@ class ValueDecoder:
     def _admit(self, id: int, written: Sequence[Step]) -> None:
         """Read values of a schema from now on. Raises SchemaError if they do not fit the columns."""
         union = grown(self._program, written)
+        if self._for_table and (why := misfit(self._of_table(self._program), self._of_table(union))):
+            raise SchemaError("", why)
         new = [column for column in columns_of(union) if column not in self.types and self._lands(column.name)]
         if new and self._evolve != "add":
             self._refuse(id, _NEW_COLUMNS, ", ".join(map(str, new)))
@@ -247,6 +261,10 @@ class ValueDecoder:
             self._decoder.add(id, resolve(written, self._program), self._paths[id])
         elif isinstance(self._decoder, AvroDecoder):
             self._decoder.add(id, resolve(written, self._program))
+
+    def _of_table(self, program: Sequence[Step]) -> list[Column]:
+        """Return the columns of a program that are those of the table."""
+        return [each for each in columns_of(program) if self._lands(each.name) or each.name in self._levels]
 
     def _lands(self, name: str) -> bool:
         return name in self.columns or (self._open_ended and name not in self._levels)

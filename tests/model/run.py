@@ -10,7 +10,8 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from fastwire.position import Coverage, Log, Position
 from fastwire_daemon.dataset.checkpoint import Checkpoint
 from fastwire_daemon.dataset.log import LOG, STAGING, LogEntry, entry_name
-from fastwire_daemon.dataset.verify import VerifyReport, verify
+from fastwire_daemon.dataset.report import VerifyReport
+from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.whole import NEWEST
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetError, FolderRefusedError
 

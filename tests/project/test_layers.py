@@ -70,6 +70,8 @@ ONLY_IN = {
     "pyarrow": {
         "encoders",
         "dataset.content",
+        "dataset.delta",
+        "dataset.statistics",
         "dataset.diverted",
         "dataset.verify",
         "sinks.dataset",
@@ -95,6 +97,7 @@ ONLY_IN = {
     "aiohttp": {"service.http", "net.auth"},
     "prometheus_client": {"runtime.metrics"},
     "obstore": {"dataset.bucket"},
+    "deltalake": {"dataset.delta"},
     "botocore": {"net.auth.aws_msk_iam"},
     "pydantic": {"config", *(f"systems.{name}.config" for name in SYSTEMS)},
     "typer": {"cli"},
@@ -401,7 +404,7 @@ def test_every_import_from_outside_is_declared() -> None:
     ours = sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
     running = [source for source in sources(".py", ".pyx") if unit(source.module) != "testing"]
     with_stores = [each for each in running if unit(each.module) != "spark"]
-    with_sql = [each for each in with_stores if local(each.module) != "dataset.bucket"]
+    with_sql = [each for each in with_stores if local(each.module) not in ("dataset.bucket", "dataset.delta")]
     with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "sinks.transform")]
     always = [each for each in with_aws if local(each.module) != "net.auth.aws_msk_iam"]
     for extra, inside_extra in (

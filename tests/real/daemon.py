@@ -214,9 +214,7 @@ def ask(address: Path, page: str) -> str:
     return answer.decode().partition("\r\n\r\n")[2]
 
 
-def verify(
-    path: Path | str, *arguments: str, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def verify(path: Path | str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Return the report of ``fastwire-consume verify`` about a dataset."""
     return subprocess.run(
         command("verify", str(path), *arguments),

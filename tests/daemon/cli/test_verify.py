@@ -8,7 +8,7 @@ import pytest
 
 from fastwire.position import Log
 from fastwire_daemon.dataset.findings import NEXT_STEPS, Problem
-from fastwire_daemon.dataset.verify import LogReport, VerifyReport
+from fastwire_daemon.dataset.report import LogReport, VerifyReport
 from tests.daemon.cli.program import Run
 
 

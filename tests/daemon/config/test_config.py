@@ -225,7 +225,12 @@ def test_compressions_are_those_of_the_encoders() -> None:
     from fastwire_daemon.encoders.jsonl import JsonlEncoder
     from fastwire_daemon.encoders.parquet import ParquetEncoder
 
-    encoders: dict[str, type[Encoder]] = {"parquet": ParquetEncoder, "arrow": ArrowEncoder, "jsonl": JsonlEncoder}
+    encoders: dict[str, type[Encoder]] = {
+        "parquet": ParquetEncoder,
+        "arrow": ArrowEncoder,
+        "jsonl": JsonlEncoder,
+        "delta": ParquetEncoder,
+    }
     assert set(fields_module._CODECS) == set(encoders)
     for name, encoder in encoders.items():
         assert list(fields_module._CODECS[name]) == list(encoder.compressions)

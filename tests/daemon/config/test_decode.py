@@ -98,7 +98,7 @@ def test_decoding_is_for_sinks_of_files(schema: Path) -> None:
     text = decode(schema).replace('type = "parquet"', 'type = "jsonl"')
     assert parse_config(text, {}).pipelines["orders"].decode is not None
     (only,) = problems(text.replace('type = "jsonl"', 'type = "stdout"').replace('path = "/data/orders"\n', ""))
-    assert only.endswith("pipelines.orders.decode: is for the sinks parquet, arrow, jsonl, not for stdout")
+    assert only.endswith("pipelines.orders.decode: is for the sinks parquet, arrow, jsonl, delta, not for stdout")
 
 
 def test_columns_are_chosen_in_one_place(schema: Path) -> None:

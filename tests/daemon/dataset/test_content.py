@@ -14,7 +14,8 @@ from fastwire.pulsar.columns import ROW
 from fastwire_daemon.dataset.content import misplaced_rows
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.log import LogEntry, entry_name
-from fastwire_daemon.dataset.verify import VerifyReport, verify
+from fastwire_daemon.dataset.report import VerifyReport
+from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from fastwire_daemon.sinks.dataset import DatasetSink

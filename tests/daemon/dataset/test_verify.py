@@ -20,7 +20,9 @@ from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Gap, Log, Position, Span
 from fastwire_daemon.dataset.findings import NEXT_STEPS
 from fastwire_daemon.dataset.log import DataFile, LogEntry, entry_name
-from fastwire_daemon.dataset.verify import VerifyReport, verify
+from fastwire_daemon.dataset.report import VerifyReport
+from fastwire_daemon.dataset.tableaudit import TableAudit
+from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import rolls
 
@@ -184,7 +186,8 @@ def test_harm_is_seen(dataset: Path, name: str) -> None:
 
 
 def test_every_kind_of_finding_has_a_next_step() -> None:
-    source = Path(verify.__code__.co_filename).read_text()
+    rooms = [Path(each.__code__.co_filename) for each in (verify, TableAudit.compare)]
+    source = "".join(room.read_text() for room in rooms)
     kinds = set(re.findall(r'(?:_problem|Problem)\(\s*"([a-z-]+)"', source))
     assert kinds == set(NEXT_STEPS)
 
@@ -404,5 +407,6 @@ def test_an_entry_for_every_field_of_the_report(dataset: Path) -> None:
         "path", "ok", "strict", "system", "problems", "log_entries", "files", "rows", "bytes", "counted_files",
         "counted_rows", "filtered_rows", "diverted_entries", "diverted_rows", "pending_files", "removed_files", "logs",
         "proven", "trusted", "unproven", "deep", "read_files", "placed_files", "expired_files", "undeleted_files",
+        "table",
     }  # fmt: skip
     assert isinstance(LogEntry(writer="0" * 16, roll=1, at="").encode(), bytes)

@@ -1,0 +1,148 @@
+"""The report of ``verify``: what is in a dataset, what is proven, and what is not."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fastwire.position import Log
+
+from .findings import Problem
+
+__all__ = ["LogReport", "TableReport", "VerifyReport", "counted"]
+
+
+@dataclass(slots=True)
+class TableReport:
+    """The table in which a dataset is published: its ``version``, and what it has.
+
+    It has the files of the log entries up to ``upto``. ``rows`` is None if the table does not say how many each of its
+    ``files`` has. ``rewritten`` files were in it and are not any more: their rows are in other files, or deleted.
+    """
+
+    version: int
+    upto: int
+    files: int
+    rows: int | None
+    rewritten: int = 0
+
+
+@dataclass(slots=True)
+class LogReport:
+    """The committed positions and rows of one log.
+
+    ``holes`` lie between intervals. With a shared subscription they may still be filled; so may the ``held`` ones among
+    them, which are parts of chunked messages that were incomplete.
+    """
+
+    log: Log
+    start: str
+    end: str
+    rows: int = 0
+    spans: int = 0
+    intervals: list[tuple[str, str]] = field(default_factory=list)
+    gaps: list[tuple[str, str, str]] = field(default_factory=list)
+    holes: list[tuple[str, str]] = field(default_factory=list)
+    held: int = 0
+    ledger_changes: int = 0
+    shared: bool = False
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """The result of ``verify``. ``rows``, ``files`` and ``nbytes`` are those of the log, ``counted_rows`` of the files.
+
+    Every byte of ``read_files`` files was compared; the positions of the rows of ``placed_files`` files were compared.
+    ``expired_files`` were deleted by ``expire``, and it has left ``undeleted`` if it was interrupted or still runs.
+    ``proven``, ``trusted`` and ``unproven`` are sentences for the user.
+    """
+
+    path: str
+    strict: bool
+    deep: bool = False
+    problems: list[Problem] = field(default_factory=list)
+    system: str = ""
+    entries: int = 0
+    files: int = 0
+    rows: int = 0
+    nbytes: int = 0
+    counted_files: int = 0
+    counted_rows: int = 0
+    read_files: int = 0
+    placed_files: int = 0
+    filtered: int = 0
+    unselected: int = 0
+    diverted_entries: int = 0
+    diverted_rows: int = 0
+    pending: list[str] = field(default_factory=list)
+    expired_files: int = 0
+    undeleted: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    table: TableReport | None = None
+    logs: list[LogReport] = field(default_factory=list)
+    proven: list[str] = field(default_factory=list)
+    trusted: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True if no problem was found."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain dicts, lists, strings and numbers."""
+        return {
+            "path": self.path,
+            "ok": self.ok,
+            "strict": self.strict,
+            "deep": self.deep,
+            "system": self.system,
+            "problems": [
+                {"kind": each.kind, "where": each.where, "text": each.text, "todo": each.todo} for each in self.problems
+            ],
+            "log_entries": self.entries,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.nbytes,
+            "counted_files": self.counted_files,
+            "counted_rows": self.counted_rows,
+            "read_files": self.read_files,
+            "placed_files": self.placed_files,
+            "filtered_rows": self.filtered,
+            "unselected_rows": self.unselected,
+            "diverted_entries": self.diverted_entries,
+            "diverted_rows": self.diverted_rows,
+            "pending_files": self.pending,
+            "expired_files": self.expired_files,
+            "undeleted_files": self.undeleted,
+            "removed_files": self.removed,
+            "table": None if self.table is None else asdict(self.table),
+            "logs": [_log_to_json(each) for each in self.logs],
+            "proven": self.proven,
+            "trusted": self.trusted,
+            "unproven": self.unproven,
+        }
+
+
+def _log_to_json(report: LogReport) -> dict[str, Any]:
+    log = report.log
+    return {
+        "system": log.system,
+        "cluster": log.cluster,
+        "topic": log.topic,
+        "partition": log.partition,
+        "incarnation": log.incarnation,
+        "start": report.start,
+        "end": report.end,
+        "rows": report.rows,
+        "spans": report.spans,
+        "intervals": [list(each) for each in report.intervals],
+        "gaps": [{"from": a, "to": b, "reason": reason} for a, b, reason in report.gaps],
+        "holes": [list(each) for each in report.holes],
+        "held": report.held,
+        "ledger_changes": report.ledger_changes,
+        "shared": report.shared,
+    }
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a number with its noun, in the plural if necessary."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

@@ -1,0 +1,116 @@
+"""The columns of a dataset as those of a Delta table, and the values of its folder levels."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from fastwire.columns.schema import Storage
+from fastwire.decode.evolution import Column
+from fastwire.systems import row_of
+
+from .level import NO_VALUE, level_keys
+
+__all__ = ["data_columns", "field", "misfit", "partition_columns", "partition_values", "plain_type", "unfit"]
+
+# Types by the Arrow C data interface. There is none for times of day and for columns that are always null.
+_TYPES = {
+    "b": "boolean", "i": "integer", "l": "long", "f": "float", "g": "double", "u": "string", "z": "binary",
+    "tdD": "date",
+}  # fmt: skip
+_STORED: Mapping[Storage, str] = {
+    "int32": "i", "int64": "l", "time": "tsu:UTC", "rare time": "tsu:UTC", "bytes": "z", "strings": "u", "topic": "u",
+}  # fmt: skip
+_HEADERS = (Column("item", "+s", True, (Column("key", "u", True), Column("value", "z", True))),)
+_LEVELS = {"t": "u", "p": "i", "dt": "tdD", "hh": "i"}
+# Without an extension of the format, the names of columns are those that Parquet readers of all ages take.
+_NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def data_columns(system: str, names: Sequence[str], types: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns of the files: ``names`` in their order, then those that ``types`` has in addition.
+
+    ``types`` are the columns of decoded values; with them the columns of the records of ``system`` have a _ before
+    their name.
+    """
+    decoded = {column.name: column for column in types}
+    stored = {f"_{each.name}" if types else each.name: each.storage for each in row_of(system).columns}
+    columns = [decoded.pop(name) if name in decoded else _stored(name, stored[name]) for name in names]
+    return (*columns, *decoded.values())
+
+
+def _stored(name: str, storage: Storage) -> Column:
+    return Column(name, "+l", True, _HEADERS) if storage == "headers" else Column(name, _STORED[storage], True)
+
+
+def partition_columns(split: str, partition_by: str, levels: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns of the folder levels, outermost first; ``levels`` are those of decoded values."""
+    return (*(Column(key, _LEVELS[key], True) for key in level_keys(split, partition_by)), *levels)
+
+
+def unfit(columns: Sequence[Column]) -> str:
+    """Return the columns that a table cannot have, and why; "" if it can have all."""
+    wrong = []
+    names = [column.name.lower() for column in columns]
+    for column in columns:
+        try:
+            plain_type(column)
+        except ValueError as exc:
+            wrong.append(str(exc))
+        if _NOT_IN_NAMES.search(column.name):
+            wrong.append(f'the name "{column.name}" has a blank or one of ,;{{}}()=')
+        if names.count(column.name.lower()) > 1:
+            wrong.append(f'"{column.name}" is twice there, if case is ignored')
+    return "; ".join(wrong)
+
+
+def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:
+    """Return the reason why a table with the columns ``before`` cannot go on with ``after``; "" if it can.
+
+    Columns may be added. A table cannot make them wider, and files with other types than its own cannot be added.
+    """
+    known = {column.name: column for column in before}
+    for column in after:
+        was, is_ = plain_type(known.get(column.name, column)), plain_type(column)
+        if was != is_:
+            return f"a Delta table cannot change the type of its column {column.name} from {was} to {is_}"
+    return unfit(after)
+
+
+def plain_type(column: Column) -> Any:
+    """Return the type of a column, as a table's log has it. Raises ValueError if the format has none."""
+    kind, _, rest = column.arrow.partition(":")
+    if column.arrow in _TYPES:
+        return _TYPES[column.arrow]
+    if kind == "w":
+        return "binary"
+    if kind == "d":
+        digits, scale = rest.split(",")[:2]
+        return f"decimal({digits},{scale})"
+    if kind in ("tss", "tsm", "tsu"):
+        return "timestamp" if rest else "timestamp_ntz"
+    if kind == "+s":
+        return {"type": "struct", "fields": [field(each) for each in column.children]}
+    if kind == "+l":
+        return {"type": "array", "elementType": plain_type(column.children[0]), "containsNull": True}
+    if kind == "+m":
+        key, value = column.children[0].children
+        return {"type": "map", "keyType": plain_type(key), "valueType": plain_type(value), "valueContainsNull": True}
+    raise ValueError(f"Delta tables have no type for {column}")
+
+
+def field(column: Column) -> dict[str, Any]:
+    """Return a column as a table's log has it. All take nulls: files of other schemas may lack it."""
+    return {"name": column.name, "type": plain_type(column), "nullable": True, "metadata": {}}
+
+
+def partition_values(directory: str, columns: Sequence[Column]) -> dict[str, str | None]:
+    """Return the values of the folder levels in the name of a folder, as a table's log has them."""
+    values: dict[str, str | None] = {}
+    for column, level in zip(columns, directory.split("/"), strict=False):
+        text = unquote(level.partition("=")[2])
+        if text == NO_VALUE:
+            values[column.name] = None
+        else:
+            values[column.name] = str(int(text)) if column.arrow == "i" else text
+    return values

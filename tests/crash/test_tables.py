@@ -1,0 +1,127 @@
+"""Tables: kills at every step and at random, with one daemon and with two, and rewriting meanwhile.
+
+Audited by the library of the format, which the daemon uses, and by DuckDB, which has another reader.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from fastwire_daemon.dataset.steps import STEPS
+from tests.crash.scene import Scene
+from tests.real.daemon import verify
+from tests.support.rolls import entries
+from tests.support.sequence_audit import DIGITS, numbers_of
+from tests.support.tables import rows_by_duckdb
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.crash
+
+KILLED = -9
+# The table is created once, and new columns have a test of their own (``tests/daemon/dataset/test_tables.py``).
+PLAN = [*STEPS[:2], "table-created", *STEPS[2:], "table-ready", "table-committed"]
+# What is in the table is not looked at again, so there must be something that is not.
+AFTER_A_DEATH = {"republished:0"}
+
+
+def judge(scene: Scene) -> None:
+    """The table has every record once, and log and table agree; the broker has its acknowledgements."""
+    said = verify(scene.path)
+    assert said.returncode == 0, said.stdout + said.stderr
+    values = DeltaTable(scene.path).to_pyarrow_table(columns=["value"])["value"]
+    produced = Counter(range(scene.feed.count))
+    assert Counter(numbers_of(values).to_pylist()) == produced, "by deltalake"
+    found = rows_by_duckdb(scene.path, f"CAST(decode(value[1:{DIGITS}]) AS BIGINT)")
+    assert Counter(number for (number,) in found) == produced, "by DuckDB"
+    assert not scene.unacknowledged()
+
+
+@contextmanager
+def compacted(path: Path) -> Iterator[Callable[[], int]]:
+    """Rewrite the table all the time, and delete what it has replaced; yields the number of rewritten files."""
+    stop, rewritten = threading.Event(), [0]
+
+    def work() -> None:
+        while not stop.wait(0.2):
+            try:
+                table = DeltaTable(path)
+                rewritten[0] += table.optimize.compact()["numFilesRemoved"]
+                table.update_incremental()
+                table.vacuum(24, dry_run=False, enforce_retention_duration=False)
+            except (CommitFailedError, TableNotFoundError, FileNotFoundError):
+                continue
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield lambda: rewritten[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_killed_at_every_step(dev_scene: Callable[..., Scene]) -> None:
+    scene = dev_scene(sink={"type": "delta", "split": "partition", "partition_by": "hour"})
+    killed = Counter[str]()
+    for step in PLAN:
+        scene.feed.add(6)
+        if step in AFTER_A_DEATH:
+            with scene.run(script={"at": "log-synced", "do": "kill"}) as dead:
+                dead.wait()
+        every = 1 if step.startswith("checkpoint") else 3
+        with scene.run(script={"at": step, "do": "kill", "checkpoint_every": every}) as daemon:
+            code = daemon.wait()
+        assert code in (0, KILLED), f"killed at {step}, it ended with {code}:\n{daemon.tail()}"
+        killed[step] += code == KILLED
+    scene.settle()
+    assert [step for step in PLAN if not killed[step]] == []
+    judge(scene)
+    assert DeltaTable(scene.path).metadata().partition_columns == ["t", "p", "dt", "hh"]
+
+
+def kill_two(scene: Scene, times: int, seed: int) -> int:
+    """Kill one of two daemons on one table again and again while it is rewritten; return the number of kills."""
+    dice = random.Random(seed)
+    killed = 0
+    with ExitStack() as stack, compacted(scene.path) as rewritten:
+        # Without a common subscription both read everything: each entry is published by the one or the other.
+        jobs = [{"subscription": f"landing-{number}"} for number in range(2)]
+        running = [stack.enter_context(scene.run(until_end=False, job=job)) for job in jobs]
+        for _ in range(times):
+            before = entries(scene.path)
+            scene.feed.add(8)
+            eventually(lambda before=before: entries(scene.path) > before, "something lands")  # type: ignore[misc]
+            time.sleep(dice.uniform(0.0, 0.3))
+            victim = dice.randrange(2)
+            running[victim].process.kill()
+            killed += running[victim].wait() == KILLED
+            running[victim] = stack.enter_context(scene.run(until_end=False, job=jobs[victim]))
+        assert rewritten() > 0
+    for job in jobs:
+        with scene.run(job=job) as daemon:
+            daemon.wait_done()
+    scene.settle()
+    return killed
+
+
+def test_two_daemons_killed_while_the_table_is_rewritten(dev_scene: Callable[..., Scene]) -> None:
+    scene = dev_scene(sink={"type": "delta"}, source={"cluster": "dev"})
+    assert kill_two(scene, 10, seed=1) == 10
+    judge(scene)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["failover", "shared", "none"])
+def test_two_daemons_killed_two_hundred_times(dev_scene: Callable[..., Scene], kind: str) -> None:
+    scene = dev_scene(kind=kind, sink={"type": "delta"}, source={"cluster": "dev"})
+    assert kill_two(scene, 200, seed=2) == 200
+    judge(scene)

@@ -1,0 +1,87 @@
+"""Small rolls of numbered rows in Parquet, for tests of datasets that are published in a table."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from fastwire.position import Coverage
+from fastwire_daemon.dataset.bucket import Bucket
+from fastwire_daemon.dataset.disk import Disk
+from fastwire_daemon.dataset.staging import StagedFile
+from fastwire_daemon.dataset.writer import DatasetWriter
+from tests.support import rolls
+from tests.support.source_tree import ROOT
+
+__all__ = ["assert_landed", "land", "numbers", "rows_by_duckdb", "stage", "writer"]
+
+
+def writer(
+    path: Path, reached: Callable[[str], None] = lambda step: None, medium: Disk | Bucket | None = None, **changes: Any
+) -> DatasetWriter:
+    settings = {"columns": ("value", "offset"), "extension": "parquet", "table": "delta"} | changes
+    return DatasetWriter(path, rolls.options(**settings), medium, reached)
+
+
+def stage(writer: DatasetWriter, numbers: Sequence[int], directory: str = "", **more: pa.Array) -> StagedFile:
+    """A staged file with one row for each number, and columns besides."""
+    staged = writer.stage(directory)
+    table = pa.table({"value": [b"%09d" % n for n in numbers], "offset": pa.array(numbers, pa.int64()), **more})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    staged.file.write(buffer.getvalue())
+    staged.rows = len(numbers)
+    return staged
+
+
+def land(writer: DatasetWriter, start: int, end: int, partition: int | str = 0, directory: str = "") -> Coverage:
+    """Commit entries ``start`` + 1 to ``end``, whose rows are these numbers, in one file."""
+    files = [stage(writer, range(start + 1, end + 1), directory)]
+    return writer.commit(files, [rolls.span(start, end, partition)])
+
+
+def numbers(path: Path | str, **options: str) -> list[int]:
+    """The numbers in the table by the format's own library, in ascending order."""
+    table = DeltaTable(str(path), storage_options=options or None)
+    return sorted(table.to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+
+
+READER = """
+import json, sys
+from pathlib import Path
+import duckdb, duckdb_extension_delta
+(folder,) = duckdb_extension_delta.__path__
+(extension,) = Path(folder).rglob("delta.duckdb_extension")
+connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+connection.execute(f"LOAD '{extension}'")
+print(json.dumps(connection.execute(f"SELECT {sys.argv[2]} FROM delta_scan('{sys.argv[1]}')").fetchall(), default=str))
+"""
+
+
+def rows_by_duckdb(path: Path | str, columns: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table by DuckDB with its own reader of the format; what JSON lacks is text.
+
+    It runs in a process of its own, because that reader exists for an older DuckDB than the product uses.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(path), columns],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "build" / "delta")},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stderr[-2000:]}\n(make build/delta/.made installs the reader)"
+    return [tuple(row) for row in json.loads(done.stdout)]
+
+
+def assert_landed(path: Path, wanted: Sequence[int]) -> None:
+    """The table has each number once, by the format's own library and by DuckDB."""
+    assert numbers(path) == list(wanted)
+    assert Counter(number for (number,) in rows_by_duckdb(path, '"offset"')) == Counter(wanted)
