@@ -3,17 +3,15 @@
 import itertools
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.scene import Scene
-from tests.crash.system import seldom
 from tests.stores.place import BucketPlace
-from tests.stores.proxy import NOTHING, Fault, Request, StoreProxy, slow_down
+from tests.stores.proxy import FAULTS, NOTHING, Fault, InTurn, Request, StoreProxy, slow_down
 from tests.stores.roles import NEWEST, RoleService
 from tests.stores.servers import REGION, Moto, S3Server, VersityGateway
 from tests.support.waiting import eventually
@@ -21,6 +19,7 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.crash, pytest.mark.store]
 
 REFUSED = 10
+ONE_WRITER = {"compression": "none", "writers": 1}
 EXPIRED = Fault(status=400, code="ExpiredToken")
 # What each run asks for; "part" and "complete" where a file is larger than a part.
 KINDS = ("create", "put", "copy", "delete", "list", "get", "head", "begin", "part", "complete")
@@ -48,41 +47,11 @@ def scene_behind(
     return make
 
 
-class Each:
-    """Lets ``fault`` happen to the first ``times`` requests of each kind, and to every ``every``-th after them."""
-
-    def __init__(self, fault: Fault, times: int = 2, every: int = 5) -> None:
-        self._fault = fault
-        self._times = times
-        self._every = every
-        self._seen: Counter[str] = Counter()
-
-    def __call__(self, request: Request) -> Fault:
-        self._seen[request.kind] += 1
-        seen = self._seen[request.kind]
-        return self._fault if seen <= self._times or seen % self._every == 0 else NOTHING
-
-
-FAULTS = {
-    "cut": Fault(cut=True),
-    "answer lost": Fault(lost=True),
-    "answer in part": Fault(short=True),
-    "carried out late": Fault(late_s=1.0),
-    "throttled": slow_down(),
-    "failed": Fault(status=500, code="InternalError"),
-    "slow": Fault(wait_s=0.2, rate=100_000),
-}
-
-
-OFTEN = ("answer lost", "carried out late")
-
-
-@pytest.mark.parametrize("what", [*OFTEN, *seldom(*(what for what in FAULTS if what not in OFTEN))])
-def test_faults_of_each_request(scene_behind: Callable[..., Scene], proxy: StoreProxy, what: str) -> None:
-    scene = scene_behind(kind="shared", sink={"compression": "none", "writers": 1})
+def land_with(scene: Scene, proxy: StoreProxy, faults: Sequence[Fault]) -> None:
+    """Land files of one part and of two while ``faults`` happen, in turn, to each kind of request."""
     scene.feed.size = 40_000
-    scene.feed.add(4)  # 16 MB: a file of two parts
-    proxy.fault = Each(FAULTS[what])
+    scene.feed.add(4)  # 16 MB
+    proxy.fault = InTurn(faults, KINDS)
     with scene.run(job={"roll": {"rows": 400, "idle": "30s"}}, script={"checkpoint_every": 1}) as daemon:
         daemon.wait_done()
     assert [kind for kind in KINDS if not proxy.happened[kind]] == []
@@ -91,6 +60,16 @@ def test_faults_of_each_request(scene_behind: Callable[..., Scene], proxy: Store
     scene.settle()
     proxy.fault = lambda request: NOTHING
     scene.judge()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("what", FAULTS)
+def test_one_fault_of_each_request(scene_behind: Callable[..., Scene], proxy: StoreProxy, what: str) -> None:
+    land_with(scene_behind(kind="shared", sink=ONE_WRITER), proxy, [FAULTS[what]])
+
+
+def test_all_faults_of_each_request(scene_behind: Callable[..., Scene], proxy: StoreProxy) -> None:
+    land_with(scene_behind(kind="shared", sink=ONE_WRITER), proxy, [*FAULTS.values()])
 
 
 def test_throttling_is_honoured(scene_behind: Callable[..., Scene], proxy: StoreProxy) -> None:

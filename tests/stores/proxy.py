@@ -9,12 +9,12 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-__all__ = ["Fault", "Request", "StoreProxy", "slow_down"]
+__all__ = ["FAULTS", "Fault", "InTurn", "Request", "StoreProxy", "slow_down"]
 
 LINE = 64 << 10  # bytes that are passed on at once where a connection is slow
 HOP_BY_HOP = ("connection", "transfer-encoding", "content-length")
@@ -75,6 +75,32 @@ def slow_down() -> Fault:
 
 
 NOTHING = Fault()
+FAULTS = {
+    "cut": Fault(cut=True),
+    "answer lost": Fault(lost=True),
+    "carried out late": Fault(late_s=1.0),
+    "answer in part": Fault(short=True),
+    "throttled": slow_down(),
+    "failed": Fault(status=500, code="InternalError"),
+    "slow": Fault(wait_s=0.2, rate=100_000),
+}
+
+
+class InTurn:
+    """Lets ``faults`` happen in turn to the requests of each of the ``kinds``, with ``between`` sound ones after each."""
+
+    def __init__(self, faults: Sequence[Fault], kinds: Sequence[str], between: int = 1) -> None:
+        self._faults = faults
+        self._kinds = kinds
+        self._turn = between + 1
+        self._seen: Counter[str] = Counter()
+
+    def __call__(self, request: Request) -> Fault:
+        if request.kind not in self._kinds:
+            return NOTHING
+        number, sound = divmod(self._seen[request.kind], self._turn)
+        self._seen[request.kind] += 1
+        return NOTHING if sound else self._faults[number % len(self._faults)]
 
 
 class StoreProxy(ThreadingHTTPServer):

@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from fastwire.position import Coverage, Log, Position, Span
 from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.log import LogEntry, entry_name
@@ -30,9 +31,9 @@ def options(**changes: Any) -> DatasetOptions:
 
 
 def writer(
-    path: Path, disk: Disk | None = None, reached: Callable[[str], None] = lambda step: None, **changes: Any
+    path: Path, medium: Disk | Bucket | None = None, reached: Callable[[str], None] = lambda step: None, **changes: Any
 ) -> DatasetWriter:
-    return DatasetWriter(path, options(**changes), disk, reached)
+    return DatasetWriter(path, options(**changes), medium, reached)
 
 
 class Stopped(Exception):  # noqa: N818 - nothing failed
