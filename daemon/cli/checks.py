@@ -56,6 +56,11 @@ def promise(sink: SinkConfig) -> str:
         return "exactly once: files and positions are one commit, and the table gets each file once"
     if sink.is_dataset:
         return "exactly once: files and positions are one commit"
+    if sink.is_topic:
+        return (
+            "at least once: records are acknowledged when the brokers of the topic have stored them, and those in "
+            "between are written again after a crash"
+        )
     if sink.type == "stdout":
         return "at least once: stdout has no log, so unacknowledged records are delivered again after a crash"
     if sink.type == "discard":
@@ -71,6 +76,8 @@ def static_checks(config: Config) -> list[CheckResult]:
     for name, pipeline in config.pipelines.items():
         results.append(CheckResult(name, "promise", True, promise(pipeline.sink)))
         results += _connection(name, pipeline.source)
+        if pipeline.sink.connection is not None:
+            results += _connection(name, pipeline.sink.connection)
         results += _short_folders(name, pipeline)
         if pipeline.sink.table:
             results.append(_columns_of_table(name, pipeline))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fastwire.errors import FastwireError
 
-from ..config import Config, Secured
+from ..config import Config, Connection, Secured, TopicChoice
 from ..config.source import Reading, SourceConfig
 from ..systems.registry import system_named
 from .checks import CheckResult
@@ -24,7 +24,25 @@ def check_connections(config: Config) -> list[CheckResult]:
 
 async def _check_all(config: Config) -> list[CheckResult]:
     found = await asyncio.gather(*(_check(name, source) for name, source in config.sources.items()))
-    return [result for results in found for result in results]
+    targets = [
+        _check_target(name, pipeline.sink.connection, pipeline.sink.topic or "")
+        for name, pipeline in config.pipelines.items()
+        if pipeline.sink.connection is not None
+    ]
+    return [*(result for results in found for result in results), *await asyncio.gather(*targets)]
+
+
+async def _check_target(name: str, connection: Connection, topic: str) -> CheckResult:
+    """Look for the topic that a pipeline writes to."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            topics, _ = await system_named(connection.system).describe(connection, TopicChoice((topic,)))
+    except FastwireError as exc:
+        return CheckResult(name, "target", False, str(exc))
+    except TimeoutError:
+        return CheckResult(name, "target", False, f"{connection.url} has not answered within {PATIENCE_S:.0f} s")
+    counts = ", ".join(f"{count} partitions" if count else "not partitioned" for _, count in topics)
+    return CheckResult(name, "target", True, f"{topic}: {counts}")
 
 
 def _starts(name: str, source: Reading, topics: Sequence[tuple[str, int]]) -> list[CheckResult]:

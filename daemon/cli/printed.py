@@ -45,6 +45,8 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
     typer.echo(f"           at {source.url}, {system_named(source.system).sharing(source)}")
     typer.echo(f"           start {source.start}, where nothing has landed yet")
     where = f" in {sink.path}" if sink.path else ""
+    if sink.connection is not None:
+        where = f" topic {sink.topic} at {sink.connection.url}"
     compression = f", {sink.compression}" if sink.compression else ""
     typer.echo(f"  into     {sink.type}{where}{compression}, {sink.writers} writer{'s' * (sink.writers > 1)}")
     if sink.is_dataset:

@@ -391,8 +391,9 @@ def plugin_types(group: str) -> tuple[str, ...]:
     return tuple(sorted(names.difference(DATASET_TYPES, PLAIN_TYPES)))
 
 
-def sink_kind(name: str) -> Literal["dataset", "plain", "plugin"]:
-    """Return the kind of a sink type: a dataset (files with a log), a built-in sink without a log, or a plug-in.
+def sink_kind(name: str) -> Literal["dataset", "plain", "topic", "plugin"]:
+    """Return the kind of a sink type: a dataset (files with a log), a built-in sink without a log, a topic of the
+    system of that name, or a plug-in.
 
     Raises ValueError, with the known names, for an unknown name.
     """
@@ -400,12 +401,16 @@ def sink_kind(name: str) -> Literal["dataset", "plain", "plugin"]:
         return "dataset"
     if name in PLAIN_TYPES:
         return "plain"
+    if name in SYSTEMS:
+        return "topic"
     sinks, encoders = plugin_types("fastwire.sinks"), plugin_types("fastwire.encoders")
     if name in sinks:
         return "plugin"
     if name in encoders:
         return "dataset"
-    known = (*DATASET_TYPES, *PLAIN_TYPES, *encoders, *sinks)
+    if name in plugin_types("fastwire.systems"):
+        return "topic"
+    known = (*DATASET_TYPES, *PLAIN_TYPES, *SYSTEMS, *encoders, *sinks)
     hint = nearest(name, known) or f": known are {', '.join(known)}"
     raise ValueError(f'no sink is called "{name}"{hint}')
 

@@ -22,7 +22,7 @@ from .fields import (
 )
 from .machine import available_memory
 from .partitioning import UNPARTITIONED, PartitioningField
-from .source import Reading, SourceConfig, SourceField
+from .source import ConnectionField, Reading, SourceConfig, SourceField
 from .spark import SparkConfig
 from .sparksource import SparkBrokers
 from .store import DatasetPath, StoreConfig
@@ -59,12 +59,20 @@ class SinkConfig(Table):
     """The kind and the place of the output of a pipeline."""
 
     type: Text
-    """parquet, arrow, jsonl (files), delta (a table of Parquet files), stdout, discard, or the name of a plug-in."""
+    """parquet, arrow, jsonl (files), delta (a table of Parquet files), stdout, discard, the name of a system such as kafka
+    (a topic), or of a plug-in."""
     path: DatasetPath | None = None
     """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset."""
     store: StoreConfig | None = None
+    topic: Text | None = None
+    """Topic that records are written to, for the name of a system as type. Beside it stand url, auth, tls and the other
+    keys of a connection, as in source."""
+    key_hash: Literal["java", "murmur3"] = "java"
+    """Pulsar: hash of keys to partitions of the topic; use that of the topic's other producers."""
+    connection: SkipJsonSchema[ConnectionField | None] = Field(default=None, exclude=True)
+    """The connection of a topic."""
     compression: Text | None = None
-    """Codec of the files; default: zstd:1, none for jsonl.
+    """Codec of the files; default: zstd:1, none for jsonl. Of batches for a topic: lz4.
 
     parquet, delta: zstd[:1-22] lz4 snappy gzip[:1-9] none; arrow: zstd lz4 none; jsonl: none gzip[:1-9] zstd[:1-22]."""
     columns: tuple[Column, ...] | None = None
@@ -91,6 +99,11 @@ class SinkConfig(Table):
     def table(self) -> str:
         """The format of the table in which the files are published; "" for none."""
         return self.type if self.type == "delta" else ""
+
+    @property
+    def is_topic(self) -> bool:
+        """True if records are written to a topic."""
+        return self.connection is not None
 
 
 class PipelineConfig(Table):

@@ -88,7 +88,7 @@ _REQUIRED: Mapping[str, str] = {
     "sink": "is required: a table [pipelines.NAME.sink]",
     "subscription": "is required: the name under which the broker keeps the progress",
     "url": f"is required: the broker, such as {_URLS}",
-    "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))} or the name of a plug-in",
+    "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))}, the name of a system or of a plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
 _DATASET_KEYS = ("path", "store", "compression", "split", "partition_by", "create")
@@ -280,9 +280,12 @@ class _Parser:
         if what == "plugin":
             own = {key: sink.pop(key) for key in list(sink) if key not in _COMMON_KEYS}
             sink["options"] = own
-        elif "options" in sink:
-            self._problem((*path, "options"), f"unknown key{nearest('options', self._known_keys(path))}")
-            del sink["options"]
+        for key in ("options", "connection") if what != "plugin" else ():
+            if key in sink:
+                self._problem((*path, key), f"unknown key{nearest(key, self._known_keys(path))}")
+                del sink[key]
+        if what == "topic":
+            self._check_topic_sink(path, sink, sink_type)
         if what == "plain":
             for key in _DATASET_KEYS:
                 if key in sink:
@@ -310,6 +313,41 @@ class _Parser:
             if sink_type in DATASET_TYPES:
                 sink.setdefault("compression", default_compression(sink_type))
             sink.setdefault("writers", self._default_writers())
+
+    def _check_topic_sink(self, path: KeyPath, sink: dict[str, Any], system: str) -> None:
+        """Check the keys of a sink that writes to a topic, and put those of the connection into a table."""
+        for key in ("columns", "writers", *_DATASET_KEYS):
+            if key in sink and key != "compression":
+                self._problem((*path, key), f"is for files: {system} is a topic here")
+        keys = connection_model(system).known_keys()
+        connection = {key: sink.pop(key) for key in list(sink) if key in keys}
+        sink["connection"] = connection
+        grammar = self._check_connection(path, connection, connection_model)
+        if grammar is not None and grammar.name != system:
+            self._problem((*path, "url"), f'is an address of {grammar.name}, but type is "{system}"')
+        topic = sink.get("topic")
+        if topic is None:
+            self._problem((*path, "topic"), "is required: the name of the topic")
+        elif grammar is not None and isinstance(topic, str) and topic:
+            try:
+                name = grammar.topic(topic)
+            except ValueError as exc:
+                self._problem((*path, "topic"), str(exc))
+                return
+            self._check_circle(path, connection, name, grammar)
+
+    def _check_circle(self, path: KeyPath, connection: Mapping[str, Any], topic: str, grammar: Grammar) -> None:
+        """Report a topic that is also one of the source."""
+        source = self._tree["pipelines"][path[1]].get("source")
+        if not isinstance(source, dict) or source.get("url") != connection.get("url"):
+            return
+        topics = source.get("topics")
+        for text in topics if isinstance(topics, list) else ():
+            try:
+                if topic in _parts(grammar, text):
+                    self._problem((*path, "topic"), "is a topic of the source: each record would come again")
+            except ValueError:
+                continue  # the model reports it
 
     def _default_writers(self) -> int:
         try:
@@ -352,6 +390,8 @@ class _Parser:
             errors = exc.errors(include_url=False)
         for error in errors:
             path: KeyPath = error["loc"]
+            if path[2:4] == ("sink", "connection"):
+                path = (*path[:3], *path[4:])  # where its keys stand in the file
             if path[-1] == "[key]":  # pydantic's mark for an error in the key itself
                 self._problem(path[:-1], f"this name {self._message(error, path[:-1])}")
             else:
@@ -414,7 +454,7 @@ class _Parser:
 
     def _known_keys(self, path: KeyPath) -> list[str]:
         table = self._table_of(path)
-        return [key for key in table.known_keys() if key != "options"] if table else []
+        return [key for key in table.known_keys() if key not in ("options", "connection")] if table else []
 
     def _choices(self, path: KeyPath) -> tuple[Any, ...]:
         table = self._table_of(path[:-1])

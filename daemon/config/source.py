@@ -8,11 +8,20 @@ from pydantic import SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 from fastwire.grammar import NamePattern, TopicPattern
 from fastwire.systems import grammar_of
 
-from .connection import Connection, Tell, model_for, model_of
+from .connection import Connection, Tell, connection_model, model_for, model_of
 from .fields import Pattern, StartField, Text, Topic, parse_start
 from .text import KeyPath
 
-__all__ = ["Reading", "SourceConfig", "SourceField", "SubscribedSource", "TopicChoice", "refuse_time", "source_model"]
+__all__ = [
+    "ConnectionField",
+    "Reading",
+    "SourceConfig",
+    "SourceField",
+    "SubscribedSource",
+    "TopicChoice",
+    "refuse_time",
+    "source_model",
+]
 
 
 class TopicChoice(NamedTuple):
@@ -100,4 +109,14 @@ def _by_url(value: Any, handler: ValidatorFunctionWrapHandler) -> SourceConfig:
     return model_for(value, source_model).model_validate(value, context={"grammar": grammar})
 
 
+def _connection_by_url(value: Any, handler: ValidatorFunctionWrapHandler) -> Connection | None:
+    """Validate a table with the model of connections of the system of its URL."""
+    if not isinstance(value, dict):
+        found: Connection | None = handler(value)
+        return found
+    grammar = grammar_of(value.get("url", ""))
+    return model_for(value, connection_model).model_validate(value, context={"grammar": grammar})
+
+
+ConnectionField = Annotated[SerializeAsAny[Connection], WrapValidator(_connection_by_url)]
 SourceField = Annotated[SerializeAsAny[SourceConfig], WrapValidator(_by_url)]

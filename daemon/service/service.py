@@ -28,7 +28,7 @@ from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, w
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory, use_system_allocator
-from ..sinks.base import LoggedSink
+from ..sinks.base import LoggedSink, Sink
 from ..sinks.registry import build_sink
 from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
@@ -230,7 +230,12 @@ class Service:
         memory = self._config.daemon.memory // shares
         if config.sink.is_dataset:
             use_system_allocator(memory)
-        sink = build_sink(config, memory=memory, topics=topic_schemas(config))
+        if config.sink.is_topic:
+            from ..pipeline.topicsink import topic_sink  # loads pyarrow
+
+            sink: Sink = topic_sink(config)
+        else:
+            sink = build_sink(config, memory=memory, topics=topic_schemas(config))
         pipeline = Pipeline(
             name,
             source_factory(

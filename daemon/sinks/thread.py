@@ -90,8 +90,9 @@ class SinkThread:
 
     @property
     def waiting(self) -> str | None:
-        """See ``LoggedSink.waiting``."""
-        return None if self.logged is None else self.logged.waiting
+        """See ``LoggedSink.waiting``, which other sinks may have, too."""
+        why: str | None = getattr(self.sink, "waiting", None)
+        return why
 
     @property
     def stage_ns(self) -> Mapping[str, int]:
@@ -99,9 +100,10 @@ class SinkThread:
         return {"sink": self.busy_ns} if self.logged is None else self.logged.stage_ns
 
     def interrupt(self) -> None:
-        """See ``LoggedSink.interrupt``."""
-        if self.logged is not None:
-            self.logged.interrupt()
+        """See ``LoggedSink.interrupt``, which other sinks may have, too."""
+        interrupt: Callable[[], None] | None = getattr(self.sink, "interrupt", None)
+        if interrupt is not None:
+            interrupt()
 
     def shutdown(self) -> None:
         """End the thread after the calls already made; no call may follow."""

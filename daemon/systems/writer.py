@@ -18,7 +18,11 @@ C = TypeVar("C", bound=Enum)
 
 
 class Put(NamedTuple):
-    """A record and its requested partition; a key of bytes was given as base64, any other one is text."""
+    """A record and its requested partition; a key of bytes was given as base64, any other one is text.
+
+    Bytes of a property that are not UTF-8 are surrogates, as in "surrogateescape"; systems whose properties are text
+    raise ValueError for them.
+    """
 
     value: bytes | None
     key: str | bytes | None = None

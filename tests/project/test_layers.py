@@ -78,6 +78,7 @@ ONLY_IN = {
         "sinks.schemaversions",
         "sinks.valuedecoder",
         "sinks.transform",
+        "pipeline.topicsink",
         "config.rowwise",  # a query is bound to columns, also by `check`
         "spark",
         "testing",

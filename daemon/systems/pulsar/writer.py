@@ -41,7 +41,9 @@ class PulsarWriter:
         return self._producer.produced
 
     async def write(self, put: Put) -> None:
-        """Take a record; a key of bytes is sent as base64."""
+        """Take a record; a key of bytes is sent as base64. Raises ValueError for properties that are not text."""
+        for name, value in put.properties:
+            f"{name}{value}".encode()  # a batch that cannot be encoded would be lost as a whole
         key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
         record = Record(
             value=put.value,

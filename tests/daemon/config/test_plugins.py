@@ -11,7 +11,7 @@ from tests.support.config_file import one, problem, sink
 def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str) -> list[EntryPoint]:
         names = {"fastwire.sinks": ["stdout", "postgres"], "fastwire.encoders": ["parquet", "orc"]}
-        return [EntryPoint(name, "x:y", group) for name in names[group]]
+        return [EntryPoint(name, "x:y", group) for name in names.get(group, ())]
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
 
@@ -38,4 +38,6 @@ def test_a_plugin_encoder_makes_a_dataset() -> None:
 @pytest.mark.usefixtures("plugins")
 def test_an_unknown_type_lists_plugins_too() -> None:
     assert problem(sink(type="'postgre'")).endswith('no sink is called "postgre", did you mean "postgres"?')
-    assert problem(sink(type="'x'")).endswith("known are parquet, arrow, jsonl, delta, stdout, discard, orc, postgres")
+    assert problem(sink(type="'x'")).endswith(
+        "known are parquet, arrow, jsonl, delta, stdout, discard, pulsar, kafka, tank, tubemq, orc, postgres"
+    )
