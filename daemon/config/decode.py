@@ -1,6 +1,7 @@
 """``[pipelines.NAME.decode]``: the decoding of values into columns, and the rules between its keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -23,15 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELETED",
+    "KEY",
     "DecodeConfig",
+    "KeysConfig",
     "RegistryConfig",
     "check_decode",
     "chosen_columns",
     "parse_decode",
+    "read_key_program",
     "read_program",
 ]
 
 SINKS = ("parquet", "arrow", "jsonl", "delta")
+KEY = "_key"
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -60,6 +65,16 @@ def _or_a_name(schema: dict[str, Any]) -> None:
     schema["anyOf"].append({"type": "string"})
 
 
+class KeysConfig(Table):
+    """The decoding of keys: the column _key has the type of their schema, instead of bytes."""
+
+    format: Literal["avro", "json"]
+    """Format of the keys. avro: the binary encoding of any type, behind the id of its schema if the values have a
+    registry with a URL; json: one object."""
+    definition: FolderPath = Field(alias="schema")
+    """File with the Avro schema of the keys: a record, or for avro any type, such as "long"."""
+
+
 class DecodeConfig(Table):
     """The decoding of values: their fields become columns of the files."""
 
@@ -80,6 +95,8 @@ class DecodeConfig(Table):
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
     "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""
+    keys: KeysConfig | None = None
+    """Decoding of the keys as well, for the column _key."""
     transform: Text | None = None
     """SQL for each row, such as "SELECT id, amount * 100 AS cents FROM batch WHERE amount > 0". * stands for the
     columns above, and columns of the records are there by name. DuckDB runs it (the extra sql); it must be row-wise."""
@@ -113,12 +130,32 @@ def read_program(path: Path, form: str, message: str | None = None) -> "tuple[St
     """
     from fastwire.decode.avro import compile_avro  # few configurations need them
     from fastwire.decode.jsonschema import compile_json
+
+    if form == "protobuf":
+        return _compiled(path, lambda path: _read_protobuf(path, message or ""))
+    return _of_text(path, compile_json if form == "json" else compile_avro)
+
+
+def read_key_program(path: Path, form: str) -> "tuple[Step, ...]":
+    """Compile the schema in a file, for keys of the format ``form``: Avro of any type is the only field of a record.
+
+    Raises ValueError with a message for the author of the configuration.
+    """
+    from fastwire.decode.avro import compile_avro_field
+    from fastwire.decode.jsonschema import compile_json
+
+    return _of_text(path, compile_json if form == "json" else partial(compile_avro_field, KEY))
+
+
+def _of_text(path: Path, compiled: "Callable[[str], tuple[Step, ...]]") -> "tuple[Step, ...]":
+    return _compiled(path, lambda path: compiled(path.read_text(encoding="utf-8")))
+
+
+def _compiled(path: Path, compiled: "Callable[[Path], tuple[Step, ...]]") -> "tuple[Step, ...]":
     from fastwire.decode.program import SchemaError
 
     try:
-        if form == "protobuf":
-            return _read_protobuf(path, message or "")
-        return (compile_json if form == "json" else compile_avro)(path.read_text(encoding="utf-8"))
+        return compiled(path)
     except OSError as exc:
         raise ValueError(f"cannot read {path}: {exc.strerror}") from None
     except UnicodeDecodeError:
@@ -182,6 +219,8 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         if form == "protobuf":
             tell((*path, "registry"), f'= "{system}" is for format = "avro" and "json"')
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
+    if isinstance(decode.get("keys"), Mapping):
+        _check_keys((*path, "keys"), decode["keys"], columns, tell)
     if schema is None:
         tell((*path, "schema"), "is required: the file with the schema of the values")
     if not isinstance(schema, str) or not schema.strip():
@@ -225,6 +264,19 @@ def _transformed(text: str, program: "Sequence[Step]", columns: Sequence[str], s
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _check_keys(path: KeyPath, keys: Mapping[str, Any], columns: object, tell: Tell) -> None:
+    if isinstance(columns, list) and KEY not in columns:
+        tell(path, f'decodes the column {KEY}: add "{KEY}" to columns')
+    definition = keys.get("schema")
+    if definition is None:
+        tell((*path, "schema"), "is required: the file with the schema of the keys")
+    elif isinstance(definition, str) and definition.strip():
+        try:
+            read_key_program(Path(definition), str(keys.get("format")))
+        except ValueError as exc:
+            tell((*path, "schema"), str(exc))
 
 
 def _check_brokers(path: KeyPath, registry: Mapping[str, Any] | str, system: str, tell: Tell) -> None:

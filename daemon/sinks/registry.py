@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
-from ..config.decode import DecodeConfig, chosen_columns, read_program
+from ..config.decode import DecodeConfig, chosen_columns, read_key_program, read_program
 from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.store import StoreUrl
 from .base import Sink
@@ -140,11 +140,17 @@ def decoder_of(
     ``topics`` are the schemas of the brokers, for values that are decoded by them. Raises ConfigError.
     """
     from ..net.schemaregistry import registry_of
+    from .keydecoder import KeyDecoder
     from .valuedecoder import ValueDecoder
 
+    framed = decode.registry is not None and not decode.by_brokers
+    keys = None
     try:
         program = read_program(decode.definition, decode.format, decode.message)
         chosen = chosen_columns(decode.columns, program, system)
+        if decode.keys is not None:
+            key = read_key_program(decode.keys.definition, decode.keys.format)
+            keys = KeyDecoder(key, form=decode.keys.format, framed=framed, memory=memory)
     except ValueError as exc:
         raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
     return ValueDecoder(
@@ -158,9 +164,10 @@ def decoder_of(
         extra=(*by.of_values, *(("_timestamp",) if by.of_records else ())),
         levels=by.columns,
         memory=memory,
-        registry=None if decode.registry is None or decode.by_brokers else registry_of(decode.registry),
+        registry=registry_of(decode.registry) if decode.registry is not None and framed else None,
         topics=topics,
         for_table=for_table,
+        keys=keys,
     )
 
 

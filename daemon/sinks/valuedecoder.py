@@ -22,7 +22,7 @@ from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
 from fastwire.wire.pool import Pool
 
-from ..config.decode import DELETED
+from ..config.decode import DELETED, KEY
 from ..dataset.level import level_fits
 from ..dataset.tableschema import misfit
 from ..net.backoff import Backoff
@@ -35,6 +35,7 @@ from ..net.schemaregistry import (
 )
 from ..runtime.errors import LogRefusedError
 from ..runtime.logs import get_logger
+from .keydecoder import KeyDecoder, is_of_key
 from .schemaversions import SchemaVersions
 
 __all__ = ["DecodedRows", "Pause", "Runs", "ValueDecoder", "too_long"]
@@ -46,6 +47,7 @@ Pause = Callable[[str, float], None]
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 30.0
 
 _NEW_COLUMNS = "NewColumns"
+_SHOWN_KEY = 64  # bytes of a bad key in the reason
 
 _log = get_logger("decode")
 
@@ -76,7 +78,7 @@ class ValueDecoder:
     begins with the id of its schema, and is read into the columns of ``program``; with the schemas of ``topics`` each
     record has a version. While the registry is away, ``pause`` is called between two attempts. Columns of other schemas
     are added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column
-    wider. With the column ``_deleted`` a null value is a row of nulls.
+    wider. With the column ``_deleted`` a null value is a row of nulls. The column of keys is made by ``keys``, if given.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class ValueDecoder:
         registry: SchemaRegistry | None = None,
         topics: TopicSchemas | None = None,
         for_table: bool = False,
+        keys: KeyDecoder | None = None,
     ) -> None:
         self._pool = Pool(memory)
         self._form = form
@@ -102,6 +105,7 @@ class ValueDecoder:
         self._given = program
         self._registry = registry
         self._topics = topics
+        self._keys = keys
         self._versions = SchemaVersions()
         self._written: dict[int, Sequence[Step]] = {}
         self._paths: dict[int, Sequence[Sequence[int]]] = {}  # of Protobuf: the message indexes of the message
@@ -137,9 +141,10 @@ class ValueDecoder:
     @property
     def texts(self) -> dict[str, str]:
         """The types of the decoded columns of the files, by name."""
+        fields = [*self._schema, *([] if self._keys is None else [self._keys.field])]
         return {
             field.name: f"{field.type}{'' if field.nullable else ' not null'}"
-            for field in self._schema
+            for field in fields
             if field.name in self.columns
         }
 
@@ -148,11 +153,13 @@ class ValueDecoder:
         """Memory of decoded columns that are not written yet, and what is kept for the next, in bytes. From any
         thread.
         """
-        return self._pool.used + self._pool.kept
+        return self._pool.used + self._pool.kept + (0 if self._keys is None else self._keys.nbytes)
 
     def trim(self) -> None:
         """Give memory back that no columns occupy, and ask again for schemas that the registry did not have."""
         self._pool.trim()
+        if self._keys is not None:
+            self._keys.trim()
         if self._refusals:
             self._refusals = {}
             self._decoder = self._made()
@@ -172,6 +179,10 @@ class ValueDecoder:
             if long := too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
                 rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - long.keys()), pa.int64()))
                 bad = sorted([*bad, *long.values()])
+                wrong = [one.row for one in bad]
+            if self._keys is not None:
+                rows, found = self._with_keys(rows, _left(first, decoded.upto, wrong), pause)
+                bad = sorted([*bad, *found])
                 wrong = [one.row for one in bad]
             letters = [self.letter_of(one, batch, runs) for one in bad]
             left = _left(first, decoded.upto, wrong)
@@ -221,6 +232,18 @@ class ValueDecoder:
         if self._registry is not None or self._topics is not None:
             return kind(self._program, self._pool, framed=True)
         return kind(self._program, self._pool, written=resolve(self._given, self._program))
+
+    def _with_keys(
+        self, rows: pa.RecordBatch, numbers: Sequence[int], pause: Pause
+    ) -> tuple[pa.RecordBatch, list[BadRecord]]:
+        """Return the rows with decoded keys, without those whose keys are bad. Row i has the number ``numbers[i]``."""
+        assert self._keys is not None
+        keys, bad = self._keys.decode(rows.column(KEY), lambda id: self._found(id, pause))
+        if bad:
+            wrong = {each.row for each in bad}
+            rows = rows.take(pa.array([i for i in range(rows.num_rows) if i not in wrong], pa.int64()))
+        rows = rows.set_column(rows.schema.get_field_index(KEY), self._keys.field, keys)
+        return rows, [each._replace(row=numbers[each.row]) for each in bad]
 
     def _numbers(self, batch: pa.RecordBatch, pause: Pause) -> memoryview:
         """Return the numbers of the schemas of the rows; those of JSON are learned, as its decoder takes any."""
@@ -276,15 +299,7 @@ class ValueDecoder:
         self._decoder.refuse(id, self._refusals[id])
 
     def _asked(self, id: int, pause: Pause) -> Sequence[Step]:
-        """Return the program of a schema of the registry, which may be away for any time."""
-        backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
-        while True:
-            try:
-                schema = self._schema_of(id)
-                break
-            except RegistryAwayError as exc:
-                again_s = backoff.failed(_log, "the schema registry is away", exc, schema=self._name(id))
-                pause(f"the schema registry is away: {exc}", again_s)
+        schema = self._found(id, pause)
         if schema.kind != self._form.upper():
             raise SchemaError("", f"it is a schema of {schema.kind}, not of {self._form.upper()}")
         if self._form == "json":
@@ -294,6 +309,16 @@ class ValueDecoder:
         imports = dict(zip(schema.names, schema.references, strict=True))
         message, self._paths[id] = registered_message(schema.text, imports, self._given[0].name)
         return compile_protobuf(message)
+
+    def _found(self, id: int, pause: Pause) -> RegistrySchema:
+        """Return a schema of the registry, which may be away for any time."""
+        backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
+        while True:
+            try:
+                return self._schema_of(id)
+            except RegistryAwayError as exc:
+                again_s = backoff.failed(_log, "the schema registry is away", exc, schema=self._name(id))
+                pause(f"the schema registry is away: {exc}", again_s)
 
     def _schema_of(self, id: int) -> RegistrySchema:
         if self._topics is None:
@@ -321,8 +346,12 @@ class ValueDecoder:
 
     def letter_of(self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs) -> DeadLetter:
         """Return the dead letter of a value of ``batch``. Raises LogRefusedError if it stops its log."""
+        reason = str(bad)
+        if self._keys is not None and is_of_key(bad):
+            key = batch.column(KEY.removeprefix("_"))[bad.row].as_py()
+            reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)
-        return self.letter(bad.row, str(bad), batch, runs, "does not match the schema", stops=stops)
+        return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
 
     def letter(
         self, row: int, reason: str, batch: pa.RecordBatch, runs: Runs, problem: str, *, stops: bool = False

@@ -25,7 +25,7 @@ from typing import Any
 from .avrodefault import encoded_default
 from .program import MOST_COLUMNS, MOST_DEPTH, Node, SchemaError, Shape, Step, flatten
 
-__all__ = ["compile_avro"]
+__all__ = ["compile_avro", "compile_avro_field"]
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _INT64 = (1 << 63) - 1
@@ -77,6 +77,15 @@ def compile_avro(text: str, references: Sequence[str] = ()) -> tuple[Step, ...]:
     if top.step.operation != "record" or top.step.null_branch >= 0 or top.step.lone:
         raise SchemaError("", "the schema is not a record: only a record has columns")
     return flatten(top)
+
+
+def compile_avro_field(name: str, text: str, references: Sequence[str] = ()) -> tuple[Step, ...]:
+    """Return the program of records whose only field has the schema: a value of any type is encoded as such a record.
+
+    Raises SchemaError as ``compile_avro`` does.
+    """
+    record = {"type": "record", "name": "_of_one_field", "fields": [{"name": name, "type": _parsed(text)}]}
+    return compile_avro(json.dumps(record), references)
 
 
 def _parsed(text: str) -> Any:

@@ -61,7 +61,11 @@ class BadRecord(NamedTuple):
     """Place in the record's bytes, from 0."""
 
     def __str__(self) -> str:
-        place = f"{self.reason} at byte {self.offset} of the value"
+        return self.told("the value")
+
+    def told(self, what: str) -> str:
+        """Return the reason and the place for people; ``what`` names the record."""
+        place = f"{self.reason} at byte {self.offset} of {what}"
         return f"{place}, in {self.path}" if self.path else place
 
 

@@ -75,6 +75,7 @@ ONLY_IN = {
         "dataset.diverted",
         "dataset.verify",
         "sinks.dataset",
+        "sinks.keydecoder",
         "sinks.schemaversions",
         "sinks.valuedecoder",
         "sinks.transform",

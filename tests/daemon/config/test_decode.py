@@ -163,6 +163,22 @@ def test_brokers_that_have_no_schemas(schema: Path) -> None:
     assert "decode.registry: brokers of Kafka keep no schemas: name a registry by { url =" in only
 
 
+def test_keys_have_a_schema_of_their_own(schema: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key.avsc"
+    key.write_text('"long"')
+    keys = f'keys = {{ format = "avro", schema = "{key}" }}'
+    found = parse_config(decode(schema, f'{keys}\ncolumns = ["*", "_key"]'), {}).pipelines["orders"].decode
+    assert found is not None
+    assert found.keys is not None
+    assert (found.keys.format, found.keys.definition) == ("avro", key)
+    (only,) = problems(decode(schema, keys))
+    assert 'decode.keys: decodes the column _key: add "_key" to columns' in only
+    (only,) = problems(decode(schema, f'{keys}\ncolumns = ["_key"]'.replace("avro", "json", 1)))
+    assert f"decode.keys.schema: {key}: the schema is not a record" in only
+    (only,) = problems(decode(schema, 'keys = { format = "avro" }\ncolumns = ["_key"]'))
+    assert "decode.keys.schema: is required" in only
+
+
 def test_credentials_may_stay_on_this_machine(schema: Path) -> None:
     parse_config(decode(schema, 'registry = { url = "http://127.0.0.1:8081", auth = { token = "t" } }'), {})
 

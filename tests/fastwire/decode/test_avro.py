@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro import compile_avro, compile_avro_field
 from fastwire.decode.program import MOST_COLUMNS, MOST_DEPTH, SchemaError
 
 
@@ -119,3 +119,15 @@ def test_a_logical_type_that_does_not_fit_is_ignored(kind: Any) -> None:
     (_, step) = compile_avro(json.dumps(record(kind)))
     plain = {key: value for key, value in kind.items() if key != "logicalType"}
     assert step == compile_avro(json.dumps(record(plain)))[1]
+
+
+def test_a_value_of_any_type_is_a_record_of_one_field() -> None:
+    (top, key) = compile_avro_field("key", '"long"')
+    assert (top.children, key.name, key.arrow, key.nullable) == (1, "key", "l", False)
+    record = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "Id"}]}
+    reference = {"type": "fixed", "name": "Id", "size": 4}
+    program = compile_avro_field("key", json.dumps(record), [json.dumps(reference)])
+    assert [step.path for step in program] == ["", "key", "key.id"]
+    for text, said in (("long", "the schema is not JSON"), ('"lon"', 'key: "lon" is not a type')):
+        with pytest.raises(SchemaError, match=said):
+            compile_avro_field("key", text)
