@@ -59,8 +59,8 @@ class SinkConfig(Table):
     """The kind and the place of the output of a pipeline."""
 
     type: Text
-    """parquet, arrow, jsonl (files), delta (a table of Parquet files), stdout, discard, the name of a system such as kafka
-    (a topic), or of a plug-in."""
+    """parquet, arrow, jsonl (files), delta (a table of Parquet files), stdout, discard, the name of a system such as
+    kafka (a topic), or of a plug-in."""
     path: DatasetPath | None = None
     """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset."""
     store: StoreConfig | None = None

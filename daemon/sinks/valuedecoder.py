@@ -78,7 +78,7 @@ class ValueDecoder:
     begins with the id of its schema, and is read into the columns of ``program``; with the schemas of ``topics`` each
     record has a version. While the registry is away, ``pause`` is called between two attempts. Columns of other schemas
     are added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column
-    wider. With the column ``_deleted`` a null value is a row of nulls. The column of keys is made by ``keys``, if given.
+    wider. With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys.
     """
 
     def __init__(
