@@ -11,7 +11,16 @@ from typing import Literal, Protocol
 
 from .position import Positions
 
-__all__ = ["BrokerUrl", "Grammar", "KeyOption", "NamePattern", "TopicPattern", "compile_pattern", "parse_name_pattern"]
+__all__ = [
+    "BrokerUrl",
+    "Grammar",
+    "KeyOption",
+    "NamePattern",
+    "TopicPattern",
+    "compile_pattern",
+    "parse_name_pattern",
+    "partition_reader",
+]
 
 
 class BrokerUrl(Protocol):
@@ -127,3 +136,16 @@ class Grammar:
     def usual_ports(self) -> frozenset[int]:
         """All ports on which brokers of the system usually listen."""
         return frozenset(self.schemes.values()) | self.more_ports
+
+
+def partition_reader(split: Callable[[str], tuple[str, object]], mark: str) -> Callable[[str], tuple[str, str]]:
+    """Return the function ``Grammar.partition`` of a system whose partitions are named TOPIC ``mark`` PARTITION.
+
+    ``split`` returns topic and partition of such a name, and raises ValueError.
+    """
+
+    def read(text: str) -> tuple[str, str]:
+        topic, partition = split(text)
+        return f"{topic}{mark}{partition}", topic
+
+    return read

@@ -131,5 +131,11 @@ class TimedLinkBook(LinkBook[K, L]):
     def on_chunk(self, chunk: Chunk) -> None:
         """Do nothing: no records are requested on these links."""
 
+    def on_fetched(self, link: L, fetched: Any, /) -> None:
+        """Do nothing, as for a chunk."""
+
+    def on_corrupt(self, found: Any, /) -> None:
+        """Do nothing, as for a chunk."""
+
     def on_connected(self, link: L) -> None:
         """Do nothing."""

@@ -1,17 +1,11 @@
 """Text forms of Kafka."""
 
-from fastwire.grammar import Grammar, KeyOption, parse_name_pattern
+from fastwire.grammar import Grammar, KeyOption, parse_name_pattern, partition_reader
 
 from .names import SCHEMES, parse_bootstrap_url, parse_topic, partition_of
 from .position import POSITIONS
 
 __all__ = ["GRAMMAR"]
-
-
-def _partition(text: str) -> tuple[str, str]:
-    topic, number = partition_of(text)
-    return f"{topic}-{number}", topic
-
 
 GRAMMAR = Grammar(
     name="kafka",
@@ -24,7 +18,7 @@ GRAMMAR = Grammar(
     topic_example="orders",
     pattern=parse_name_pattern,
     pattern_example="orders-.*",
-    partition=_partition,
+    partition=partition_reader(partition_of, "-"),
     topic_is_partition=False,
     positions=POSITIONS,
     start_example='{ "<topic>-0" = "1234" }',

@@ -1,8 +1,6 @@
 """Cluster connections without consumers, for requests and for producers."""
 
 from fastwire.kafka.fetch import FetchLimits
-from fastwire.kafka.response import Fetched
-from fastwire.kafka.scan import CorruptBatch
 from fastwire.kafka.slot import SlotTable
 from fastwire.wire.pool import Pool
 
@@ -22,12 +20,6 @@ class ClientCluster(Cluster, TimedLinkBook[BrokerKey, Link]):
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings, SlotTable(), Pool(MEMORY), self, FetchLimits())
-
-    def on_fetched(self, link: Link, fetched: Fetched) -> None:
-        """Do nothing: no records are fetched."""
-
-    def on_corrupt(self, batch: CorruptBatch) -> None:
-        """Do nothing: no records are fetched."""
 
     def on_throttled(self, link: Link, seconds: float) -> None:
         """Do nothing: requests wait for the end of a throttle in the connection."""

@@ -1,7 +1,5 @@
 """Cluster connections without a source, for requests and for producers."""
 
-from fastwire.tank.response import Fetched
-from fastwire.tank.scan import CorruptBundle
 from fastwire.tank.slot import SlotTable
 from fastwire.wire.pool import Pool
 
@@ -21,9 +19,3 @@ class ClientCluster(Cluster, TimedLinkBook[BrokerKey, Link]):
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings, SlotTable(), Pool(MEMORY), self)
-
-    def on_fetched(self, link: Link, fetched: Fetched) -> None:
-        """Do nothing: no messages are fetched."""
-
-    def on_corrupt(self, bundle: CorruptBundle) -> None:
-        """Do nothing: no messages are fetched."""

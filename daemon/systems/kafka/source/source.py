@@ -40,7 +40,6 @@ from .topics import KafkaTopics
 
 __all__ = ["KafkaSource"]
 
-
 log = get_logger("source")
 
 
