@@ -98,7 +98,7 @@ class Positions(ABC):
         """Return whether ``one`` is known to lie before ``other`` in their log."""
         return self.order(one) < self.order(other)
 
-    number_columns: tuple[str, ...] = ()
+    number_columns: tuple[str, ...]
     """The columns of a row that hold the numbers of its position."""
 
     def of_row(self, numbers: Sequence[int]) -> Position:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 
-from fastwire.systems import grammar_named, positions_named, row_of
+from fastwire.systems import grammar_named, row_of
 
 from .access import AuthConfig, TlsConfig
 from .connection import Tell
@@ -203,8 +203,6 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         tell(path, f"is for the sinks {', '.join(SINKS)}, not for {kind}")
     if "columns" in sink:
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
-    if system and not positions_named(system).number_columns:
-        tell(path, f"is not supported for {system}: its records have no positions for dead letters")
     form = decode.get("format")
     if "message" in decode and form != "protobuf":
         tell((*path, "message"), 'is for format = "protobuf"')

@@ -5,6 +5,7 @@ messages.
 """
 
 import re
+from collections.abc import Sequence
 
 from fastwire.position import Position, Positions
 
@@ -21,12 +22,18 @@ class _TubeMQPositions(Positions):
     pattern = re.compile(r"([0-9]{1,19})(?:\+([0-9]{1,19}))?")
     form = "offset or offset+messages, for example 84 or 84+17"
     ordered = False
+    number_columns = ("offset", "row")
 
     def format(self, position: Position) -> str:
         return f"{position.a}+{position.b}" if position.b else str(position.a)
 
     def read(self, match: re.Match[str]) -> Position:
         return Position(int(match[1]), int(match[2] or 0))
+
+    def of_row(self, numbers: Sequence[int]) -> Position:
+        """Return the position behind the row with this number in its GET."""
+        offset, row = numbers
+        return Position(offset, row + 1)
 
     def precedes(self, one: Position, other: Position) -> bool:
         """Return whether both count from the same offset, and ``one`` counts fewer messages."""

@@ -32,7 +32,7 @@ def decode(folder: Path, number: int) -> dict[str, object]:
     return {"format": "avro", "schema": str(schema(folder, number)), "columns": ["*", "_offset"]}
 
 
-@pytest.mark.parametrize("kind", ["failover", *seldom("static")])
+@pytest.mark.parametrize("kind", ["failover", *seldom("static", "tubemq")])
 def test_columns_and_dead_letters_survive_a_kill_at_every_step(
     dev_scene: Callable[..., Scene], kind: str, tmp_path: Path
 ) -> None:

@@ -173,7 +173,8 @@ def test_what_is_no_position(system: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "numbers", "text"), [("pulsar", (7, 12), "7:12"), ("kafka", (12,), "13"), ("tank", (12,), "13")]
+    ("system", "numbers", "text"),
+    [("pulsar", (7, 12), "7:12"), ("kafka", (12,), "13"), ("tank", (12,), "13"), ("tubemq", (84, 17), "84+18")],
 )
 def test_the_position_of_a_row_is_behind_it(system: str, numbers: tuple[int, ...], text: str) -> None:
     places = positions_named(system)

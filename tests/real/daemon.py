@@ -163,13 +163,15 @@ class Daemon:
             time.sleep(0.005)
         raise AssertionError(f"the daemon neither stopped nor ended within {limit:.0f} s:\n{self.tail()}")
 
-    def wait_until(self, condition: Callable[[], object], what: str, limit: float = RUN_LIMIT) -> None:
+    def wait_until(
+        self, condition: Callable[[], object], what: str, limit: float = RUN_LIMIT, *, pause_s: float = 0.02
+    ) -> None:
         """Wait until ``condition`` holds; fail, with the log and ``what`` is missing, if the child ends before."""
         deadline = time.monotonic() + limit
         while not condition():
             assert self.process.poll() is None, f"the daemon ended before {what}:\n{self.tail()}"
             assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}:\n{self.tail()}"
-            time.sleep(0.02)
+            time.sleep(pause_s)
 
     def wait_for(self, text: str, limit: float = RUN_LIMIT) -> None:
         """Wait until ``text`` is in the output."""

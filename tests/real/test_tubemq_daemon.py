@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 
-from tests.brokers.tubemq import TubeMQBroker
+from tests.brokers.tubemq import PARTITIONS, TubeMQBroker
 from tests.real.daemon import RUN_LIMIT, Daemon, Job, command, verify
 from tests.support.tubemq.rules import group
 
@@ -44,15 +45,19 @@ def produced(producer: Daemon) -> int:
     return int(confirmed[1].replace(",", ""))
 
 
-def assigned(daemon: Daemon) -> int:
-    """How many partitions the Master has assigned to a member so far."""
-    return sum(event["partitions"] for event in daemon.events() if event.get("event") == "partitions assigned")
+def dataset(path: Path) -> pyarrow.dataset.Dataset:
+    return pyarrow.dataset.dataset(path, format="parquet", ignore_prefixes=["_"])
+
+
+def by_partition(path: Path) -> Counter[int]:
+    """How many rows of each partition a reader sees now."""
+    return Counter(dataset(path).to_table(columns=["partition"])["partition"].to_pylist())
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
     said = verify(path)
     assert said.returncode == 0, said.stdout
-    return list(pyarrow.dataset.dataset(path, format="parquet", ignore_prefixes=["_"]).to_table().to_pylist())
+    return list(dataset(path).to_table().to_pylist())
 
 
 def numbers(landed: list[dict[str, Any]]) -> list[int]:
@@ -172,10 +177,12 @@ def test_a_member_that_stands_still_and_goes_on(plain_tubemq: TubeMQBroker, tmp_
         paused.wait_for_rows(100)
         other = stack.enter_context(member(task, tmp_path, "other"))
         other.wait_for_rows(100)
-        taken = assigned(other)
         paused.signal(signal.SIGSTOP)
-        other.wait_until(lambda: assigned(other) > taken, "it had the partition that stood still", TAKEOVER_LIMIT)
-        other.wait_for_rows(other.committed() + 800, TAKEOVER_LIMIT)
+        before = by_partition(task.path)
+        wanted = before + Counter(dict.fromkeys(range(PARTITIONS), 400))
+        other.wait_until(
+            lambda: by_partition(task.path) >= wanted, "it landed both partitions", TAKEOVER_LIMIT, pause_s=0.5
+        )
         paused.signal(signal.SIGCONT)
         paused.wait_for_rows(paused.committed() + 400, TAKEOVER_LIMIT)
         for one in (paused, other):

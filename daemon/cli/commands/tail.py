@@ -123,7 +123,7 @@ def tail(
 
 def _decoder(form: str, schema_file: Path | None, registry: str, connection: "Connection") -> "ValueDecoder":
     """Return the decoder of the values. Raises BadParameter."""
-    from fastwire.systems import grammar_named, positions_named
+    from fastwire.systems import grammar_named
 
     from ...config import ConfigError
     from ...config.decode import DELETED, parse_decode
@@ -134,8 +134,6 @@ def _decoder(form: str, schema_file: Path | None, registry: str, connection: "Co
         raise typer.BadParameter("needs --schema-file", param_hint="--decode")
     system = connection.system
     by_brokers = registry == system and grammar_named(system).keeps_schemas
-    if not positions_named(system).number_columns:
-        raise typer.BadParameter(f"is not supported for {system}", param_hint="--decode")
     if registry and form != "avro" and not by_brokers:
         raise typer.BadParameter("is for --decode avro", param_hint="--registry")
     keys = {"format": form, "schema": str(schema_file), "columns": ["*", DELETED]} | (
