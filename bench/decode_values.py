@@ -2,9 +2,10 @@
 
     python -m bench.decode_values [--json]
 
-CPU time of the process; the best of many rounds over one chunk of records of 8 fields, in Avro and in JSON. fastavro
-and orjson make a dict a record and no columns, so their figures leave a step out. pyarrow.json reads lines and knows
-the columns.
+CPU time of the process; the best of many rounds over one chunk of records of 8 fields, in Avro, JSON and Protobuf.
+fastavro and orjson make a dict a record and no columns, so their figures leave a step out; so does that of protobuf
+(upb), whose attributes are read. pyarrow.json reads lines and knows the columns. ptars, which makes columns, is
+measured where it is installed.
 """
 
 import io
@@ -17,11 +18,14 @@ import fastavro
 import orjson
 import pyarrow as pa
 import pyarrow.json
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
 from fastwire.decode.jsonschema import compile_json
 from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.protobuf import compile_protobuf
+from fastwire.decode.protowalk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 
 from .child import show
@@ -85,7 +89,7 @@ def best(decode: Callable[[], object], seconds: float) -> float:
 
 def measured() -> list[dict[str, Any]]:
     """Return the rows of the table, fastwire first in each format."""
-    return [*_avro_rows(), *_json_rows()]
+    return [*_avro_rows(), *_json_rows(), *_protobuf_rows()]
 
 
 def _avro_rows() -> list[dict[str, Any]]:
@@ -116,6 +120,54 @@ def _json_rows() -> list[dict[str, Any]]:
         "pyarrow.json": lambda: pyarrow.json.read_json(io.BytesIO(lines), read_options=alone, parse_options=known),
     }
     return _rows("json", encoded, ways)
+
+
+def order_message() -> Any:
+    """Return the class of the message of an order."""
+    kind = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    types = {
+        "long": kind.TYPE_INT64, "string": kind.TYPE_STRING, "double": kind.TYPE_DOUBLE, "int": kind.TYPE_INT32,
+        "boolean": kind.TYPE_BOOL,
+    }  # fmt: skip
+    for number, field in enumerate(SCHEMA["fields"], 1):
+        word = field["type"][1] if isinstance(field["type"], list) else field["type"]
+        made = order.field.add(name=field["name"], number=number, label=kind.LABEL_OPTIONAL)
+        made.type = types[word if isinstance(word, str) else word["type"]]
+        if isinstance(field["type"], list):
+            made.proto3_optional, made.oneof_index = True, 0
+            order.oneof_decl.add(name=f"_{field['name']}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+
+
+def _protobuf_rows() -> list[dict[str, Any]]:
+    order = order_message()
+    encoded = [order(**{k: v for k, v in each.items() if v is not None}).SerializeToString() for each in orders()]
+    column = pa.array(encoded, pa.binary())
+    decoder = ProtobufDecoder(compile_protobuf(order.DESCRIPTOR), Pool(256 << 20))
+    assert decoder.decode(column).rows == ROWS
+
+    def with_attributes() -> None:
+        for value in encoded:
+            seen = order.FromString(value)
+            _ = (seen.id, seen.customer, seen.amount, seen.country, seen.quantity, seen.paid, seen.created)
+            _ = seen.note if seen.HasField("note") else None
+
+    ways: dict[str, Callable[[], object]] = {
+        "fastwire": lambda: decoder.decode(column),
+        "protobuf (upb)": with_attributes,
+    }
+    try:
+        from ptars import HandlerPool
+    except ImportError:
+        pass
+    else:
+        handler = HandlerPool([order.DESCRIPTOR.file]).get_for_message(order.DESCRIPTOR)
+        ways["ptars"] = lambda: handler.array_to_record_batch(column)
+    return _rows("protobuf", encoded, ways)
 
 
 def _rows(form: str, encoded: Sequence[bytes], ways: Mapping[str, Callable[[], object]]) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ after the last field fill the columns that the writer lacks. (spec: Avro 1.12, "
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from fastwire.columns.builder cimport is_utf8
 from fastwire.decode.decoded cimport (
     BLOCK,
     BOOLEAN,
@@ -28,6 +27,7 @@ from fastwire.decode.decoded cimport (
     UTF8,
     Reason,
     Records,
+    is_text,
     run_records,
     varint_fault,
 )
@@ -167,7 +167,7 @@ cdef Reason read_value(Walk* w, int which) noexcept nogil:
         fault = read_size(w, &number)
         if fault:
             return fault
-        if step.operation == OP_TEXT and not is_utf8(w.record.pos, number):
+        if step.operation == OP_TEXT and not is_text(w.record.pos, number, w.record.edge):
             return UTF8
         if nested_cell(&w.out, c, w.record.pos, number, w.record.edge):
             return short(w)

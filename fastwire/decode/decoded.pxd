@@ -1,7 +1,9 @@
 """The decoder that those of all formats share. See ``decoded.pyx``."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
+from fastwire.columns.builder cimport is_utf8
 from fastwire.decode.nested cimport Output, nested_cut, nested_null
 from fastwire.wire.pool cimport Pool
 
@@ -90,6 +92,25 @@ cdef class RecordDecoder:
 
 
 cdef tuple names_of(reasons)
+
+
+cdef inline bint is_text(const uint8_t* text, int64_t size, const uint8_t* edge) noexcept nogil:
+    """Check UTF-8, quickly where it is ASCII; bytes before ``edge`` are readable."""
+    cdef uint64_t word
+    cdef uint64_t seen = 0
+    cdef int64_t i
+    if size >= 8:
+        for i in range(0, size - 7, 8):
+            memcpy(&word, text + i, 8)
+            seen |= word
+        memcpy(&word, text + size - 8, 8)
+        seen |= word
+    elif edge - text >= 8 and size:
+        memcpy(&word, text, 8)
+        seen = word << 8 * (8 - size)            # the machine is little-endian
+    elif size:
+        return is_utf8(text, size)
+    return not seen & 0x8080808080808080u or is_utf8(text, size)
 
 
 cdef inline Reason varint_fault(const Record* record) noexcept nogil:

@@ -123,7 +123,7 @@ def _pool(files: Sequence[FileDescriptorProto]) -> DescriptorPool:
         if not ready:
             continue
         try:
-            pool.Add(file)  # type: ignore[no-untyped-call]
+            pool.Add(file)
         except TypeError as exc:
             why = " ".join(str(exc).split())[:300]
             raise SchemaError("", f"{file.name} cannot be used (made by {_PROTOC}?): {why}") from None
@@ -136,5 +136,5 @@ def _known(name: str) -> FileDescriptorProto | None:
         return None
     import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
     file = FileDescriptorProto()
-    Default().FindFileByName(name).CopyToProto(file)  # type: ignore[no-untyped-call]
+    Default().FindFileByName(name).CopyToProto(file)
     return file

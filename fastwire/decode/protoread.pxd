@@ -40,6 +40,7 @@ cdef enum Kind:                  # of a tag: the wire type
     KIND_GROUP = 3
     KIND_END = 4                 # of a group
     KIND_32 = 5
+    NO_KIND = 8
 
 cdef struct Text:
     const uint8_t* data
@@ -49,6 +50,7 @@ cdef struct Step:
     Wire wire
     Kind kind                    # of a value
     Kind tagged                  # of its tag, which may be that of a message around it
+    uint32_t plain               # ``tagged`` of a number, text or bytes with a column, outside of oneofs; else NO_KIND
     int column                   # that it fills; -1: the value is skipped
     int first                    # of its children
     int children

@@ -3,8 +3,9 @@
 Fields of a message come in any order, more than once, or not at all, and two pieces of a message may lie apart. So a
 value is written into its column at once, and its row stays open until the message is complete:
 
-* While a message is read, its columns have as many rows as there were messages before, or one more if the field came.
-  A second value of a field removes the row and writes it anew; so does a second member of a oneof with the first one.
+* While a message is read, its columns have as many rows as there were messages before it, or one more if the field was
+  there. A second value of a field removes the row and writes it anew; so does a second member of a oneof with the
+  first one.
 * A struct has its row from its first piece on, and its fields stay open: a second piece goes on in the same rows.
 * Items of lists are appended as they come. The fields between them belong to other columns, and the list's own row,
   the end of the items, is written when the message is complete.
@@ -20,7 +21,6 @@ is unknown and skipped. (spec: protobuf.dev, "Encoding"; the conformance tests o
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from fastwire.columns.builder cimport is_utf8
 from fastwire.decode.decoded cimport (
     DEEP,
     MISSING,
@@ -38,6 +38,7 @@ from fastwire.decode.decoded cimport (
     Reason,
     Record,
     Records,
+    is_text,
     run_records,
     varint_fault,
 )
@@ -47,7 +48,6 @@ from fastwire.decode.nested cimport (
     SHAPE_INT32,
     SHAPE_INT64,
     SHAPE_LIST,
-    SHAPE_STRUCT,
     SHAPE_TEXT,
     Nested,
     nested_cell,
@@ -239,6 +239,11 @@ cdef inline Reason read_field(Walk* w, int which, uint32_t tag, int64_t row) noe
     cdef Step* step = &w.steps[which]
     cdef Nested* c
     cdef Reason fault
+    if tag & 7 == step.plain:
+        c = &w.out.columns[step.column]
+        if c.length > row:
+            drop_cell(c, row)
+        return read_value(w, step, c)
     if step.wire == WIRE_LIST:
         return read_items(w, which, tag)
     if tag & 7 != step.tagged:
@@ -410,7 +415,7 @@ cdef inline Reason read_value(Walk* w, const Step* step, Nested* c) noexcept nog
         fault = read_size(t, &size)
         if fault:
             return fault
-        if c.shape == SHAPE_TEXT and not is_utf8(t.pos, size):
+        if c.shape == SHAPE_TEXT and not is_text(t.pos, size, t.edge):
             return UTF8
         if nested_cell(&w.out, c, t.pos, size, t.edge):
             return short(w)
@@ -598,38 +603,46 @@ cdef Reason put_zero(Walk* w, int column) noexcept nogil:
 
 cdef Reason finish(Walk* w, int which) noexcept nogil:
     """Complete the columns of a message, whose row is the last one of its column."""
+    cdef Nested* columns = w.out.columns
     cdef Step* message = &w.steps[which]
-    cdef int64_t row = w.out.columns[message.column].length - 1
-    cdef Nested* c
     cdef Step* step
-    cdef Reason fault
+    cdef int64_t row = columns[message.column].length - 1
     cdef int i
+    cdef Reason fault
     for i in range(message.first, message.first + message.children):
         step = &w.steps[i]
         if step.column < 0:
             continue
-        c = &w.out.columns[step.column]
-        if c.shape == SHAPE_LIST:
-            if nested_row(&w.out, c):
-                return short(w)
-            c.length += 1
-            (<int32_t*>c.rows)[c.length] = <int32_t>w.out.columns[c.first].length
-            continue
-        if c.length > row:
-            fault = finish(w, i) if c.shape == SHAPE_STRUCT else SOUND
-        elif step.zero:
-            fault = put_zero(w, step.column)
-        elif step.has_default:
-            fault = put_default(w, i)
-        elif c.nullable:
-            fault = short(w) if nested_null(&w.out, step.column) else SOUND
+        if columns[step.column].length > row:
+            if step.wire != WIRE_MESSAGE:
+                continue
+            fault = finish(w, i)
         else:
-            fault = MISSING
+            fault = fill(w, i)
         if fault:
             if w.record.at < 0:
                 w.record.at = i
             return fault
     return SOUND
+
+
+cdef inline Reason fill(Walk* w, int which) noexcept nogil:
+    """Append the row of a list whose items are there, or of a field that the message did not have."""
+    cdef Step* step = &w.steps[which]
+    cdef Nested* c = &w.out.columns[step.column]
+    if c.shape == SHAPE_LIST:
+        if nested_row(&w.out, c):
+            return short(w)
+        c.length += 1
+        (<int32_t*>c.rows)[c.length] = <int32_t>w.out.columns[c.first].length
+        return SOUND
+    if step.zero:
+        return put_zero(w, step.column)
+    if step.has_default:
+        return put_default(w, which)
+    if not c.nullable:
+        return MISSING
+    return short(w) if nested_null(&w.out, step.column) else SOUND
 
 
 cdef Reason put_default(Walk* w, int which) noexcept nogil:

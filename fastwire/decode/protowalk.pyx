@@ -29,6 +29,7 @@ from fastwire.decode.protoread cimport (
     KIND_SIZED,
     KIND_VARINT,
     MOST_PATH,
+    NO_KIND,
     NO_STEP,
     WIRE_BOOL,
     WIRE_BYTES,
@@ -165,6 +166,8 @@ cdef class ProtobufDecoder(RecordDecoder):
                 self.set_fields(&script.steps[number], step.first, children)
                 for place, child in enumerate(children, step.first):
                     script.steps[place].oneof = -1 if child.oneof < 0 else oneofs + child.oneof
+                    if child.oneof >= 0:
+                        script.steps[place].plain = NO_KIND
                 oneofs += 1 + max((child.oneof for child in children), default=-1)
         for place, path in enumerate(paths[:2]):
             if len(path) > MOST_PATH:
@@ -206,6 +209,7 @@ cdef class ProtobufDecoder(RecordDecoder):
         s.closed = step.closed
         s.packed = s.tagged != KIND_SIZED and s.tagged != KIND_GROUP
         s.oneof = -1
+        s.plain = NO_KIND if s.column < 0 or s.wrapped or s.wire >= WIRE_ENUM or s.wire == WIRE_NONE else s.tagged
         s.has_default = step.default is not None
         s.zero = s.has_default and not any(step.default) and step.wire not in ("enum", "message", "")
         if s.has_default:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -68,7 +67,7 @@ def classes(file: Any) -> Callable[[str], type[Message]]:
     pool = DescriptorPool()
     for module in _WELL_KNOWN:
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return lambda name: GetMessageClass(pool.FindMessageTypeByName(name))
 
 
@@ -218,11 +217,11 @@ def _fill(draw: st.DrawFn, message: Message) -> None:
             setattr(message, each.name, _scalar(draw, each))
 
 
-def _kind(each: FieldDescriptor) -> str:
+def _kind(each: Any) -> str:
     return str(FieldProto.Type.Name(each.type)).removeprefix("TYPE_").lower()
 
 
-def _scalar(draw: st.DrawFn, each: FieldDescriptor) -> Any:
+def _scalar(draw: st.DrawFn, each: Any) -> Any:
     if each.containing_type.full_name == "google.protobuf.Timestamp":
         return draw(st.integers(0, 999_999_999) if each.name == "nanos" else st.integers(-DAY, 1 << 40))
     if each.enum_type is None:
@@ -258,7 +257,7 @@ def expected(message: Message, inside: tuple[str, ...] = ()) -> Any:
     return {each.name: _value(each, message, (*inside, name)) for each in message.DESCRIPTOR.fields}
 
 
-def _value(each: FieldDescriptor, message: Message, inside: tuple[str, ...]) -> Any:
+def _value(each: Any, message: Message, inside: tuple[str, ...]) -> Any:
     held = getattr(message, each.name)
     if each.message_type is not None and each.message_type.GetOptions().map_entry:
         value = each.message_type.fields_by_name["value"]
@@ -274,7 +273,7 @@ def _value(each: FieldDescriptor, message: Message, inside: tuple[str, ...]) -> 
     return _one(each, held, inside)
 
 
-def _one(each: FieldDescriptor, value: Any, inside: tuple[str, ...]) -> Any:
+def _one(each: Any, value: Any, inside: tuple[str, ...]) -> Any:
     if each.message_type is not None:
         return expected(value, inside)
     if each.enum_type is not None:

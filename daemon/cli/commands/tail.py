@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ class Values(StrEnum):
 
     AVRO = "avro"
     JSON = "json"
+    PROTOBUF = "protobuf"
 
 
 class Format(StrEnum):
@@ -69,8 +70,14 @@ def tail(
         Values | None, typer.Option("--decode", help="Print the fields of values of this format, with --schema-file.")
     ] = None,
     schema_file: Annotated[
-        Path | None, typer.Option("--schema-file", help="File with the Avro schema of the fields.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--schema-file", help="File with the schema: Avro, or a descriptor set of Protobuf.", show_default=False
+        ),
     ] = None,
+    message: Annotated[
+        str, typer.Option("--message", metavar="NAME", help="Full name of the message type of Protobuf.")
+    ] = "",
     registry: Annotated[
         str,
         typer.Option(
@@ -103,9 +110,10 @@ def tail(
         topics = TopicChoice((), grammar.pattern(topic)) if pattern else TopicChoice((grammar.topic(topic),))
     with argument("--from"):
         begin = system.start_of(start, topics)
-    decoder = None if decode is None else _decoder(decode.value, schema_file, registry, connection)
-    if decode is None and (schema_file or registry):
-        raise typer.BadParameter("is for --decode", param_hint="--schema-file" if schema_file else "--registry")
+    decoder = None if decode is None else _decoder(decode.value, schema_file, message, registry, connection)
+    given = {"--schema-file": schema_file, "--message": message, "--registry": registry}
+    if decode is None and (idle := next((option for option, value in given.items() if value), None)):
+        raise typer.BadParameter("is for --decode", param_hint=idle)
     chosen = form or (Format.PRETTY if sys.stdout.isatty() else Format.JSONL)
     asyncio.run(
         tail_topic(
@@ -121,7 +129,9 @@ def tail(
     )
 
 
-def _decoder(form: str, schema_file: Path | None, registry: str, connection: "Connection") -> "ValueDecoder":
+def _decoder(
+    form: str, schema_file: Path | None, message: str, registry: str, connection: "Connection"
+) -> "ValueDecoder":
     """Return the decoder of the values. Raises BadParameter."""
     from fastwire.systems import grammar_named
 
@@ -134,11 +144,13 @@ def _decoder(form: str, schema_file: Path | None, registry: str, connection: "Co
         raise typer.BadParameter("needs --schema-file", param_hint="--decode")
     system = connection.system
     by_brokers = registry == system and grammar_named(system).keeps_schemas
-    if registry and form != "avro" and not by_brokers:
-        raise typer.BadParameter("is for --decode avro", param_hint="--registry")
-    keys = {"format": form, "schema": str(schema_file), "columns": ["*", DELETED]} | (
-        {"registry": registry if by_brokers else {"url": registry}} if registry else {}
-    )
+    if registry and form == "json" and not by_brokers:
+        raise typer.BadParameter("is for --decode avro and protobuf", param_hint="--registry")
+    if message and form != "protobuf":
+        raise typer.BadParameter("is for --decode protobuf", param_hint="--message")
+    keys: dict[str, Any] = {"format": form, "schema": str(schema_file), "columns": ["*", DELETED]}
+    keys |= {"registry": registry if by_brokers else {"url": registry}} if registry else {}
+    keys |= {"message": message} if message else {}
     try:
         topics = system_named(system).topic_schemas(connection) if by_brokers else None
         return decoder_of(parse_decode(keys), system, topics=topics)

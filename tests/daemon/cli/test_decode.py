@@ -219,7 +219,9 @@ def test_tail_reads_schemas_from_a_registry(tmp_path: Path) -> None:
         ("--registry http://127.0.0.1", "--registry: is for --decode"),
         ("--schema-file a", "--schema-file: is for --decode"),
         ("--decode avro --schema-file no.avsc", "--schema-file: cannot read no.avsc"),
-        ("--decode json --schema-file no.avsc --registry http://a", "--registry: is for --decode avro"),
+        ("--decode json --schema-file no.avsc --registry http://a", "--registry: is for --decode avro and protobuf"),
+        ("--decode avro --schema-file no.avsc --message a.B", "--message: is for --decode protobuf"),
+        ("--message a.B", "--message: is for --decode"),
         ("--decode avro --schema-file no.avsc --registry ftp://a", "--registry: must be a URL such as"),
     ],
 )

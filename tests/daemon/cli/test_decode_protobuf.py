@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fastwire_daemon.config.decode import check_decode
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.daemon.cli.test_decode import CONFIG, ORDERS, add, command
@@ -110,3 +111,36 @@ def test_values_whose_schemas_a_registry_has(tmp_path: Path) -> None:
         "OtherMessage at byte 5 of the value", "Truncated at byte 5 of the value", "IncompatibleSchema 3",
     ]  # fmt: skip
     assert json.loads(command("verify", data, "--json").stdout)["ok"]
+
+
+def test_tail_shows_the_fields_of_values(tmp_path: Path) -> None:
+    schema = tmp_path / "orders.desc"
+    schema.write_bytes(described(file()))
+    with running(KafkaDevBroker()) as broker:
+        add(broker, values())
+        tail = ("tail", broker.url, "orders", "--from", "earliest", "--until-end", "--decode", "protobuf")
+        said = command(*tail, "--schema-file", schema, "--message", "shop.Order")
+        lost = command(*tail, "--schema-file", schema, "--message", "shop.Lost")
+    assert [json.loads(line)["value"] for line in said.stdout.splitlines()] == [
+        order for order in ORDERS if order["id"] != 10
+    ], said.stderr
+    assert lost.returncode == 2
+    assert "--schema-file: " in " ".join(lost.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"schema": "orders.proto"}, "orders.proto is source: make a descriptor set of it with protoc"),
+        ({"message": "shop.Lost"}, 'there is no message "shop.Lost"'),
+        ({"format": "json", "message": "shop.Order"}, 'is for format = "protobuf"'),
+        ({"columns": ["idd"]}, '"idd" is neither a field of the schema nor a column of the records'),
+    ],
+)
+def test_mistakes_of_the_configuration(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    schema = tmp_path / "orders.desc"
+    schema.write_bytes(described(file()))
+    decode = {"format": "protobuf", "schema": str(schema), **keys}
+    told: list[str] = []
+    check_decode(("decode",), decode, {"type": "parquet"}, "kafka", lambda path, text: told.append(text))
+    assert any(problem in text for text in told), told
