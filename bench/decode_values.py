@@ -31,7 +31,7 @@ from fastwire.wire.pool import Pool
 from .child import show
 
 ROWS = 16_384
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -161,7 +161,7 @@ def _protobuf_rows() -> list[dict[str, Any]]:
         "protobuf (upb)": with_attributes,
     }
     try:
-        from ptars import HandlerPool
+        from ptars import HandlerPool  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         pass
     else:

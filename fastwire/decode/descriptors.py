@@ -10,6 +10,7 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import DecodeError
 
 from .program import SchemaError
+from .protowalk import MOST_INDEXES
 
 __all__ = ["message_of", "registered_message"]
 
@@ -57,7 +58,7 @@ def registered_message(
     message = _named(pool, name)
     paths = _paths(pool.FindFileByName(main.name), name)
     if not paths:
-        raise SchemaError("", f'"{name}" is not a message of the schema itself: it is imported')
+        raise SchemaError("", f'"{name}" is not a message of the schema itself, or nested too deeply in others')
     return message, paths
 
 
@@ -94,7 +95,7 @@ def _paths(file: FileDescriptor, name: str) -> tuple[tuple[int, ...], ...]:
             for index, message in enumerate(shown):
                 paths.setdefault((*path, index), message.full_name)
                 waiting.append(((*path, index), message.nested_types))
-    return tuple(path for path, each in paths.items() if each == name)
+    return tuple(path for path, each in paths.items() if each == name and len(path) <= MOST_INDEXES)
 
 
 def _top(file: FileDescriptor) -> list[Descriptor]:

@@ -9,8 +9,8 @@ value is written into its column at once, and its row stays open until the messa
 * A struct has its row from its first piece on, and its fields stay open: a second piece goes on in the same rows.
 * Items of lists are appended as they come. The fields between them belong to other columns, and the list's own row,
   the end of the items, is written when the message is complete.
-* At the end of the record, of a list's item and of a map's entry, ``finish`` gives the columns without a row defaults or
-  nulls, closes the lists, and does the same for the structs inside.
+* At the end of the record, of a list's item and of a map's entry, ``finish`` gives the columns without a row defaults
+  or nulls, closes the lists, and does the same for the structs inside.
 
 A bad record is cut off like a complete one: each column keeps the rows of the records before it.
 
@@ -529,6 +529,8 @@ cdef Reason read_scalar_message(Walk* w, const Step* step, Nested* c, uint32_t t
 cdef Reason put_piece(Walk* w, Nested* c, int64_t row) noexcept nogil:
     """Append the bytes up to the end to a cell: pieces of a message that follow each other are the whole message."""
     cdef Record* t = &w.record
+    if c.shape == SHAPE_TEXT and not is_text(t.pos, t.end - t.pos, t.edge):
+        return UTF8              # the column was one of texts before the field became a message
     if c.length > row:
         c.length = row           # its bytes stay, and the new ones follow
     return short(w) if nested_cell(&w.out, c, t.pos, t.end - t.pos, t.edge) else SOUND
@@ -630,7 +632,7 @@ cdef inline Reason fill(Walk* w, int which) noexcept nogil:
     """Append the row of a list whose items are there, or of a field that the message did not have."""
     cdef Step* step = &w.steps[which]
     cdef Nested* c = &w.out.columns[step.column]
-    if c.shape == SHAPE_LIST:
+    if c.shape == SHAPE_LIST and step.has_default:
         if nested_row(&w.out, c):
             return short(w)
         c.length += 1
@@ -654,8 +656,11 @@ cdef Reason put_default(Walk* w, int which) noexcept nogil:
     w.record.pos = step.default.data
     w.record.end = w.record.edge = step.default.data + step.default.size
     if step.wire == WIRE_NONE:   # the default of the column, by the step of the column
-        step = &w.steps[step.first]
-    if step.wire == WIRE_MESSAGE:
+        which = step.first
+        step = &w.steps[which]
+    if step.zero:
+        fault = put_zero(w, step.column)
+    elif step.wire == WIRE_MESSAGE:
         fault = short(w) if nested_row(&w.out, c) else SOUND
         if not fault:
             c.length += 1

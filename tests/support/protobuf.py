@@ -245,13 +245,13 @@ class _Encoded:
         self.message = message
 
 
-def expected(message: Message, inside: tuple[str, ...] = ()) -> Any:
+def expected(message: Any, inside: tuple[str, ...] = ()) -> Any:
     """Return the row of a message."""
     name = message.DESCRIPTOR.full_name
     if name == "google.protobuf.Timestamp":
-        return message.seconds * 1_000_000 + message.nanos // 1000  # type: ignore[attr-defined]
+        return message.seconds * 1_000_000 + message.nanos // 1000
     if name in _WRAPPERS:
-        return message.value  # type: ignore[attr-defined]
+        return message.value
     if not message.DESCRIPTOR.fields or name in inside or name in ("google.protobuf.Struct", "google.protobuf.Value"):
         return _Encoded(message)
     return {each.name: _value(each, message, (*inside, name)) for each in message.DESCRIPTOR.fields}
@@ -261,7 +261,8 @@ def _value(each: Any, message: Message, inside: tuple[str, ...]) -> Any:
     held = getattr(message, each.name)
     if each.message_type is not None and each.message_type.GetOptions().map_entry:
         value = each.message_type.fields_by_name["value"]
-        if any(one.field_number == each.number and one.wire_type == 2 for one in UnknownFieldSet(message)):
+        unknown: Any = UnknownFieldSet(message)
+        if any(one.field_number == each.number and one.wire_type == 2 for one in unknown):
             return _Unsure()
         return _Pairs({key: _one(value, held[key], inside) for key in held})
     if each.is_repeated:

@@ -1,6 +1,8 @@
 """Message types of Protobuf as programs: columns, presence, defaults, and the descriptor sets that are refused."""
 
+import random
 from base64 import b64encode
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from tests.support.protobuf import FieldProto, FileProto, described, field
 REPEATED = FieldProto.LABEL_REPEATED
 
 
-def file(syntax: str = "proto3", package: str = "t", **messages: list[Any]) -> Any:
+def file(syntax: str = "proto3", package: str = "t", **messages: Any) -> Any:
     """Return a file with messages of these fields."""
     made = FileProto(name="made.proto", package=package, syntax=syntax)
     for name, fields in messages.items():
@@ -145,7 +147,7 @@ def test_descriptor_sets_that_are_refused(data: bytes, message: str) -> None:
 
 
 def test_a_message_that_nests_too_deeply_is_refused() -> None:
-    levels = {f"L{i}": [field("x", 1, f"t.L{i + 1}")] for i in range(MOST_DEPTH + 1)}
+    levels: Any = {f"L{i}": [field("x", 1, f"t.L{i + 1}")] for i in range(MOST_DEPTH + 1)}
     made = file(**levels, **{f"L{MOST_DEPTH + 1}": [field("x", 1, "int32")]})
     with pytest.raises(SchemaError, match=f"deeper than {MOST_DEPTH} levels"):
         compile_protobuf(message_of(described(made), "t.L0"))
@@ -153,7 +155,7 @@ def test_a_message_that_nests_too_deeply_is_refused() -> None:
 
 
 def test_a_message_that_grows_by_its_types_is_refused() -> None:
-    levels = {f"L{i}": [field("a", 1, f"t.L{i + 1}"), field("b", 2, f"t.L{i + 1}")] for i in range(25)}
+    levels: Any = {f"L{i}": [field("a", 1, f"t.L{i + 1}"), field("b", 2, f"t.L{i + 1}")] for i in range(25)}
     made = file(**levels, L25=[field("x", 1, "int32")])
     with pytest.raises(SchemaError, match=f"more than {MOST_COLUMNS} columns"):
         compile_protobuf(message_of(described(made), "t.L0"))
@@ -197,3 +199,22 @@ def test_messages_of_the_runtime_are_read() -> None:
     assert {step.path: step.wire for step in compile_protobuf(struct_pb2.ListValue.DESCRIPTOR) if step.number == 0} == {
         "": "message", "values[]": "encoded",
     }  # fmt: skip
+
+
+def test_damaged_descriptors_are_refused_or_read() -> None:
+    made = file(A=[field("x", 1, "int32"), field("b", 2, "t.B", label=REPEATED)], B=[field("y", 1, "string")])
+    other = FileProto(name="other.proto", dependency=["made.proto", "google/protobuf/timestamp.proto"])
+    other.message_type.add(name="C").field.extend([field("a", 1, "t.A"), field("t", 2, "google.protobuf.Timestamp")])
+    whole = described(other, made)
+    chance = random.Random(3)
+    seen = Counter[bool]()
+    for _ in range(3000):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            data[chance.randrange(len(data))] = chance.choice((0, 1, 2, 9, 11, 14, 0x30, 0x7F, 0x80, 0xFF))
+        try:
+            ProtobufDecoder(compile_protobuf(message_of(bytes(data), "C")), Pool(1 << 20))
+            seen[True] += 1
+        except SchemaError:
+            seen[False] += 1
+    assert seen[True] > 100 and seen[False] > 100, seen

@@ -261,7 +261,7 @@ def test_groups() -> None:
         b"\x0b\x08\x01\x0c\x0b\x18\x02\x0c\x13\x14\x13\x12\x01x\x14", b"\x0b\x08\x01", b"\x0b\x08\x01\x14",
         b"\x0a\x02\x08\x01",
     ])  # fmt: skip
-    plain = {"a": None, "b": None, "c": [], "in": None}
+    plain: dict[str, Any] = {"a": None, "b": None, "c": [], "in": None}
     assert rows == [
         {"f": {**plain, "a": 1, "c": [2]}, "g": [plain, {**plain, "b": "x"}]},
         {"f": None, "g": []},
@@ -362,3 +362,19 @@ def test_columns_of_a_dataset_take_the_values() -> None:
     decoder = ProtobufDecoder(kept, POOL, written=resolve(steps, kept))
     (row,) = pa.record_batch(decoder.decode(pa.array([b"\x08\x05\x1a\x00"], pa.binary()))).to_pylist()
     assert (row["f"], row["g"], row["h"].timestamp(), row["old"]) == (5, None, 0, None)
+
+
+def test_a_column_of_a_newer_list_has_nulls_for_older_records() -> None:
+    old = program(field("x", 1, "int32"))
+    union = grown(old, program(field("x", 1, "int32"), field("f", 2, "int32", label=REPEATED)))
+    decoder = ProtobufDecoder(union, POOL, written=resolve(old, union))
+    batch = pa.record_batch(decoder.decode(pa.array([b"", b"\x10\x01"], pa.binary())))
+    assert batch.to_pylist() == [{"x": 0, "f": None}] * 2
+
+
+def test_a_text_that_becomes_a_message_stays_text() -> None:
+    texts, messages = program(field("f", 1, "string")), program(field("f", 1, "google.protobuf.Struct"))
+    decoder = ProtobufDecoder(texts, POOL, written=resolve(messages, texts))
+    decoded = decoder.decode(pa.array([b"\x0a\x02\x0a\x00", b"\x0a\x03\x0a\x01\xff"], pa.binary()))
+    assert pa.record_batch(decoded).to_pylist() == [{"f": "\n\0"}]
+    assert [(each.reason, each.path) for each in decoded.bad] == [("InvalidUtf8", "f")]

@@ -19,7 +19,7 @@ POOL = Pool(256 << 20)
 slow = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 
 
-def decode(made: type[Message], values: Sequence[bytes | None]) -> tuple[list[dict[str, Any]], list[BadRecord]]:
+def decode(made: Any, values: Sequence[bytes | None]) -> tuple[list[dict[str, Any]], list[BadRecord]]:
     """Decode all ``values`` in one call, and let pyarrow check each buffer."""
     decoded = ProtobufDecoder(compile_protobuf(made.DESCRIPTOR), POOL).decode(pa.array(values, pa.binary()))
     assert decoded.upto == len(values)
