@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from fastwire.errors import FastwireError
 
-from ..config import Config, Connection, Secured, TopicChoice
+from ..config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ..config.source import Reading, SourceConfig
 from ..systems.registry import system_named
 from .checks import CheckResult
+from .firstrecords import try_schema
 
 __all__ = ["check_connections"]
 
@@ -18,12 +19,17 @@ MOST_TROUBLES = 10  # the number of failed partitions that are listed
 
 
 def check_connections(config: Config) -> list[CheckResult]:
-    """Return a result for the broker of each pipeline and job, and for each of its topics if the broker answers."""
+    """Return a result for the broker of each pipeline and job, and for each of its topics if the broker answers.
+
+    Where values are decoded, there is one for the first records of each topic.
+    """
     return asyncio.run(_check_all(config))
 
 
 async def _check_all(config: Config) -> list[CheckResult]:
-    found = await asyncio.gather(*(_check(name, source) for name, source in config.sources.items()))
+    found = await asyncio.gather(
+        *(_check(name, source, config.pipelines.get(name)) for name, source in config.sources.items())
+    )
     targets = [
         _check_target(name, pipeline.sink.connection, pipeline.sink.topic or "")
         for name, pipeline in config.pipelines.items()
@@ -63,7 +69,7 @@ def _starts(name: str, source: Reading, topics: Sequence[tuple[str, int]]) -> li
     ]
 
 
-async def _check(name: str, source: Reading) -> list[CheckResult]:
+async def _check(name: str, source: Reading, pipeline: PipelineConfig | None) -> list[CheckResult]:
     try:
         async with asyncio.timeout(PATIENCE_S):
             topics, troubles = await system_named(source.system).describe(source, source.chosen)
@@ -79,6 +85,8 @@ async def _check(name: str, source: Reading) -> list[CheckResult]:
         partitions = f"{count} partitions" if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
     results += _starts(name, source, topics)
+    if pipeline is not None and pipeline.decode is not None:
+        results += await try_schema(name, pipeline, [topic for topic, _ in topics])
     results += [CheckResult(name, "partition", False, trouble) for trouble in troubles[:MOST_TROUBLES]]
     if len(troubles) > MOST_TROUBLES:
         results.append(CheckResult(name, "partition", False, f"and {len(troubles) - MOST_TROUBLES} more"))

@@ -15,7 +15,9 @@ def check(
     connect: Annotated[
         bool,
         typer.Option(
-            "--connect", help="Also connect to the brokers, and try the file operations of a commit in the folders."
+            "--connect",
+            help="Also connect to the brokers, decode the first records, and try the file operations of a commit in "
+            "the folders.",
         ),
     ] = False,
 ) -> None:

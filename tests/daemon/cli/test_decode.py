@@ -17,7 +17,7 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.daemon.cli.program import PROGRAM
 from tests.support.avro import encode
-from tests.support.schema_registry import framed, serving
+from tests.support.schema_registry import SchemaRegistryServer, framed, serving
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -147,10 +147,12 @@ def test_values_whose_schemas_pulsar_has(tmp_path: Path, form: str) -> None:
             broker.append(topic, [entry])
         text = CONFIG.format(url=broker.url, form=form, schema=schema, path=data).replace("group =", "subscription =")
         config.write_text(text.replace(f'format = "{form}"', f'format = "{form}"\nregistry = "pulsar"'))
+        checked = command("check", config, "--connect")
         ran = command("run", config, "--until-end")
         tail = ("tail", broker.url, "orders", "--from", "earliest", "--until-end", "--decode", form)
         said = command(*tail, "--schema-file", schema, "--registry", "pulsar")
         assert broker.violations == []
+    assert f"{topic.removesuffix('-partition-0')}: 30 of its first 30 records can be decoded" in checked.stdout
     assert ran.returncode == 0, ran.stderr
     tables = [pq.read_table(file) for file in data.glob("*.parquet")]
     landed = [row for table in tables for row in table.to_pylist()]
@@ -177,6 +179,45 @@ def test_tail_shows_the_fields_of_values(tmp_path: Path, system: str, form: str)
     assert [json.loads(line)["value"] for line in said.stdout.splitlines()] == sound
     assert [json.loads(line) for line in raw.stdout.splitlines()] == sound[:2]
     assert re.fullmatch(r"\S*orders \S+: cannot be decoded: Truncated at byte \d+ of the value.*\n", said.stderr)
+
+
+def test_check_decodes_the_first_records(tmp_path: Path) -> None:
+    schema, config, other = tmp_path / "order.avsc", tmp_path / "c.toml", tmp_path / "other.avsc"
+    schema.write_text(json.dumps(SCHEMA))
+    other.write_text(json.dumps({**SCHEMA, "fields": [{"name": "id", "type": "boolean"}]}))
+    with running(KafkaDevBroker()) as broker:
+        add(broker, values("avro") * 4)
+        broker.create_topic("empty", 1)
+        said = []
+        for topic, file in (("orders", schema), ("orders", other), ("empty", schema)):
+            text = CONFIG.format(url=broker.url, form="avro", schema=file, path=tmp_path / "data")
+            config.write_text(text.replace('"orders"]', f'"{topic}"]'))
+            checked = command("check", config, "--connect")
+            [line] = [line for line in checked.stdout.splitlines() if line.startswith("  decode ")]
+            said.append((checked.returncode, line.removeprefix("  decode   ").partition("; ")))
+    assert [(code, counts) for code, (counts, _, _) in said] == [
+        (0, "orders: 97 of its first 100 records can be decoded"),
+        (1, "FAILED: orders: 0 of its first 100 records can be decoded"),
+        (0, "empty: it has no records yet"),
+    ]
+    assert said[0][1][2] == "the first of the others: Truncated at byte 5 of the value, in tags"
+
+
+def registry_at(registry: SchemaRegistryServer) -> str:
+    return f'registry = {{ url = "{registry.url}" }}'
+
+
+def test_check_says_that_the_registry_is_away(tmp_path: Path) -> None:
+    schema, config = tmp_path / "order.avsc", tmp_path / "c.toml"
+    schema.write_text(json.dumps(SCHEMA))
+    with running(KafkaDevBroker()) as broker, serving() as registry:
+        add(broker, [framed(1, encode(SCHEMA, ORDERS[0]))])
+        registry.away = True
+        text = CONFIG.format(url=broker.url, form="avro", schema=schema, path=tmp_path / "data")
+        config.write_text(text.replace('"avro"', f'"avro"\n{registry_at(registry)}'))
+        checked = command("check", config, "--connect")
+    assert checked.returncode == 1
+    assert "  decode   FAILED: orders: the schema registry is away: http://" in checked.stdout, checked.stdout
 
 
 def test_tombstones_land_as_rows_and_are_shown_as_null(tmp_path: Path) -> None:
