@@ -21,7 +21,7 @@ _INDEX = "letters.jsonl"
 
 def _facts(letter: "KeptLetter") -> dict[str, Any]:
     names = ("entry", "number", "at", "topic", "partition", "position", "reason", "rows")
-    return {name: getattr(letter, name) for name in names} | {"bytes": len(letter.payload)}
+    return {name: getattr(letter, name) for name in names} | {"bytes": len(letter.payload), "replayed": letter.replayed}
 
 
 def letter_line(letter: "KeptLetter") -> str:
@@ -50,6 +50,7 @@ class LetterSums:
     def __init__(self, path: str) -> None:
         self._path = path
         self._found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._replayed = 0
 
     def add(self, letter: "KeptLetter") -> None:
         """Count a dead letter."""
@@ -58,6 +59,7 @@ class LetterSums:
             key, {"letters": 0, "rows": 0, "first": letter.position, "last": letter.position, "example": letter.reason}
         )
         sums["letters"] += 1
+        self._replayed += letter.replayed
         sums["rows"] += letter.rows
         sums["last"] = letter.position
 
@@ -69,11 +71,16 @@ class LetterSums:
                 {"reason": kind, "topic": topic, "partition": partition, **sums}
                 for (kind, topic, partition), sums in sorted(self._found.items())
             ]
-            typer.echo(json.dumps({"path": self._path, "letters": letters, "rows": rows, "found": parts}))
+            typer.echo(
+                json.dumps(
+                    {"path": self._path, "letters": letters, "rows": rows, "replayed": self._replayed, "found": parts}
+                )
+            )
             return
         from ..dataset.report import counted
 
-        typer.echo(f"{self._path}: {counted(letters, 'dead letter')}, {counted(rows, 'row')}")
+        replayed = f", {self._replayed:,} of them written back to a topic" if self._replayed else ""
+        typer.echo(f"{self._path}: {counted(letters, 'dead letter')}, {counted(rows, 'row')}{replayed}")
         for (kind, topic, partition), sums in sorted(self._found.items()):
             place = sums["first"] if sums["letters"] == 1 else f"{sums['first']} to {sums['last']}"
             typer.echo(

@@ -149,6 +149,8 @@ def show_report(report: "VerifyReport") -> None:
     if report.diverted_entries:
         letters = counted(report.diverted_entries, "dead letter")
         typer.echo(f"  {letters}: entries that could not be decoded, of {counted(report.diverted_rows, 'row')}")
+    if report.replayed:
+        typer.echo(f"  {counted(report.replayed, 'dead letter')} of them were written back to a topic")
     if report.filtered:
         which = f", {report.unselected:,} of them by a transform" if report.unselected else ""
         typer.echo(f"  {report.filtered:,} rows were filtered on purpose{which}")

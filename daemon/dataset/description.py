@@ -120,6 +120,20 @@ class Description:
             level_types=options.level_types,
         )
 
+    @property
+    def options(self) -> DatasetOptions:
+        """The settings of a writer that fits this dataset and lands nothing."""
+        return DatasetOptions(
+            system=self.system,
+            cluster=self.cluster,
+            columns=self.columns,
+            split=self.split,
+            partition_by=self.partition_by,
+            levels=self.levels,
+            types=self.types,
+            extension=self.extension,
+        )
+
     def encode(self) -> bytes:
         """Return the content of dataset.json."""
         value = {name: getattr(self, name) for name in self.__slots__}

@@ -14,7 +14,6 @@ from typing import Any
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .bucket import Bucket
 from .chain import all_entries
-from .description import DatasetOptions, Description
 from .disk import Disk
 from .log import DIVERTED, STAGING, entry_name
 from .origin import look_at
@@ -87,7 +86,7 @@ def expire(
     if dry_run:
         before, until = _bounds(storage, older_s)
         return _find(storage, description.extension, before, until)[0]
-    writer = make_writer(path, _options(description), medium, reached)
+    writer = make_writer(path, description.options, medium, reached)
     try:
         writer.open()  # this also publishes what dead writers have committed, and clears their staging
         before, until = _bounds(storage, older_s)
@@ -102,20 +101,6 @@ def expire(
     storage.sync(folders=[folder for folder in sorted(folders) if storage.has_folder(folder)])
     reached("expired")
     return found
-
-
-def _options(description: Description) -> DatasetOptions:
-    """Return the settings of a writer that fits any dataset and lands nothing."""
-    return DatasetOptions(
-        system=description.system,
-        cluster=description.cluster,
-        columns=description.columns,
-        split=description.split,
-        partition_by=description.partition_by,
-        levels=description.levels,
-        types=description.types,
-        extension=description.extension,
-    )
 
 
 def _bounds(storage: Storage, older_s: float) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -29,6 +29,7 @@ __all__ = [
     "Diverted",
     "Letter",
     "LogEntry",
+    "Replayed",
     "entry_name",
     "is_writer",
     "pack",
@@ -102,6 +103,16 @@ class Diverted:
     rows: int
 
 
+class Replayed(NamedTuple):
+    """Dead letters of a log entry that were written back to a topic: those with the numbers from ``first`` to ``last``
+    in their commit.
+    """
+
+    entry: int
+    first: int
+    last: int
+
+
 class Letter(Protocol):
     """A dead letter: an entry that could not be decoded."""
 
@@ -132,7 +143,8 @@ class LogEntry:
 
     Of the rows that are not in files, ``filtered``, a query has left out the ``unselected`` ones; the others are dead
     letters. ``types`` are all columns of decoded values from this commit on, if it adds some or makes some wider.
-    The files of all entries up to number ``expired`` may be deleted (0: none). ``before`` is the CRC-32C of the file of
+    The files of all entries up to number ``expired`` may be deleted (0: none). The dead letters ``replayed`` of earlier
+    entries were written back to a topic. ``before`` is the CRC-32C of the file of
     the log entry before (0 for entry 1); None if an older version of fastwire has written this one.
     """
 
@@ -148,6 +160,7 @@ class LogEntry:
     floors: tuple[tuple[Log, Position], ...] = ()
     fence: tuple[str, ...] = ()
     expired: int = 0
+    replayed: tuple[Replayed, ...] = ()
     shared: bool = False
     types: tuple[Column, ...] = ()
     before: int | None = None
@@ -208,6 +221,8 @@ class LogEntry:
             value["fence"] = list(self.fence)
         if self.expired:
             value["expired"] = self.expired
+        if self.replayed:
+            value["replayed"] = [list(each) for each in self.replayed]
         if self.shared:
             value["shared"] = True
         if self.types:
@@ -253,6 +268,7 @@ class LogEntry:
                 ),
                 fence=tuple(_text(writer) for writer in value.get("fence", ())),
                 expired=_count(value.get("expired", 0)),
+                replayed=tuple(Replayed(*map(_count, each)) for each in value.get("replayed", ())),
                 shared=bool(value.get("shared", False)),
                 types=columns_from_json(value.get("types", [])),
                 before=None if before is None else _sum_from_json(before),

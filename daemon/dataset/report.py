@@ -72,6 +72,7 @@ class VerifyReport:
     unselected: int = 0
     diverted_entries: int = 0
     diverted_rows: int = 0
+    replayed: int = 0
     pending: list[str] = field(default_factory=list)
     expired_files: int = 0
     undeleted: list[str] = field(default_factory=list)
@@ -110,6 +111,7 @@ class VerifyReport:
             "unselected_rows": self.unselected,
             "diverted_entries": self.diverted_entries,
             "diverted_rows": self.diverted_rows,
+            "replayed_entries": self.replayed,
             "pending_files": self.pending,
             "expired_files": self.expired_files,
             "undeleted_files": self.undeleted,

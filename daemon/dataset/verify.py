@@ -180,6 +180,8 @@ class _Verification:
 
     def _note_expiry(self, entry: LogEntry, number: int) -> None:
         self._last = number
+        if any(each.entry >= number for each in entry.replayed):
+            self._problem("damaged", entry_name(number), "marks dead letters of log entries that come after it")
         if entry.expired >= number:
             self._problem("damaged", entry_name(number), "expires log entries that come after it")
         else:
@@ -235,6 +237,7 @@ class _Verification:
         report.unselected += entry.unselected
         report.diverted_entries += sum(part.entries for part in entry.diverted)
         report.diverted_rows += sum(part.rows for part in entry.diverted)
+        report.replayed += sum(each.last - each.first + 1 for each in entry.replayed)
         state.number += 1
         state.rows += entry.rows
         state.files += len(entry.files)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
@@ -30,7 +30,7 @@ from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_ch
 from .description import DESCRIPTION, DatasetOptions, Description
 from .disk import DISK_FULL, Disk
 from .level import check_directory
-from .log import DIVERTED, Letter, LogEntry, entry_name, timestamp
+from .log import DIVERTED, Letter, LogEntry, Replayed, entry_name, timestamp
 from .origin import Origin
 from .place import publication_of, storage_at
 from .publication import Publication
@@ -292,6 +292,11 @@ class DatasetWriter:
         with self._guard, self._failing("expire files"):
             self._commit_bare(self._entered(), "expiry", expired=number)
 
+    def mark_replayed(self, replayed: Sequence[Replayed]) -> None:
+        """Record that dead letters were written back to a topic."""
+        with self._guard, self._failing("mark dead letters"):
+            self._commit_bare(self._entered(), "replay", replayed=tuple(replayed))
+
     # --- entering
 
     def _look(self) -> bool:
@@ -368,10 +373,9 @@ class DatasetWriter:
         finally:
             dead.release()
 
-    def _commit_bare(self, staging: Staging, step: str, *, fence: tuple[str, ...] = (), expired: int = 0) -> None:
-        """Commit a log entry without files or spans."""
-        at = timestamp(self._storage.now())
-        entry = LogEntry(writer=staging.writer, roll=staging.roll, at=at, fence=fence, expired=expired)
+    def _commit_bare(self, staging: Staging, step: str, **facts: Any) -> None:
+        """Commit a log entry without files or spans, with other ``facts``."""
+        entry = LogEntry(writer=staging.writer, roll=staging.roll, at=timestamp(self._storage.now()), **facts)
         temporary, data = staging.temporary("entry"), self._chained(entry).encode()
         self._storage.write_synced(temporary, data)
         while not self._link_next(temporary, f"{step}-linked"):

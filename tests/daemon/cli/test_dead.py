@@ -1,13 +1,25 @@
 """``dead``: the dead letters of a dataset for people and programs, and as files."""
 
 import json
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
-from tests.daemon.cli.program import Run
+from fastwire_daemon.cli import replay as replaying
+from fastwire_daemon.dataset.letters import KeptLetter, Replay
+from fastwire_daemon.dataset.log import Replayed
+from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.devbroker.kafka import KafkaDevBroker
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
+from fastwire_daemon.systems.produced import Produced
+from fastwire_daemon.systems.writer import Put
+from tests.daemon.cli.program import PROGRAM, Run
 from tests.support import rolls
 
 REASONS = ["Truncated at byte 3 of the value, in id", "Truncated at byte 9 of the value, in name", "checksum"]
@@ -85,3 +97,132 @@ def test_expired_letters_are_left_out_and_missing_ones_are_damage(run: Run, data
 
 def test_no_dataset(run: Run, tmp_path: Path) -> None:
     assert run("dead", tmp_path) == (78, "", f"{tmp_path}: there is no dataset here\n")
+
+
+# --- written back to a topic
+
+VALUES = [b'{"id": 1', b"\x00\xff", b"", b'{"id": "x"}']
+OF_VALUES = [
+    "InvalidJson at byte 8 of the value", "InvalidJson at byte 0 of the value", "NoValue at byte 0 of the value",
+    "TransformFailed: Conversion Error: Could not convert string 'x' to INT32",
+]  # fmt: skip
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> Path:
+    """Two commits with dead letters that are values, and a whole entry of a broker among them."""
+    path = tmp_path / "values"
+    writer = rolls.writer(path)
+    writer.open()
+    letters = [
+        DeadLetter(rolls.log(), Position(rolls.LEDGER, i), reason, value, 1)
+        for i, (reason, value) in enumerate(zip(OF_VALUES, VALUES, strict=True))
+    ]
+    letters.insert(1, DeadLetter(rolls.log(), Position(rolls.LEDGER, 9), "checksum", b"raw", 100))
+    writer.divert(letters[:3])
+    rolls.land(writer, -1, 9)
+    writer.divert(letters[3:])
+    rolls.land(writer, 9, 19)
+    writer.close()
+    return path
+
+
+def landed(url: str) -> list[dict[str, Any]]:
+    asked = ("tail", url, "mended", "--from", "earliest", "--until-end", "--format", "jsonl")
+    said = subprocess.run([*PROGRAM, *asked], capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in said.stdout.splitlines()]
+
+
+def cells(rows: list[dict[str, Any]]) -> list[Any]:
+    return [row["value"] for row in rows]
+
+
+@pytest.fixture(params=[KafkaDevBroker, PulsarDevBroker])
+def broker(request: pytest.FixtureRequest) -> Iterator[KafkaDevBroker | PulsarDevBroker]:
+    with running(request.param()) as server:
+        server.create_topic("mended", 1)
+        yield server
+
+
+def test_letters_are_written_to_a_topic_once(run: Run, values: Path, broker: KafkaDevBroker | PulsarDevBroker) -> None:
+    code, out, err = run("dead", values, "--replay", broker.url, "mended", "--reason", "TransformFailed")
+    assert (code, out, err) == (0, f"{values}: 1 dead letter written to mended and marked\n", "")
+    assert json.loads(run("dead", values, "--json")[1])["replayed"] == 1
+    code, out, _ = run("dead", values, "--replay", broker.url, "mended", "--json")
+    assert json.loads(out) == {"path": str(values), "replayed": 3, "not_values": 1}
+    code, out, _ = run("dead", values, "--replay", broker.url, "mended")
+    assert out.splitlines()[0] == f"{values}: 0 dead letters written to mended and marked"
+    assert run("dead", values)[1].startswith(f"{values}: 5 dead letters, 104 rows, 4 of them written back to a topic\n")
+    report = verify(values)
+    assert (report.problems, report.diverted_entries, report.replayed) == ([], 5, 4)
+    rows = landed(broker.url)
+    assert cells(rows) == ['{"id": "x"}', '{"id": 1', {"base64": "AP8="}, None]
+    assert [header["value"].partition("/")[2] for row in rows for header in row["headers"][:1]] == [
+        "2-1", "1-0", "1-2", "2-0",
+    ]  # fmt: skip
+    assert [row["headers"][1]["value"] for row in rows] == [OF_VALUES[i] for i in (3, 0, 1, 2)]
+
+
+def test_only_letters_without_a_mark_are_sent_again_after_a_kill(
+    run: Run, values: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "_MARKED_RECORDS", 2)
+    mark = Replay.mark
+
+    def killed(self: Replay, letters: Sequence[KeptLetter]) -> None:
+        if letters[0].entry == 2:
+            raise KeyboardInterrupt
+        mark(self, letters)
+
+    with running(KafkaDevBroker()) as server:
+        server.create_topic("mended", 1)
+        monkeypatch.setattr(Replay, "mark", killed)
+        assert run("dead", values, "--replay", server.url, "mended")[0] != 0
+        monkeypatch.setattr(Replay, "mark", mark)
+        assert run("dead", values, "--replay", server.url, "mended")[0] == 0
+        sent = cells(landed(server.url))
+    assert sent == ['{"id": 1', {"base64": "AP8="}, None, '{"id": "x"}', None, '{"id": "x"}']
+    assert verify(values).problems == []
+
+
+def test_nothing_is_marked_without_a_receipt(run: Run, values: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        topic, produced = "mended", Produced()
+
+        async def write(self, put: Put) -> None:
+            pass
+
+        async def flush(self) -> None:
+            self.produced.records = 2
+
+    @asynccontextmanager
+    async def open_writer(*_: object) -> AsyncIterator[Any]:
+        yield Silent()
+
+    monkeypatch.setattr("fastwire_daemon.systems.base.System.open_writer", open_writer)
+    code, _, err = run("dead", values, "--replay", "kafka://127.0.0.1:1", "mended")
+    assert (code, "mended has confirmed 2 of 4 dead letters" in err) == (1, True)
+    assert json.loads(run("dead", values, "--json")[1])["replayed"] == 0
+
+
+def test_marks_outlive_the_letters_and_wrong_ones_are_damage(values: Path) -> None:
+    writer = rolls.writer(values)
+    writer.open()
+    writer.mark_replayed([Replayed(1, 0, 2)])
+    writer.expire(2)
+    writer.close()
+    assert verify(values).problems == []
+    writer.open()
+    writer.mark_replayed([Replayed(99, 0, 0)])
+    writer.close()
+    (found,) = verify(values).problems
+    assert (found.kind, found.text) == ("damaged", "marks dead letters of log entries that come after it")
+
+
+def test_a_replay_stands_alone(run: Run, values: Path) -> None:
+    code, _, err = run("dead", values, "--replay", "kafka://127.0.0.1:1", "mended", "--list")
+    assert code == 2 and "--replay: stands alone" in err
+    code, _, err = run("dead", values, "--replay", "kafka://127.0.0.1:1", "no topic")
+    assert code == 2 and "--replay" in err
+    code, _, err = run("dead", values.parent / "none", "--replay", "kafka://127.0.0.1:1", "mended")
+    assert code == 78 and "there is no dataset here" in err
