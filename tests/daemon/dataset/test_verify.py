@@ -405,7 +405,8 @@ def test_an_entry_for_every_field_of_the_report(dataset: Path) -> None:
     value = verify(dataset).to_json()
     assert set(value) == {
         "path", "ok", "strict", "system", "problems", "log_entries", "files", "rows", "bytes", "counted_files",
-        "counted_rows", "filtered_rows", "diverted_entries", "diverted_rows", "pending_files", "removed_files", "logs",
+        "counted_rows", "filtered_rows", "unselected_rows", "diverted_entries", "diverted_rows", "replayed_entries",
+        "pending_files", "removed_files", "logs",
         "proven", "trusted", "unproven", "deep", "read_files", "placed_files", "expired_files", "undeleted_files",
         "table",
     }  # fmt: skip
