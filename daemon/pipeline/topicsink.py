@@ -274,9 +274,7 @@ def _puts(rows: pa.RecordBatch, ordering_keys: bool) -> Iterator[Put]:
         yield Put(
             value,
             _text(key),
-            tuple(
-                (header["key"], (header["value"] or b"").decode("utf-8", "surrogateescape")) for header in headers or ()
-            ),
+            tuple((header["key"], header["value"]) for header in headers or ()),
             max(0, (micros or 0) // 1000),
             order,
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from .load import Load
 from .produced import Produced
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "refuse_create"]
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "refuse_create", "texts_of"]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
@@ -20,13 +20,12 @@ C = TypeVar("C", bound=Enum)
 class Put(NamedTuple):
     """A record and its requested partition; a key of bytes was given as base64, any other one is text.
 
-    Bytes of a property that are not UTF-8 are surrogates, as in "surrogateescape"; systems whose properties are text
-    raise ValueError for them.
+    A property has text, or bytes or no value where the system stores these.
     """
 
     value: bytes | None
     key: str | bytes | None = None
-    properties: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str | bytes | None], ...] = ()
     event_time: int = 0
     ordering_key: bytes | None = None
     partition: int | None = None
@@ -47,6 +46,23 @@ class WriteOptions:
     create: int = 0
     hashing: str = "java"
     public_keys: Keys = field(default_factory=dict)
+
+
+def texts_of(put: Put, title: str) -> tuple[tuple[str, str], ...]:
+    """Return the properties of a record as text; bytes are UTF-8. Raises ValueError for others.
+
+    ``title`` names the system, whose properties are text.
+    """
+    return tuple((name, value if isinstance(value, str) else _text(value, title)) for name, value in put.properties)
+
+
+def _text(value: bytes | None, title: str) -> str:
+    try:
+        if value is not None:
+            return value.decode()
+    except UnicodeDecodeError:
+        pass
+    raise ValueError(f"properties of {title} are text in UTF-8, not {value!r:.60}")
 
 
 class Writer(Protocol):

@@ -11,6 +11,9 @@ import pytest
 from docs import architecture, configuration, exactly_once
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.runtime.metrics import DaemonMetrics
+from fastwire_daemon.spark.sink.options import _KNOWN as _SINK_KNOWN
+from fastwire_daemon.spark.sink.options import _OF_CONNECTION, parse_sink_options
+from fastwire_daemon.spark.sink.records import _TYPES as _COLUMNS
 from fastwire_daemon.spark.source.dialects import dialect_of
 from fastwire_daemon.spark.source.options import _KNOWN, parse_options
 from tests.support.source_tree import ROOT
@@ -79,10 +82,16 @@ def test_the_metrics_of_the_page_are_those_that_there_are() -> None:
     assert told == there
 
 
+def first_cells(text: str) -> set[str]:
+    """The names in the first cells of the rows of tables."""
+    return set(re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| `.*?\|", text, re.MULTILINE))))
+
+
 def test_the_options_of_the_page_are_those_that_there_are() -> None:
-    told = set(
-        re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| `.*?\|", text_of(ROOT / "docs/spark.md"), re.MULTILINE)))
-    )
+    reading, _, rest = text_of(ROOT / "docs/spark.md").partition("### Writing\n")
+    writing = rest.partition("\n### ")[0]
+    assert first_cells(writing) == {*_SINK_KNOWN, *_OF_CONNECTION, *_COLUMNS}
+    told = first_cells(reading)
     there = set(_KNOWN) | {"subscribe", "subscribePattern", "assign"}
     there |= {f"{edge}Offsets{how}" for edge in ("starting", "ending") for how in ("", "ByTimestamp")}
     for url in ("pulsar://a", "kafka://a"):
@@ -97,9 +106,12 @@ def test_the_options_of_examples_are_accepted() -> None:
         for _, block in blocks(page, "python")
         if 'format("fastwire")' in block
     ]
-    assert len(examples) >= 2
+    assert len(examples) >= 3
     for given in examples:
-        parse_options({name: value.replace("_", "") for name, value in given.items()}, streaming=True)
+        if "topic" in given:
+            parse_sink_options(given)
+        else:
+            parse_options({name: value.replace("_", "") for name, value in given.items()}, streaming=True)
 
 
 def modules(folder: str, words: str) -> list[str]:

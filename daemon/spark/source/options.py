@@ -1,20 +1,18 @@
 """The options of ``format("fastwire")``: texts to checked values; every mistake is told at once, with its name."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, TypeVar, get_origin
+from typing import Any, Literal, TypeVar
 
 from fastwire.grammar import TopicPattern
 from fastwire.position import Position
-from fastwire.systems import grammars, row_of
+from fastwire.systems import row_of
 
 from ...config import ConfigError, Connection, Problem, parse_connection, parse_duration
 from ...config.connection import connection_model
-from ...config.table import Table, table_in
 from ...config.text import nearest
 from .dialects import EARLIEST, LATEST, Dialect, dialect_of, option_elsewhere
+from .dotted import in_table, keys_of_tables
 from .ranges import QueryPartition
 from .rows import default_columns
 from .values import INT32, INT64, json_table, milliseconds, names, one_of, size, switch, text, whole
@@ -281,7 +279,7 @@ class _Reading:
                 name, equivalent = found
                 hint = f", which has {equivalent} instead" if equivalent else ""
                 self._wrong(name, f"is not an option of {dialect.grammar.title}{hint}")
-            elif not _in_table(lower):
+            elif not in_table(lower):
                 hint = nearest(lower, known)
                 for name in known:
                     hint = hint.replace(f'"{name}"', f'"{known[name]}"')
@@ -300,9 +298,7 @@ class _Reading:
         for key, option in dialect.options.items():
             if key in own and option in self._values:
                 keys[key] = self._values[option]
-        for name, value in self._given.items():
-            if _in_table(name):
-                _put(keys, name.split("."), value, connection_model(dialect.grammar.name))
+        keys |= keys_of_tables(self._given, dialect.grammar.name)
         try:
             connection = parse_connection(keys)
         except ConfigError as exc:
@@ -367,30 +363,3 @@ class _Reading:
 
 def _all(known: Iterable[str]) -> str:
     return ": known are " + ", ".join(known)
-
-
-@cache
-def _tables() -> frozenset[str]:
-    """Return the names of the tables that a connection of any system has."""
-    models = [connection_model(grammar.name) for grammar in grammars()]
-    return frozenset(key for model in models for key, field in model.model_fields.items() if table_in(field.annotation))
-
-
-def _in_table(name: str) -> bool:
-    table, dot, _ = name.partition(".")
-    return bool(dot) and table in _tables()
-
-
-def _put(keys: dict[str, Any], path: list[str], text: str, model: type[Table] | None) -> None:
-    """Enter one dotted option; what is a table of names there is JSON here, because Spark forgets the case of names."""
-    key, rest = path[0], path[1:]
-    field = model.model_fields.get(key) if model is not None else None
-    if rest:
-        table = keys.setdefault(key, {})
-        if isinstance(table, dict):
-            _put(table, rest, text, None if field is None else table_in(field.annotation))
-        return
-    try:
-        keys[key] = json.loads(text) if field is not None and get_origin(field.annotation) is dict else text
-    except ValueError:
-        keys[key] = text

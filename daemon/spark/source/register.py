@@ -7,13 +7,19 @@ other format that Spark finds in this way would be gone with it.
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 __all__ = ["FastwireSource"]
 
 
 class FastwireSource(DataSource):
-    """``spark.read.format("fastwire")`` and ``spark.readStream.format("fastwire")``.
+    """``format("fastwire")`` of ``spark.read``, ``spark.readStream``, ``frame.write`` and ``frame.writeStream``.
 
     ``spark.dataSource.register(FastwireSource)`` makes it known where Spark does not find it by itself.
     """
@@ -44,3 +50,15 @@ class FastwireSource(DataSource):
         from .datasource import StreamReader
 
         return StreamReader(self.options)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """Return the writer for ``frame.write``. Raises ConfigError with all that is wrong with options or columns."""
+        from ..sink.datawriter import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return the writer for ``frame.writeStream``. Raises ConfigError as ``writer``."""
+        from ..sink.datawriter import stream_writer
+
+        return stream_writer(self.options, schema, overwrite=overwrite)

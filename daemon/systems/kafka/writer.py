@@ -27,7 +27,7 @@ class KafkaWriter(RecordWriter[Record]):
         return Record(
             value=put.value,
             key=put.key.encode() if isinstance(put.key, str) else put.key,
-            headers=[(name, value.encode("utf-8", "surrogateescape")) for name, value in put.properties],
+            headers=[(name, value.encode() if isinstance(value, str) else value) for name, value in put.properties],
             timestamp=put.event_time or now_ms(),
         )
 

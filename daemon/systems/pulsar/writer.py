@@ -15,7 +15,7 @@ from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named, refuse_create
+from ..writer import Put, WriteOptions, codec_named, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .load import entries
 from .producer import TopicProducer
@@ -50,7 +50,7 @@ class PulsarWriter:
             key=key,
             key_is_base64=isinstance(put.key, bytes),
             ordering_key=put.ordering_key,
-            properties=put.properties,
+            properties=texts_of(put, "Pulsar"),
             event_time=put.event_time,
         )
         await self._producer.put(record, partition=put.partition)

@@ -9,7 +9,7 @@ from fastwire.tubemq.request import MSG_TIME, message_time
 from ...config import Connection
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, refuse_create
+from ..writer import Put, WriteOptions, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
@@ -56,7 +56,7 @@ def _message(put: Put) -> OutgoingMessage:
         raise ValueError("TubeMQ has no null values; an empty one is possible")
     if put.key is not None or put.ordering_key is not None:
         raise ValueError(f'TubeMQ has no "{"key" if put.key is not None else "ordering_key"}"')
-    attributes = dict(put.properties)
+    attributes = dict(texts_of(put, "TubeMQ"))
     if len(attributes) < len(put.properties):
         raise ValueError("TubeMQ has one property of a name")
     if put.event_time:
