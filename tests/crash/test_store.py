@@ -12,6 +12,7 @@ from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 from tests.crash.store_campaign import StoreCampaign
 from tests.crash.test_kill import EVERY_STEP, LATER, kill_at, kill_at_random
+from tests.crash.test_takeover import ORDER, stop_at
 from tests.stores.place import BucketPlace
 from tests.stores.servers import S3Server, VersityGateway
 
@@ -60,6 +61,35 @@ def test_killed_at_random(
     assert wrong == []
     assert killed == 20
     scene.judge()
+
+
+def take_over(scene: Scene, versity: VersityGateway, steps: list[str], report: Path) -> None:
+    """Stop runs at ``steps``; whoever does not renew its lock meanwhile loses its lease."""
+    pattern = f"{scene.place.url.rpartition('/')[2]}/_fastwire/staging/*/lock"
+    stopped = stop_at(scene, steps, report, lambda: versity.age(pattern))
+    assert [step for step in steps if step not in stopped] == []
+    scene.judge(ordered=False)
+
+
+def test_stopped_while_another_takes_over(
+    dev_scene: Callable[..., Scene],
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    tmp_path: Path,
+) -> None:
+    scene = dev_scene(source={"cluster": "dev"}, place=place_on(versity))
+    take_over(scene, versity, ["files-synced", "entry-linked", "staging-cleared"], tmp_path / "seen.json")
+
+
+@pytest.mark.soak
+def test_stopped_at_every_step_while_another_takes_over(
+    dev_scene: Callable[..., Scene],
+    versity: VersityGateway,
+    place_on: Callable[[S3Server], BucketPlace],
+    tmp_path: Path,
+) -> None:
+    scene = dev_scene(source={"cluster": "dev"}, place=place_on(versity))
+    take_over(scene, versity, ORDER, tmp_path / "seen.json")
 
 
 def test_two_daemons(

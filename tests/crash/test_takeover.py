@@ -20,19 +20,19 @@ AFTER_A_DEATH = {"fence-linked", "fence-synced", "staging-cleared", "entry-trust
 ORDER = sorted(STEPS, key=lambda step: step != "dataset-created")
 
 
-@pytest.mark.parametrize("kind", ["failover", "none", "tank", "tubemq", *seldom("shared", "consumer")])
-def test_stopped_at_every_step_while_another_takes_over(
-    dev_scene: Callable[..., Scene], kind: str, tmp_path: Path
-) -> None:
-    # The cluster's name keeps both of them in one log: their URLs differ.
-    scene = dev_scene(kind=kind, source={"cluster": "dev"})
+def stop_at(scene: Scene, steps: list[str], report: Path, meanwhile: Callable[[], object] = lambda: None) -> list[str]:
+    """Stop a run at each of ``steps`` while another lands, and let it go on; return where one was stopped.
+
+    ``meanwhile`` is called after a run was killed, and while one is stopped.
+    """
     stopped = []
-    with Watch(scene.place, tmp_path / "seen.json") as watch, scene.system.proxy() as proxy:
-        for step in ORDER:
+    with Watch(scene.place, report) as watch, scene.system.proxy() as proxy:
+        for step in steps:
             scene.feed.add(5)
             if step in AFTER_A_DEATH:
                 with scene.run(script={"at": "log-synced", "do": "kill"}) as dead:
                     dead.wait()
+                meanwhile()
             every = 1 if step.startswith("checkpoint") else 3
             script = {"at": step, "do": "stop", "checkpoint_every": every}
             with scene.run(script=script, job={"url": proxy.url}) as first:
@@ -41,12 +41,23 @@ def test_stopped_at_every_step_while_another_takes_over(
                     # Nobody hears from the first one any more: the broker gives everything to the second. Kafka's has
                     # to miss its heartbeats for that.
                     proxy.cut()
+                    meanwhile()
                     scene.settle()
                     first.signal(signal.SIGCONT)
                 # What the second landed the first must find out by itself, and end well.
                 first.wait_done()
         wrong = watch.finish()
     assert wrong == []
+    return stopped
+
+
+@pytest.mark.parametrize("kind", ["failover", "none", "tank", "tubemq", *seldom("shared", "consumer")])
+def test_stopped_at_every_step_while_another_takes_over(
+    dev_scene: Callable[..., Scene], kind: str, tmp_path: Path
+) -> None:
+    # The cluster's name keeps both of them in one log: their URLs differ.
+    scene = dev_scene(kind=kind, source={"cluster": "dev"})
+    stopped = stop_at(scene, ORDER, tmp_path / "seen.json")
     assert [step for step in ORDER if step not in stopped] == []
     scene.judge(ordered=False)
 

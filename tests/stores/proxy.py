@@ -87,7 +87,7 @@ FAULTS = {
 
 
 class InTurn:
-    """Faults that happen in turn to the requests of each of the ``kinds``, with ``between`` sound ones after each."""
+    """Lets ``faults`` happen in turn to the requests of each of ``kinds``, with ``between`` sound ones after each."""
 
     def __init__(self, faults: Sequence[Fault], kinds: Sequence[str], between: int = 1) -> None:
         self._faults = faults
