@@ -68,7 +68,7 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene], kind: str, tmp_pa
         watch.wait_for_rounds(2)
         # A chunk holds 500 of these, a roll two chunks: one for each encoder.
         scene.feed.size = 8_000
-        later = kill_at(scene, LATER, entries=20, roll={"rows": 700, "idle": "200ms"})
+        later = kill_at(scene, LATER, entries=20, roll={"rows": 700, "idle": "5s"})
         scene.settle()
         wrong = watch.finish()
     assert wrong == []
