@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from fastwire.decode.decoded cimport Reason, Record, Records
 from fastwire.decode.nested cimport Output
+from fastwire.decode.prototoken cimport Kind
 
 cdef enum:
     MOST_PATH = 16               # message indexes of a framed record
@@ -32,15 +33,6 @@ cdef enum Wire:                  # the way in which a value is read
     WIRE_LIST
     WIRE_TIMESTAMP
     WIRE_ENCODED                 # a message that is kept as it is
-
-cdef enum Kind:                  # of a tag: the wire type
-    KIND_VARINT = 0
-    KIND_64 = 1
-    KIND_SIZED = 2
-    KIND_GROUP = 3
-    KIND_END = 4                 # of a group
-    KIND_32 = 5
-    NO_KIND = 8
 
 cdef struct Text:
     const uint8_t* data

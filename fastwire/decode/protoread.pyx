@@ -22,25 +22,19 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from fastwire.decode.decoded cimport (
-    DEEP,
     MISSING,
-    NO_HEADER,
     NO_MEMORY,
-    OTHER,
     RANGE,
-    REFUSED,
     SOUND,
     TAG,
     TOO_LARGE,
     TRUNCATED,
-    UNKNOWN,
     UTF8,
     Reason,
     Record,
     Records,
     is_text,
     run_records,
-    varint_fault,
 )
 from fastwire.decode.nested cimport (
     SHAPE_BYTES,
@@ -56,11 +50,22 @@ from fastwire.decode.nested cimport (
     nested_row,
     put_bit,
 )
-from fastwire.wire.varint cimport fw_u32be, fw_u32le, fw_u64le, fw_varint, fw_varint32
+from fastwire.decode.protoframe cimport open_frame
+from fastwire.decode.prototoken cimport (
+    KIND_64,
+    KIND_END,
+    KIND_GROUP,
+    KIND_SIZED,
+    KIND_VARINT,
+    read_size,
+    read_tag,
+    read_varint,
+    skip_group,
+    skip_value,
+)
+from fastwire.wire.varint cimport fw_u32le, fw_u64le
 
 cdef enum:
-    HEADER = 5                   # a zero, and the id of the schema in 4 bytes (spec: Confluent wire format)
-    MOST_GROUPS = 100            # inside each other, in an unknown field
     MOST_DIGITS = 11             # bytes of an int32 in digits, with its sign
 
 cdef enum:
@@ -72,116 +77,6 @@ cdef int64_t MOST_SECONDS = <int64_t>0x7FFFFFFFFFFFFFFF // MICROS
 
 cdef inline Reason short(const Walk* w) noexcept nogil:
     return TOO_LARGE if w.out.over else NO_MEMORY
-
-
-cdef inline Reason read_varint(Record* t, uint64_t* value) noexcept nogil:
-    cdef const uint8_t* behind = fw_varint(t.pos, t.end, value)
-    if behind is NULL:
-        return read_overlong(t, value)
-    t.pos = behind
-    return SOUND
-
-
-cdef Reason read_overlong(Record* t, uint64_t* value) noexcept nogil:
-    """Read a varint of ten bytes with more than 64 bits, of which all parsers of Protobuf drop the upper ones."""
-    cdef int i
-    if t.end - t.pos < 10 or t.pos[9] >= 0x80:
-        return varint_fault(t)
-    value[0] = <uint64_t>(t.pos[9] & 1) << 63
-    for i in range(9):
-        if t.pos[i] < 0x80:
-            return varint_fault(t)
-        value[0] |= <uint64_t>(t.pos[i] & 0x7F) << 7 * i
-    t.pos += 10
-    return SOUND
-
-
-cdef inline Reason read_size(Record* t, int64_t* size) noexcept nogil:
-    """Read a length, and compare it with the bytes that are there."""
-    cdef const uint8_t* start = t.pos
-    cdef uint64_t raw = 0
-    cdef Reason fault = read_varint(t, &raw)
-    if fault:
-        return fault
-    if raw > <uint64_t>(t.end - t.pos):
-        t.pos = start
-        return TRUNCATED
-    size[0] = <int64_t>raw
-    return SOUND
-
-
-cdef inline Reason read_tag(Record* t, uint32_t* tag) noexcept nogil:
-    """Read the number and the wire type of a field; a number is never 0."""
-    cdef uint64_t raw = 0
-    cdef const uint8_t* behind
-    if t.pos[0] < 0x80:
-        raw = t.pos[0]
-        behind = t.pos + 1
-    else:
-        behind = fw_varint32(t.pos, t.end, &raw)
-        if behind is NULL:
-            return TRUNCATED if t.end - t.pos < 5 and varint_fault(t) == TRUNCATED else TAG
-    if raw < 8 or raw & 7 > KIND_32:
-        return TAG
-    t.pos = behind
-    tag[0] = <uint32_t>raw
-    return SOUND
-
-
-cdef Reason skip_value(Record* t, uint32_t tag) noexcept nogil:
-    """Skip the value behind a tag."""
-    cdef uint64_t number = 0
-    cdef int64_t size = 0
-    cdef const uint8_t* behind
-    cdef Reason fault
-    if tag & 7 == KIND_VARINT:
-        return read_varint(t, &number)
-    if tag & 7 == KIND_SIZED:
-        fault = read_size(t, &size)
-        if fault:
-            return fault
-    elif tag & 7 == KIND_64 or tag & 7 == KIND_32:
-        size = 8 if tag & 7 == KIND_64 else 4
-        if t.end - t.pos < size:
-            return TRUNCATED
-    elif tag & 7 == KIND_GROUP:
-        return skip_group(t, tag >> 3, &behind)
-    else:
-        return TAG
-    t.pos += size
-    return SOUND
-
-
-cdef Reason skip_group(Record* t, uint32_t number, const uint8_t** last) noexcept nogil:
-    """Skip a group and the tag that ends it, to whose begin ``last`` is set."""
-    cdef uint32_t[MOST_GROUPS] open
-    cdef int depth = 1
-    cdef uint32_t tag = 0
-    cdef Reason fault
-    open[0] = number
-    while depth:
-        if t.pos == t.end:
-            return TRUNCATED
-        last[0] = t.pos
-        fault = read_tag(t, &tag)
-        if fault:
-            return fault
-        if tag & 7 == KIND_END:
-            depth -= 1
-            if open[depth] != tag >> 3:
-                t.pos = last[0]
-                return TAG
-        elif tag & 7 == KIND_GROUP:
-            if depth == MOST_GROUPS:
-                t.pos = last[0]
-                return DEEP
-            open[depth] = tag >> 3
-            depth += 1
-        else:
-            fault = skip_value(t, tag)
-            if fault:
-                return fault
-    return SOUND
 
 
 cdef inline int find_step(const Step* message, uint32_t number) noexcept nogil:
@@ -672,63 +567,6 @@ cdef Reason put_default(Walk* w, int which) noexcept nogil:
     kept.at = w.record.at
     w.record = kept
     return fault
-
-
-cdef Reason open_frame(Walk* w) noexcept nogil:
-    """Read the id of a record's schema and its message indexes, and choose the script."""
-    cdef Record* t = &w.record
-    cdef int32_t id
-    cdef int i
-    if t.end - t.pos < HEADER or t.pos[0]:
-        return NO_HEADER
-    id = <int32_t>fw_u32be(t.pos + 1)
-    if w.script < 0 or w.scripts[w.script].id != id:
-        w.script = -1
-        for i in range(w.scripts_count):
-            if w.scripts[i].id == id:
-                w.script = i
-        if w.script < 0:
-            w.id = id
-            return UNKNOWN
-        w.steps = w.scripts[w.script].steps
-        w.chosen = w.scripts[w.script].chosen
-    if w.steps is NULL:
-        t.pos += 1
-        return REFUSED
-    t.pos += HEADER
-    return read_path(t, &w.scripts[w.script])
-
-
-cdef Reason read_path(Record* t, const Script* script) noexcept nogil:
-    """Read message indexes: a count and as many indexes in zigzag; 0 is short for the path 0."""
-    cdef int32_t[MOST_PATH] path
-    cdef const uint8_t* start = t.pos
-    cdef uint64_t count = 0
-    cdef uint64_t index = 0
-    cdef int i, k
-    cdef Reason fault = read_varint(t, &count)
-    if fault:
-        return fault
-    path[0] = 0
-    if count & 1 or count > 2 * MOST_PATH:
-        t.pos = start
-        return OTHER
-    count >>= 1
-    for i in range(<int>count):
-        fault = read_varint(t, &index)
-        if fault:
-            return fault
-        path[i] = -1 if index & 1 or index >> 31 else <int32_t>(index >> 1)
-    count = max(count, <uint64_t>1)
-    for k in range(script.paths_count):
-        if <uint64_t>script.paths_size[k] == count:
-            i = 0
-            while i < script.paths_size[k] and script.paths[k][i] == path[i]:
-                i += 1
-            if i == script.paths_size[k]:
-                return SOUND
-    t.pos = start
-    return OTHER
 
 
 cdef inline Reason read_one(void* context) noexcept nogil:

@@ -23,13 +23,7 @@ from fastwire.decode.decoded cimport (
     names_of,
 )
 from fastwire.decode.protoread cimport (
-    KIND_32,
-    KIND_64,
-    KIND_GROUP,
-    KIND_SIZED,
-    KIND_VARINT,
     MOST_PATH,
-    NO_KIND,
     NO_STEP,
     WIRE_BOOL,
     WIRE_BYTES,
@@ -53,7 +47,6 @@ from fastwire.decode.protoread cimport (
     WIRE_TIMESTAMP,
     WIRE_UINT32,
     WIRE_UINT64,
-    Kind,
     Script,
     Step,
     Text,
@@ -61,6 +54,7 @@ from fastwire.decode.protoread cimport (
     Wire,
     run,
 )
+from fastwire.decode.prototoken cimport KIND_32, KIND_64, KIND_GROUP, KIND_SIZED, KIND_VARINT, NO_KIND, Kind
 from fastwire.wire.pool cimport Pool
 
 __all__ = ["MOST_INDEXES", "REASONS", "ProtobufDecoder"]

@@ -147,7 +147,7 @@ def test_descriptor_sets_that_are_refused(data: bytes, message: str) -> None:
 
 
 def test_a_message_that_nests_too_deeply_is_refused() -> None:
-    levels: Any = {f"L{i}": [field("x", 1, f"t.L{i + 1}")] for i in range(MOST_DEPTH + 1)}
+    levels: dict[str, Any] = {f"L{i}": [field("x", 1, f"t.L{i + 1}")] for i in range(MOST_DEPTH + 1)}
     made = file(**levels, **{f"L{MOST_DEPTH + 1}": [field("x", 1, "int32")]})
     with pytest.raises(SchemaError, match=f"deeper than {MOST_DEPTH} levels"):
         compile_protobuf(message_of(described(made), "t.L0"))
@@ -155,7 +155,7 @@ def test_a_message_that_nests_too_deeply_is_refused() -> None:
 
 
 def test_a_message_that_grows_by_its_types_is_refused() -> None:
-    levels: Any = {f"L{i}": [field("a", 1, f"t.L{i + 1}"), field("b", 2, f"t.L{i + 1}")] for i in range(25)}
+    levels: dict[str, Any] = {f"L{i}": [field("a", 1, f"t.L{i + 1}"), field("b", 2, f"t.L{i + 1}")] for i in range(25)}
     made = file(**levels, L25=[field("x", 1, "int32")])
     with pytest.raises(SchemaError, match=f"more than {MOST_COLUMNS} columns"):
         compile_protobuf(message_of(described(made), "t.L0"))
