@@ -20,7 +20,7 @@ __all__ = ["try_schema"]
 
 MOST_TOPICS = 20
 MOST_RECORDS = 100  # of each topic
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0  # for one topic
 
 
 class _Trial:

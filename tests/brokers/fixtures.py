@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.brokers.apicurio import Apicurio
 from tests.brokers.guarded_tubemq import GuardedTubeMQ
 from tests.brokers.kafka import GuardedKafka, KafkaBroker
 from tests.brokers.kafka_cluster import KafkaCluster
@@ -20,6 +21,7 @@ from tests.brokers.tubemq import TubeMQBroker
 
 __all__ = [
     "alive",
+    "apicurio",
     "fresh_name",
     "guarded_kafka",
     "guarded_pulsar",
@@ -46,6 +48,12 @@ def running(broker: B) -> Iterator[B]:
     finally:
         broker.stop(at_once=True)
         broker.remove_data()
+
+
+@pytest.fixture(scope="module")
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
+    """A schema registry without schemas: for one module alone."""
+    yield from running(Apicurio(tmp_path_factory.mktemp("apicurio")))
 
 
 @pytest.fixture(scope="session")
