@@ -131,6 +131,7 @@ def engine() -> "duckdb.DuckDBPyConnection":
 
 @cache
 def _parser() -> "duckdb.DuckDBPyConnection":
+    """Return the engine that parses; ``read_query`` closes it, because it takes some MiB."""
     return engine()
 
 
@@ -162,6 +163,14 @@ def read_query(text: str, fields: Sequence[str], own: Sequence[str], *, carries_
 
     Raises ValueError with the reason, for the author of the configuration.
     """
+    try:
+        return _read(text, fields, own, carries_time)
+    finally:
+        _parser().close()
+        _parser.cache_clear()
+
+
+def _read(text: str, fields: Sequence[str], own: Sequence[str], carries_time: bool) -> Query:
     tree = _parsed(text)
     if len(tree) != 1:
         raise ValueError(f"has {len(tree)} statements: it must be one SELECT")
@@ -411,7 +420,7 @@ def _bound(query: Query, schema: "pa.Schema") -> "pa.Schema":
         raise ValueError(f'the batch has several columns "{repeated}" but for the case, which SQL does not tell apart')
     made = engine()
     try:
-        made.register(TABLE, schema.append(pa.field(ROW, pa.int64())).empty_table())
+        made.register(TABLE, pa.Table.from_batches([], schema.append(pa.field(ROW, pa.int64()))))
         found = made.sql(query.sql).to_arrow_table().schema
     except duckdb.Error as exc:
         raise ValueError(f"does not fit the columns: {first_line(exc)}") from None

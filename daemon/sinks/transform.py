@@ -1,5 +1,6 @@
 """Rows of decoded values after a row-wise SQL query, run by DuckDB over the Arrow columns without a copy of them."""
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, overload
@@ -58,7 +59,7 @@ class TransformedValues:
         self._result = result
         self._wider: dict[str, pa.DataType] = {}  # types of the dataset for columns that are narrower here
         self._running = 0
-        self._numbers = pa.array([], pa.int64())
+        self._numbers = _counting(0)
         self.needed = decoder.needed
         """Columns that the batches must have."""
 
@@ -147,7 +148,7 @@ class TransformedValues:
     def _count(self, rows: int) -> pa.Array:
         """Return the numbers from 0 to before ``rows``."""
         if len(self._numbers) < rows:
-            self._numbers = pa.array(range(2 * rows), pa.int64())
+            self._numbers = _counting(2 * rows)
         return self._numbers.slice(0, rows)
 
     def _run(self, source: pa.RecordBatch) -> tuple[list[pa.Table], dict[int, str]]:
@@ -209,7 +210,7 @@ class TransformedValues:
     def _taken(self, tables: Sequence[pa.Table], given: int) -> tuple[pa.RecordBatch, Sequence[int]]:
         """Return the rows of the result with the columns that land or name folders, and their numbers."""
         if not tables:
-            return _one_batch(self._result.empty_table()), []
+            return pa.RecordBatch.from_pylist([], schema=self._result), []
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
         batch = _one_batch(table)
         *columns, numbers = batch.columns
@@ -261,6 +262,10 @@ class _Numbers(Sequence[int]):
         if isinstance(index, slice):
             return _Numbers(self._numbers, self._kept[index])
         return self._numbers[self._kept[index]]
+
+
+def _counting(rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(array("q", range(rows)))])
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
