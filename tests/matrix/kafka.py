@@ -577,6 +577,16 @@ ROWS = [
     ),
     Row(
         "Spark",
+        "frames and streams are written, each key to the partition of the Java client",
+        {
+            "D": "daemon/spark/sink/test_datawriter::test_rows_become_records_of_each_system"
+            " daemon/spark/sink/test_datawriter::test_keys_go_to_the_partitions_of_java"
+            " spark/test_sink::test_a_stream_is_written_and_goes_on_after_a_restart",
+        },
+        open="R",
+    ),
+    Row(
+        "Spark",
         "ranges come from the replica in our rack, from the leader where that fails",
         {
             "D": "daemon/spark/source/kafka/test_rangereader::test_a_range_is_read_from_the_replica_in_our_rack"

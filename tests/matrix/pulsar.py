@@ -927,4 +927,14 @@ ROWS = [
             "P": "real/test_spark_source::test_batches_and_streams_through_unloads",
         },
     ),
+    Row(
+        "Spark",
+        "frames and streams are written, each key to the partition of the Java client",
+        {
+            "D": "daemon/spark/sink/test_datawriter::test_rows_become_records_of_each_system"
+            " daemon/spark/sink/test_datawriter::test_keys_go_to_the_partitions_of_java"
+            " spark/test_sink::test_a_stream_is_written_and_goes_on_after_a_restart",
+        },
+        open="R",
+    ),
 ]

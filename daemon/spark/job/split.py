@@ -49,19 +49,19 @@ class RowSplit:
         return pieces
 
     def _piece(self, batch: pa.RecordBatch, decoded: Decoded) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        first, rows = decoded.first, decoded.upto - decoded.first
-        own, bad = batch.slice(first, rows), dict(decoded.bad)
+        bad = dict(decoded.bad)
+        kept: Sequence[int] = range(decoded.first, decoded.upto)
+        own = batch.slice(decoded.first, len(kept))
         if bad:
-            left = [row for row in range(rows) if first + row not in bad]
-            own = own.take(pa.array(left, pa.int64()))
+            kept = [row for row in kept if row not in bad]
+            own = batch.take(pa.array(kept, pa.int64()))
         made = {each.name: _column(each, decoded.records, own) for each in self.columns}
         good = pa.RecordBatch.from_arrays([*made.values()], [*made])
         for name in self.key:
             if (nulls := made[name].is_null()).true_count:
-                numbers = [row for row in range(first, decoded.upto) if row not in dict(decoded.bad)]
                 for row in pc.indices_nonzero(nulls).to_pylist():
-                    bad.setdefault(numbers[row], f"{name} is null and part of the key")
-                good = good.filter(pc.invert(good.column(name).is_null()))
+                    bad.setdefault(kept[row], f"{name} is null and part of the key")
+                good = good.filter(good.column(name).is_valid())
         return good, _bad_rows(batch, bad)
 
     def mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
