@@ -44,7 +44,7 @@ help:
 	@echo 'make build    the virtual environment ($(VENV)) and the compiled modules'
 	@echo 'make demo     a million records from a broker into Parquet; BROKER=real for a real one'
 	@echo 'make check    lint, types, unit tests'
-	@echo 'make test     everything: check, packaging, model, crash, Spark and real brokers where Java and Maven are'
+	@echo 'make test     everything: check, packaging, model, crash, Spark, real brokers and stores where Java, Maven, Go and npm are'
 	@echo 'make lint     ruff, cython-lint, mypy, stubtest'
 	@echo 'make docs     the generated documents: docs/configuration.md, pictures, figures, dashboard; the site: build/site'
 	@echo 'make dist     sdist and wheels in dist/, tried; PYTHONS="python3.12 …": for these interpreters'

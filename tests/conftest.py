@@ -28,7 +28,7 @@ KINDS = {
     "crash": 600,
     "spark": 600,
     "broker": 900,
-    "store": 900,
+    "store": 1800,  # the first time a program is compiled
     "soak": 4 * 3600,
     "bench": 900,
     "instructions": 900,

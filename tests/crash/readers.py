@@ -129,7 +129,7 @@ class Watch:
         self._report = report
         self._rounds = Path(f"{report}.rounds")
         self.looks = 0
-        program = [sys.executable, "-m", "tests.crash.readers", place.url, report, json.dumps(place.reading)]
+        program = [sys.executable, "-m", "tests.crash.readers", place.url, str(report), json.dumps(place.reading)]
         self._process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "nice", *program],
             stdin=subprocess.PIPE,

@@ -33,6 +33,7 @@ FIRST = (
     "tests/fuzz/",
     "tests/crash/test_campaign",
     "tests/crash/",
+    "tests/stores/",
     "tests/model/",
     "tests/project/test_packaging",
     "tests/bench/test_instructions",
