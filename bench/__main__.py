@@ -26,6 +26,7 @@ BENCHES = (
     "tubemq",
     "tubemq_broker",
     "to_parquet",
+    "store",
     "shared",
     "broker",
     "partitions",

@@ -16,14 +16,14 @@ from tests.stores.servers import VersityGateway
 
 from .child import Case, serving, show
 from .pipeline import ours, row
+from .targets import BUDGET_MIB
 
 CASE = Case(100, 1000, "none")
 MESSAGES = 10_000_000
 FEW_MESSAGES = 4_000_000
 FOLDERS = (1, 100, 1000)
-ROUNDS = 1
+ROUNDS = 3
 FILES = 'type = "parquet"\ncreate = true\nroll = { bytes = "128MiB", idle = "5s" }\n'
-BUDGET_MIB = 512
 
 
 def text(sink: dict[str, Any]) -> str:

@@ -148,6 +148,16 @@ TARGETS = (
         1.0,
         lambda figures: figure(figures, "idle_cpu_percent", "partitions"),
     ),
+    Target(
+        "into a store of this machine, beyond a folder",
+        0.05,
+        lambda figures: figure(figures, "beyond_folder_us", "store", BATCHES),
+    ),
+    Target(
+        "resident with 1,000 open folders in a store, MiB",
+        BUDGET_MIB + 128,
+        lambda figures: figure(figures, "peak_rss_mib", "store", folders=1000),
+    ),
     Target("start to first record, s of CPU", 0.5, lambda figures: figure(figures, "cpu_s", "start")),
 )
 
