@@ -132,6 +132,19 @@ def test_compaction_between_look_and_commit_does_not_double_a_file(tmp_path: Pat
     tables.assert_landed(tmp_path, range(20))
 
 
+def test_a_rewritten_file_is_not_added_again_by_the_next_start(tmp_path: Path) -> None:
+    writer = tables.writer(tmp_path, rolls.stop_at("table-committed", 3))
+    writer.open()
+    with pytest.raises(rolls.Stopped):
+        land_all(writer, 3)
+    table = DeltaTable(tmp_path)
+    assert table.optimize.compact()["numFilesRemoved"] == 3
+    other = opened(tmp_path)
+    tables.assert_landed(tmp_path, range(15))
+    tables.land(other, 14, 19)
+    tables.assert_landed(tmp_path, range(20))
+
+
 def test_a_commit_from_a_stale_look_is_refused(tmp_path: Path) -> None:
     """The library would take the same transaction again, if it repeated the commit on its own."""
     writer = opened(tmp_path)
@@ -142,6 +155,10 @@ def test_a_commit_from_a_stale_look_is_refused(tmp_path: Path) -> None:
     tables.land(writer, 4, 9)
     with pytest.raises(TableRacedError):
         stale.add([], 2, 2)
+    stale.look()
+    DeltaTable(tmp_path).optimize.compact()
+    with pytest.raises(TableRacedError):
+        stale.add([], 3, 3)
 
 
 def test_several_entries_are_one_commit_of_the_table(tmp_path: Path) -> None:
@@ -180,7 +197,7 @@ def test_a_table_that_takes_no_files_stops_publishing_and_not_landing(tmp_path: 
     if again == "a new one":
         writer.close()
         writer = opened(tmp_path)
-        assert writer.stopped
+        assert writer.stopped and rolls.entries(tmp_path) == 4, "nothing is fenced that is not published"
         tables.land(writer, 19, 24)
         assert writer.stopped
     # Its owner takes it back, which the library cannot.
