@@ -112,6 +112,7 @@ class DatasetSink:
             columns=tuple(
                 column if decoder is None else replace(column, name=f"_{column.name}")
                 for column in row_of(options.system).columns
+                if decoder is None or f"_{column.name}" not in decoder.texts  # decoded keys
             ),
             decoded=decoder is not None,
             row_group_rows=row_group_rows,

@@ -203,8 +203,9 @@ cdef class RecordDecoder:
     def decode(self, values, int64_t first=0, const int32_t[::1] ids=None):
         """Decode the records of a binary Arrow array (of the PyCapsule interface) from index ``first`` on.
 
-        ``ids`` has the number of each record's schema, for decoders of several schemas. At least one record is looked at, if there is one whose schema is known. Raises ValueError for an array of
-        another type, or an index beyond its end; MemoryError.
+        ``ids`` has the number of each record's schema, for decoders of several schemas. At least one record is looked
+        at, if there is one whose schema is known. Raises ValueError for an array of another type, an index beyond its
+        end, or another number of ``ids``; MemoryError.
         """
         cdef Output* out = self.out
         cdef Records records

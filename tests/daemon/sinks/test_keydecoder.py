@@ -9,8 +9,10 @@ import pytest
 
 from fastwire.decode.avro import compile_avro_field
 from fastwire.decode.jsonschema import compile_json
+from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.net.schemaregistry import RegistrySchema, UnknownSchemaError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
+from tests.daemon.sinks.test_sinks import files
 from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, Opened, decoder, letters, opened, rows
 from tests.support.avro import encode
 from tests.support.schema_registry import framed
@@ -92,6 +94,15 @@ def test_bad_keys_are_dead_letters_of_their_rows(opened: Opened, tmp_path: Path)
         "UnknownSymbol at byte 0 of the key 0x34, in _key",
     ]
     assert sink.decoded == (1, 4, 0)
+
+
+def test_bytes_of_decoded_keys_are_base64_in_lines_of_json(opened: Opened, tmp_path: Path) -> None:
+    schema = {"type": "fixed", "name": "F", "size": 1}
+    sink = opened(decoder(("id", "_key"), REGISTERED, keys=keys_of(schema)), JsonlEncoder, extension="jsonl")
+    sink.write(Changes().chunk_of([encode(REGISTERED, {"id": 1, "country": "DE"})]))
+    sink.commit()
+    (file,) = files(tmp_path / "data")
+    assert json.loads(file.read_text()) == {"id": 1, "_key": "MA=="}
 
 
 def test_the_column_has_the_type_of_the_keys(opened: Opened, tmp_path: Path) -> None:
