@@ -16,9 +16,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from fastwire_daemon.dataset.steps import STEPS
+from fastwire_daemon.dataset.verify import verify as verify_dataset
 from tests.crash.scene import Scene
 from tests.real.daemon import verify
 from tests.support.rolls import entries
+from tests.support.s3_server import new_bucket, s3_server
 from tests.support.sequence_audit import DIGITS, numbers_of
 from tests.support.tables import rows_by_duckdb
 from tests.support.waiting import eventually
@@ -85,6 +87,23 @@ def test_killed_at_every_step(dev_scene: Callable[..., Scene]) -> None:
     assert [step for step in PLAN if not killed[step]] == []
     judge(scene)
     assert DeltaTable(scene.path).metadata().partition_columns == ["t", "p", "dt", "hh"]
+
+
+@pytest.mark.timeout(300)
+def test_killed_in_an_object_store(dev_scene: Callable[..., Scene], tmp_path: Path) -> None:
+    with s3_server() as settings:
+        bucket = new_bucket(settings, tmp_path.name)
+        scene = dev_scene(sink={"type": "delta", "path": bucket.url, "store": {**settings, "allow_http": True}})
+        for step in ("table-created", "entry-linked", "published:0", "table-ready", "table-committed"):
+            scene.feed.add(6)
+            with scene.run(script={"at": step, "do": "kill", "checkpoint_every": 3}) as daemon:
+                assert daemon.wait() == KILLED, daemon.tail()
+        scene.settle()
+        table = DeltaTable(bucket.url, storage_options=settings)
+        landed = numbers_of(table.to_pyarrow_table(columns=["value"])["value"]).to_pylist()
+        assert Counter(landed) == Counter(range(scene.feed.count))
+        report = verify_dataset("", medium=bucket)
+        assert report.problems == [] and report.pending == []
 
 
 def kill_two(scene: Scene, times: int, seed: int) -> int:

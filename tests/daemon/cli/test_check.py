@@ -1,20 +1,26 @@
 """``check``: what a configuration will do, and with ``--connect`` whether it can."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from fastwire.position import Log, Span
+from fastwire.pulsar.position import PULSAR_EARLIEST
 from fastwire_daemon.cli import connect
 from fastwire_daemon.cli.checks import CheckResult
 from fastwire_daemon.config import load_config
+from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import running
 from fastwire_daemon.runtime.errors import DatasetError
 from fastwire_daemon.sinks.dataset import DatasetSink
-from fastwire_daemon.sinks.registry import build_sink
+from fastwire_daemon.sinks.registry import build_sink, dataset_options
 from tests.daemon.cli.orders import AnyBroker, shown_name
 from tests.daemon.cli.program import GOOD, Run
 
@@ -48,6 +54,41 @@ the configuration is valid (--connect also checks the brokers)
 """
     )
     assert not (tmp_path / "data").exists()
+
+
+def test_check_says_how_a_table_is_made_and_kept(run: Run, good: Path, tmp_path: Path) -> None:
+    good.write_text(
+        good.read_text().replace('type = "parquet"', 'type = "delta"\nsplit = "topic"\npartition_by = "day"')
+    )
+    code, out, _ = run("check", good)
+    assert code == 0
+    assert "  promise  exactly once: files and positions are one commit, and the table gets each file once\n" in out
+    assert "  table    in the format of Delta, partitioned by t, dt\n" in out
+    assert "  upkeep   the table needs OPTIMIZE and then VACUUM now and then" in out
+    writer = DatasetWriter(tmp_path / "data", dataset_options(load_config(good).pipelines["orders"]))
+    writer.open()
+    log = Log("pulsar", writer.cluster, "persistent://public/default/orders", "0")
+    writer.commit([], [Span(log, PULSAR_EARLIEST, PULSAR_EARLIEST, 0)])
+    writer.close()
+    assert "  table    it has the files of the log entries up to 0\n" in run("check", good)[1]
+    write_deltalake(tmp_path / "data", pa.table({"a": [1]}))
+    code, out, _ = run("check", good)
+    assert code == 1
+    assert "  table    FAILED: the Delta table at" in out and "was not made by fastwire, or replaced" in out
+
+
+def test_check_refuses_columns_that_a_table_cannot_have(run: Run, good: Path, tmp_path: Path) -> None:
+    time = {"type": "int", "logicalType": "time-millis"}
+    fields = [{"name": name, "type": type_} for name, type_ in (("at", time), ("ID", "int"), ("id", "int"))]
+    (tmp_path / "order.avsc").write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    decode = f'[pipelines.orders.decode]\nformat = "avro"\nschema = "{tmp_path}/order.avsc"\n'
+    good.write_text(good.read_text().replace('type = "parquet"', 'type = "delta"') + decode)
+    code, out, _ = run("check", good)
+    assert code == 78
+    assert (
+        "  table    FAILED: a Delta table cannot have these columns: Delta tables have no type for at time[ms]" in out
+    )
+    assert '"ID" is twice there, if case is ignored' in out
 
 
 def test_check_says_which_columns_land_in_which_folders(run: Run, good: Path) -> None:

@@ -1,50 +1,31 @@
 """Tables in an object store, by the protocol of S3: what differs from a folder is how files get their names."""
 
 import json
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import polars
 import pytest
-from moto.server import ThreadedMotoServer
 
-from fastwire_daemon.dataset.bucket import Bucket, open_bucket
+from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import rolls, tables
-
-_STORE = {
-    "allow_http": "true",
-    "region": "us-east-1",
-    "access_key_id": "test",
-    "secret_access_key": "test",
-}
+from tests.support.s3_server import Settings, new_bucket, s3_server
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[dict[str, str]]:
-    """Settings of a server in a thread."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # or each request is a line of a failed test
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield {**_STORE, "endpoint": f"http://{host}:{port}"}
-    finally:
-        server.stop()
+def store() -> Iterator[Settings]:
+    with s3_server() as settings:
+        yield settings
 
 
 @pytest.fixture
-def bucket(store: dict[str, str], tmp_path: Path) -> Bucket:
+def bucket(store: Settings, tmp_path: Path) -> Bucket:
     """An empty bucket of its own."""
-    name = f"bucket-{tmp_path.name[-40:].replace('_', '-')}"
-    with urlopen(Request(f"{store['endpoint']}/{name}", method="PUT")) as answer:
-        assert answer.status == 200
-    return open_bucket(f"s3://{name}/orders", store)
+    return new_bucket(store, tmp_path.name)
 
 
 def opened(bucket: Bucket, reached: Callable[[str], None] = lambda step: None) -> DatasetWriter:

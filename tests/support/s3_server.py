@@ -1,0 +1,41 @@
+"""A server of S3's protocol in a thread of the test. It keeps objects in memory, and takes any secret."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import Request, urlopen
+
+from moto.server import ThreadedMotoServer
+
+from fastwire_daemon.dataset.bucket import Bucket, open_bucket
+
+__all__ = ["Settings", "new_bucket", "s3_server"]
+
+Settings = dict[str, str]
+
+
+@contextmanager
+def s3_server() -> Iterator[Settings]:
+    """Run the server; yields the settings that lead to it."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # or each request is a line of a failed test
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield {
+            "endpoint": f"http://{host}:{port}",
+            "allow_http": "true",
+            "region": "us-east-1",
+            "access_key_id": "test",
+            "secret_access_key": "test",
+        }
+    finally:
+        server.stop()
+
+
+def new_bucket(settings: Settings, name: str) -> Bucket:
+    """Make a bucket, and return the place of a dataset in it."""
+    name = f"bucket-{name[-40:].replace('_', '-').lower()}"
+    with urlopen(Request(f"{settings['endpoint']}/{name}", method="PUT")) as answer:
+        assert answer.status == 200
+    return open_bucket(f"s3://{name}/orders", settings)
