@@ -55,11 +55,11 @@ def test_killed_at_random(
     scene = dev_scene(partitions=3, place=place_on(versity))
     scene.feed.interleaves = True
     with Watch(scene.place, tmp_path / "seen.json") as watch:
-        killed = kill_at_random(scene, 20, seed=3)
+        killed = kill_at_random(scene, 8, seed=3)
         scene.settle()
         wrong = watch.finish()
     assert wrong == []
-    assert killed == 20
+    assert killed == 8
     scene.judge()
 
 
@@ -78,7 +78,7 @@ def test_stopped_while_another_takes_over(
     tmp_path: Path,
 ) -> None:
     scene = dev_scene(source={"cluster": "dev"}, place=place_on(versity))
-    take_over(scene, versity, ["files-synced", "entry-linked", "staging-cleared"], tmp_path / "seen.json")
+    take_over(scene, versity, ["files-synced", "entry-linked"], tmp_path / "seen.json")
 
 
 @pytest.mark.soak
@@ -102,11 +102,10 @@ def test_two_daemons(
     scene = dev_scene(place=place_on(versity))
     other = {"subscription": "another"}
     with Watch(scene.place, tmp_path / "seen.json") as watch:
-        for _ in range(2):
-            scene.feed.add(15)
-            with scene.run() as first, scene.run(job=other) as second:
-                first.wait_done()
-                second.wait_done()
+        scene.feed.add(20)
+        with scene.run() as first, scene.run(job=other) as second:
+            first.wait_done()
+            second.wait_done()
         wrong = watch.finish()
     assert wrong == []
     scene.judge()
