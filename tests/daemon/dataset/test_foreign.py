@@ -13,7 +13,8 @@ from fastwire_daemon.dataset.staging import ForeignFile
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import SinkFailedError, Superseded
-from fastwire_daemon.spark.job.task import BAD, FileLayout, write_rows
+from fastwire_daemon.spark.job.split import BAD, marked_pieces
+from fastwire_daemon.spark.job.task import FileLayout, write_rows
 from tests.support import rolls
 
 LOG = Log("spark", "orders", "query", "-1")
@@ -71,7 +72,8 @@ def test_what_tasks_of_spark_write_has_checksums(tmp_path: Path) -> None:
             ),
         }
     )
-    run = write_rows(FileLayout(writer.invite(), ("date",), "zstd"), FileLayout(bad.invite(), (), "zstd"))
+    layouts = FileLayout(writer.invite(), ("date",), "zstd"), FileLayout(bad.invite(), (), "zstd")
+    run = write_rows(*layouts, marked_pieces)
     (report,) = run(iter([batch]))
     for table, is_bad in ((writer, False), (bad, True)):
         files = [ForeignFile(*list(row.values())[1:-1]) for row in report.to_pylist() if row["bad"] is is_bad]

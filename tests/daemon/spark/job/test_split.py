@@ -53,13 +53,13 @@ def together(pieces: Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]) -> tuple[l
     return pa.Table.from_batches(good).to_pylist(), pa.Table.from_batches(bad).to_pylist()
 
 
-GOOD = [
+GOOD: list[dict[str, Any]] = [
     {"number": 1, "_offset": 10, "date": date(1969, 12, 31), "hour": 23},
     {"number": None, "_offset": 12, "date": date(1969, 12, 31), "hour": 23},
     {"number": 4, "_offset": 13, "date": date(2026, 1, 2), "hour": 3},
     {"number": 6, "_offset": 15, "date": date(2026, 1, 2), "hour": 3},
 ]
-LETTERS = [
+LETTERS: list[dict[str, Any]] = [
     {"value": b"x", "offset": 11, "timestamp": TIMES[1], "reason": "it is x"},
     {"value": b"y", "offset": 14, "timestamp": TIMES[0], "reason": "it is y"},
 ]

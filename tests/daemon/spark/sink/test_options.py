@@ -26,8 +26,8 @@ def test_values() -> None:
     found = parse_sink_options(given | {"auth.user": "u", "auth.password_file": "/run/p"})
     assert (found.connection.system, found.topic) == ("kafka", "t")
     assert (found.writing.compression, found.writing.batch) == ("ZSTD", 5)
-    assert found.connection.client_id == "me"
-    assert found.connection.auth.user == "u"
+    connection: Any = found.connection
+    assert (connection.client_id, connection.auth.user) == ("me", "u")
     plain = parse_sink_options({"servers": "tubemq://h", "system": "tubemq", "checkpointLocation": "/c", "path": "/p"})
     assert (plain.topic, plain.writing.compression, plain.writing.batch) == (None, None, 1000)
 
