@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from fastwire.decode.decoded cimport NO_HEADER, OTHER, REFUSED, SOUND, UNKNOWN, Reason, Record
-from fastwire.decode.protoread cimport MOST_PATH, Script, Walk
+from fastwire.decode.protoscript cimport MOST_PATH, Script, Walk
 from fastwire.decode.prototoken cimport read_varint
 from fastwire.wire.varint cimport fw_u32be
 

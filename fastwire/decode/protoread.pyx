@@ -51,6 +51,30 @@ from fastwire.decode.nested cimport (
     put_bit,
 )
 from fastwire.decode.protoframe cimport open_frame
+from fastwire.decode.protoscript cimport (
+    WIRE_BOOL,
+    WIRE_DOUBLE,
+    WIRE_ENCODED,
+    WIRE_ENTRY,
+    WIRE_ENUM,
+    WIRE_FIXED32,
+    WIRE_FLOAT,
+    WIRE_INT32,
+    WIRE_INT64,
+    WIRE_LIST,
+    WIRE_MESSAGE,
+    WIRE_NONE,
+    WIRE_SFIXED32,
+    WIRE_SFIXED64,
+    WIRE_SINT32,
+    WIRE_SINT64,
+    WIRE_TIMESTAMP,
+    WIRE_UINT32,
+    Step,
+    Text,
+    Walk,
+    find_step,
+)
 from fastwire.decode.prototoken cimport (
     KIND_64,
     KIND_END,
@@ -77,23 +101,6 @@ cdef int64_t MOST_SECONDS = <int64_t>0x7FFFFFFFFFFFFFFF // MICROS
 
 cdef inline Reason short(const Walk* w) noexcept nogil:
     return TOO_LARGE if w.out.over else NO_MEMORY
-
-
-cdef inline int find_step(const Step* message, uint32_t number) noexcept nogil:
-    """Return the step of a field, or NO_STEP."""
-    cdef int low, high, middle
-    if number < message.near:
-        return message.slots[number]
-    low, high = 0, message.far_count
-    while low < high:
-        middle = (low + high) // 2
-        if message.far_numbers[middle] < number:
-            low = middle + 1
-        else:
-            high = middle
-    if low < message.far_count and message.far_numbers[low] == number:
-        return message.far_steps[low]
-    return NO_STEP
 
 
 cdef Reason read_fields(Walk* w, int which, uint32_t group) noexcept nogil:

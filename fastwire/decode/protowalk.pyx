@@ -22,7 +22,8 @@ from fastwire.decode.decoded cimport (
     RecordDecoder,
     names_of,
 )
-from fastwire.decode.protoread cimport (
+from fastwire.decode.protoread cimport run
+from fastwire.decode.protoscript cimport (
     MOST_PATH,
     NO_STEP,
     WIRE_BOOL,
@@ -52,7 +53,6 @@ from fastwire.decode.protoread cimport (
     Text,
     Walk,
     Wire,
-    run,
 )
 from fastwire.decode.prototoken cimport KIND_32, KIND_64, KIND_GROUP, KIND_SIZED, KIND_VARINT, NO_KIND, Kind
 from fastwire.wire.pool cimport Pool
