@@ -143,6 +143,7 @@ class NumberPositions(Positions):
     """Positions that are one number: the number of the next atom, as ``a``. ``b`` is 0."""
 
     pattern = re.compile(r"([0-9]{1,19})")
+    number_columns: tuple[str, ...] = ()
 
     def __init__(self, system: str, form: str) -> None:
         self.system = system

@@ -1,8 +1,8 @@
 """Small rolls of numbered rows in Parquet, for tests of datasets that are published in a table."""
 
 import io
-import json
 import os
+import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -56,29 +56,31 @@ def numbers(path: Path | str, **options: str) -> list[int]:
 
 
 READER = """
-import json, sys
+import pickle, sys
 from pathlib import Path
 import duckdb, duckdb_extension_delta
 (folder,) = duckdb_extension_delta.__path__
 (extension,) = Path(folder).rglob("delta.duckdb_extension")
 connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
 connection.execute(f"LOAD '{extension}'")
-print(json.dumps(connection.execute(f"SELECT {sys.argv[2]} FROM delta_scan('{sys.argv[1]}')").fetchall(), default=str))
+rows = connection.execute(f"SELECT {sys.argv[2]} FROM delta_scan('{sys.argv[1]}')").fetchall()
+sys.stdout.buffer.write(pickle.dumps(rows))
 """
 
 
 def rows_by_duckdb(path: Path | str, columns: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a table by DuckDB with its own reader of the format; what JSON lacks is text.
+    """Return the rows of a table by DuckDB with its own reader of the format.
 
     It runs in a process of its own, because that reader exists for an older DuckDB than the product uses.
     """
     done = subprocess.run(
         [sys.executable, "-c", READER, str(path), columns],
         env={**os.environ, "PYTHONPATH": str(ROOT / "build" / "delta")},
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, check=False, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, f"{done.stderr[-2000:]}\n(make build/delta/.made installs the reader)"
-    return [tuple(row) for row in json.loads(done.stdout)]
+    assert done.returncode == 0, f"{done.stderr[-2000:].decode()}\n(make build/delta/.made installs the reader)"
+    rows: list[tuple[Any, ...]] = pickle.loads(done.stdout)
+    return rows
 
 
 def assert_landed(path: Path, wanted: Sequence[int]) -> None:

@@ -78,7 +78,7 @@ def _replay(
 
     from ...config import ConfigError, parse_connection
     from ...dataset.letters import Replay
-    from ...dataset.verify import counted
+    from ...dataset.report import counted
     from ...runtime.logs import configure
     from ...systems.registry import system_named
     from ...systems.writer import WriteOptions

@@ -42,7 +42,8 @@ class PulsarWriter:
 
     async def write(self, put: Put) -> None:
         """Take a record; a key of bytes is sent as base64. Raises ValueError for properties that are not text."""
-        for name, value in put.properties:
+        properties = texts_of(put, "Pulsar")
+        for name, value in properties:
             f"{name}{value}".encode()  # a batch that cannot be encoded would be lost as a whole
         key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
         record = Record(
@@ -50,7 +51,7 @@ class PulsarWriter:
             key=key,
             key_is_base64=isinstance(put.key, bytes),
             ordering_key=put.ordering_key,
-            properties=texts_of(put, "Pulsar"),
+            properties=properties,
             event_time=put.event_time,
         )
         await self._producer.put(record, partition=put.partition)

@@ -313,10 +313,8 @@ def test_mistakes_in_a_source(keys: dict[str, str], message: str) -> None:
         (
             {"type": ""},
             (
-                (
-                    "6: pipelines.orders.sink.type: is required: parquet, arrow, jsonl, delta, stdout, discard, "
-                    "the name of a system or of a plug-in"
-                ),
+                "6: pipelines.orders.sink.type: is required: parquet, arrow, jsonl, delta, stdout, discard, "
+                "the name of a system or of a plug-in"
             ),
         ),
         (

@@ -93,7 +93,7 @@ def test_bad_keys_are_dead_letters_of_their_rows(opened: Opened, tmp_path: Path)
         "UnknownSymbol at byte 0 of the key 0x33, in _key",
         "UnknownSymbol at byte 0 of the key 0x34, in _key",
     ]
-    assert sink.decoded == (1, 4, 0)
+    assert sink.decoded == (1, 4, 0, 0)
 
 
 def test_bytes_of_decoded_keys_are_base64_in_lines_of_json(opened: Opened, tmp_path: Path) -> None:

@@ -515,7 +515,7 @@ def test_null_values_become_rows_that_say_so(opened: Opened, tmp_path: Path) -> 
     assert rows(tmp_path / "data") == [*landed, *landed]
     assert tables(tmp_path / "data")[0].schema.field("_deleted") == pa.field("_deleted", pa.bool_(), nullable=False)
     assert [letter["reason"].partition(" ")[0] for letter in letters(tmp_path / "data")] == ["Truncated"] * 2
-    assert sink.decoded == (8, 2, 0)
+    assert sink.decoded == (8, 2, 0, 0)
     assert verify(tmp_path / "data", deep=True).problems == []
 
 

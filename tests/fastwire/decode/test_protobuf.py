@@ -148,7 +148,8 @@ def test_descriptor_sets_that_are_refused(data: bytes, message: str) -> None:
 
 def test_a_message_that_nests_too_deeply_is_refused() -> None:
     levels: dict[str, Any] = {f"L{i}": [field("x", 1, f"t.L{i + 1}")] for i in range(MOST_DEPTH + 1)}
-    made = file(**levels, **{f"L{MOST_DEPTH + 1}": [field("x", 1, "int32")]})
+    levels[f"L{MOST_DEPTH + 1}"] = [field("x", 1, "int32")]
+    made = file(**levels)
     with pytest.raises(SchemaError, match=f"deeper than {MOST_DEPTH} levels"):
         compile_protobuf(message_of(described(made), "t.L0"))
     assert len(compile_protobuf(message_of(described(made), "t.L2"))) == MOST_DEPTH + 1
