@@ -123,7 +123,7 @@ class Positions(ABC):
 class OffsetPositions(Positions):
     """Positions whose ``a`` is the number of the next record, which the records have in the column ``offset``."""
 
-    number_columns = ("offset",)
+    number_columns: tuple[str, ...] = ("offset",)
 
     def of_row(self, numbers: Sequence[int]) -> Position:
         """Return the position whose next record is the one after the offset of the row."""

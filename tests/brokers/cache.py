@@ -11,7 +11,7 @@ __all__ = ["cache_folder", "cached"]
 
 
 def cache_folder(kind: str) -> Path:
-    """Where things of a ``kind`` are kept."""
+    """Return the folder that keeps things of a ``kind``."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "fastwire" / kind
 

@@ -1,4 +1,4 @@
-"""What a store must do, and stores of other kinds: each lands by one daemon, and by two."""
+"""Requirements on a store, and stores of other kinds: each lands by one daemon, and by two."""
 
 import subprocess
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def land_by_two(scene: Scene) -> None:
 
 
 def check(scene: Scene) -> subprocess.CompletedProcess[str]:
-    """What ``check --connect`` says of a scene's configuration."""
+    """Return the output of ``check --connect`` for a scene's configuration."""
     config = scene.job.write(scene.folder / "config")
     return subprocess.run(
         command("check", str(config), "--connect"), cwd=ROOT, capture_output=True, text=True, timeout=90

@@ -50,7 +50,7 @@ def dataset(path: Path) -> pyarrow.dataset.Dataset:
 
 
 def by_partition(path: Path) -> Counter[int]:
-    """How many rows of each partition a reader sees now."""
+    """Return the number of rows of each partition that a reader sees now."""
     return Counter(dataset(path).to_table(columns=["partition"])["partition"].to_pylist())
 
 

@@ -1,4 +1,4 @@
-"""Where a dataset lies in a test: a folder, or a prefix in the bucket of a real store."""
+"""Places of datasets in tests: folders, and prefixes in the bucket of a real store."""
 
 import shutil
 import subprocess
@@ -29,13 +29,13 @@ class Place(Protocol):
 
     @property
     def reading(self) -> dict[str, str]:
-        """What independent readers need beside the path, by the names of Polars; empty for a folder."""
+        """Settings that independent readers need beside the path, by the names of Polars; empty for a folder."""
 
     def local(self) -> Path:
         """A folder with everything that is in the dataset now."""
 
     def verify(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """What ``fastwire-consume verify`` says of it."""
+        """Return the report of ``fastwire-consume verify`` about it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class FolderPlace:
 
 @dataclass(frozen=True)
 class BucketPlace:
-    """What begins with ``prefix`` in the tests' bucket of the S3 server at ``endpoint``.
+    """The objects that begin with ``prefix`` in the tests' bucket of the S3 server at ``endpoint``.
 
     ``folder`` takes what is downloaded.
     """
@@ -121,7 +121,7 @@ class BucketPlace:
 
 @dataclass(frozen=True)
 class AzurePlace:
-    """What begins with ``prefix`` in the tests' container of Azurite at ``endpoint``."""
+    """The objects that begin with ``prefix`` in the tests' container of Azurite at ``endpoint``."""
 
     endpoint: str
     prefix: str

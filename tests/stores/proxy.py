@@ -32,7 +32,7 @@ class Request:
 
     @property
     def kind(self) -> str:
-        """What is asked of the store: get, head, list, put, create, copy, part, delete or another."""
+        """Return the kind of a request: get, head, list, put, create, copy, part, delete or another."""
         query = self.target.partition("?")[2]
         if self.method == "PUT":
             if "if-none-match" in self.headers:
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a request, in this order; by default it is passed on.
+    """A fault of a request: its parts happen in this order; by default the request is passed on.
 
     ``wait_s`` seconds pass. A ``status`` is the answer, and the store hears of nothing. ``cut``: the connection is
     reset before the store hears of it; ``lost``: after the store has acted, instead of the answer; ``late_s``: the

@@ -40,7 +40,7 @@ class RoleService(ThreadingHTTPServer):
         }
 
     def accepts(self, token: str | None) -> bool:
-        """Whether a store takes the token: it is one of the newest."""
+        """Return True if a store takes the token: it is one of the newest."""
         return token in self.given[-NEWEST:]
 
     def __enter__(self) -> Self:
