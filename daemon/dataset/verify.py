@@ -291,7 +291,8 @@ class _Verification:
         present = [name for name in expected if name in seen or self._has_appeared(name, expected[name], newest)]
         count = row_counter(extension)
         read = self._report.deep or extension in _READ_WHOLE
-        place = extension == "parquet" and positions_of(self._report.system).ordered
+        positions = positions_of(self._report.system)
+        place = extension == "parquet" and positions.ordered and bool(positions.number_columns)
         self._uncounted = count is None and any(not name.startswith(DIVERTED) for name in present)
         with ThreadPoolExecutor(_THREADS, "verify") as threads:
             outcomes = threads.map(lambda name: self._check_file(name, expected[name], count, read, place), present)

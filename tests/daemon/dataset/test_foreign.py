@@ -67,6 +67,8 @@ def test_what_tasks_of_spark_write_has_checksums(tmp_path: Path) -> None:
         {
             "value": list(range(10)),
             "date": ["2026-01-02", "2026-01-03"] * 5,
+            "topic": ["orders"] * 10,  # columns of the records, not places of the batches
+            "partition": [0] * 10,
             BAD: pa.array(
                 [None] * 9 + [{"value": 9, "why": "odd"}], pa.struct([("value", pa.int64()), ("why", pa.string())])
             ),
