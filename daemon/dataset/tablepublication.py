@@ -21,7 +21,7 @@ from .tableschema import data_columns, field, partition_columns, partition_value
 
 __all__ = ["TablePublication", "check_fields", "table_of"]
 
-# Of one commit of the table.
+# Limits of one commit of the table.
 _MOST_ENTRIES, _MOST_FILES = 64, 2000
 # Commits that are made durable at the first look: their writer may have died before its sync.
 _LOOKED_BACK = 10

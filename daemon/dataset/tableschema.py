@@ -13,7 +13,7 @@ from .level import NO_VALUE, level_keys
 
 __all__ = ["data_columns", "field", "misfit", "partition_columns", "partition_values", "plain_type", "unfit"]
 
-# Types by the Arrow C data interface. There is none for times of day and for columns that are always null.
+# Types by the Arrow C data interface. The format lacks times of day and columns that are always null.
 _TYPES = {
     "b": "boolean", "i": "integer", "l": "long", "f": "float", "g": "double", "u": "string", "z": "binary",
     "tdD": "date",

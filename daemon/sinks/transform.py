@@ -24,7 +24,7 @@ __all__ = ["TransformedValues"]
 # Failing rows of a batch whose reason is asked for, each by a query.
 _EXPLAINED = 16
 _UNEXPLAINED = "TransformFailed: the query fails for this value, as for others before it"
-# What a value may do to an expression. All else is the fault of the query or of DuckDB.
+# Errors that a value causes in an expression. Other errors are the fault of the query or of DuckDB.
 _OF_A_VALUE = (duckdb.DataError, duckdb.InvalidInputException, duckdb.OutOfMemoryException, duckdb.ConstraintException)
 _OF_A_QUERY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
 
