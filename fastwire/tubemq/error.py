@@ -54,7 +54,7 @@ class Remedy(Enum):
     FATAL = "the configuration of the client contradicts the group or the cluster"
 
 
-_REMEDIES = {
+_REMEDIES: dict[int, Remedy] = {
     Code.SUCCESS: Remedy.NONE,
     Code.NOT_READY: Remedy.WAIT,
     Code.MOVED: Remedy.WAIT,
@@ -112,10 +112,7 @@ _ADVICE = {
 
 def remedy_of(code: int) -> Remedy:
     """Return the action after ``code``; an unknown code means WAIT."""
-    try:
-        return _REMEDIES[Code(code)]
-    except ValueError:
-        return Remedy.WAIT
+    return _REMEDIES.get(code, Remedy.WAIT)
 
 
 def name_of(code: int) -> str:

@@ -12,7 +12,7 @@ from fastwire.tubemq.fetched import Fetched
 __all__ = ["NO_RULES", "DataLimit", "FlowRules", "Pace", "minute_of_day", "read_rules", "wait_ms"]
 
 NOT_FOUND_WAIT_MS = 400
-_WAITS = {
+_WAITS: dict[int, int] = {
     Code.MOVED: 200,
     Code.BAD_REQUEST: 300,
     Code.FORBIDDEN: 2000,
@@ -154,10 +154,7 @@ def wait_ms(
         return min(min_limit_ms, soon)
     if code == Code.SERVER_CONSUME_SPEED_LIMIT:
         return min(min_limit_ms, _MOST_PAUSE_MS) if min_limit_ms > 0 else NOT_FOUND_WAIT_MS
-    try:
-        return _WAITS.get(Code(code), _OTHER_WAIT_MS)
-    except ValueError:
-        return _OTHER_WAIT_MS
+    return _WAITS.get(code, _OTHER_WAIT_MS)
 
 
 @dataclass(slots=True)

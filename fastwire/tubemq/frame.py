@@ -6,6 +6,7 @@ blocks.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from struct import pack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -135,19 +136,18 @@ def _delimited(*messages: Message) -> bytes:
     return b"".join(parts)
 
 
+@cache
+def _request_head(method: Method) -> bytes:
+    return _delimited(pb.RpcConnHeader(flag=0), pb.RequestHeader(serviceType=method.service, protocolVer=_PROTOCOL))
+
+
 def encode_request(serial: int, method: Method, body: Message, timeout_ms: int) -> bytes:
     """Return the frame of a request. Raises ValueError for a timeout that no server would answer within."""
     if timeout_ms <= 0:
         raise ValueError("a request without a timeout is never answered")
     data = body.SerializeToString(deterministic=True)
-    return encode_frame(
-        serial,
-        _delimited(
-            pb.RpcConnHeader(flag=0),
-            pb.RequestHeader(serviceType=method.service, protocolVer=_PROTOCOL),
-            pb.RequestBody(method=method, timeout=timeout_ms, request=data),
-        ),
-    )
+    ask = pb.RequestBody(method=method, timeout=timeout_ms, request=data)
+    return encode_frame(serial, _request_head(method) + _delimited(ask))
 
 
 def encode_response(serial: int, method: Method, body: Message) -> bytes:

@@ -14,14 +14,19 @@ from fastwire.columns.builder cimport (
     NO_TIME,
     VAR_VALUE,
     Columns,
+    Lane,
     cells_put,
     columns_reserve,
     dictionary_add,
+    fill,
     has,
     header_put,
     headers_close,
     int32s,
     int64s,
+    lane_close,
+    lane_open,
+    lane_put,
     rare_time_put,
 )
 from fastwire.tubemq.columns cimport COL_BROKER, COL_EVENT_TIME, COL_MESSAGE_ID, COL_MSG_TYPE, COL_ROW
@@ -35,7 +40,7 @@ from fastwire.wire.reader cimport (
     reader_fail,
     reader_init,
 )
-from fastwire.wire.varint cimport fw_bytes, fw_u32be, fw_varint
+from fastwire.wire.varint cimport FW_STEP, fw_bytes, fw_u32be, fw_varint, fw_varint_near, fw_varint_nine, fw_varint_word
 
 __all__ = []
 
@@ -49,6 +54,12 @@ cdef enum:
     HAS_ATTRIBUTES = 1           # bit of the flag of a message
     TIME_DIGITS = 12             # yyyyMMddHHmm
     TYPE_KEY = 9                 # bytes of the reserved keys
+    PLAIN_HEAD = 48              # more than the fields before a payload, with what is read behind each
+    FIELD_MESSAGE = 34           # tags of length-delimited fields and of numbers
+    FIELD_ID = 8
+    FIELD_CHECKSUM = 16
+    FIELD_PAYLOAD = 26
+    FIELD_FLAG = 32
 
 cdef const char* MSG_TYPE = "$msgType$"
 cdef const char* MSG_TIME = "$msgTime$"
@@ -124,15 +135,15 @@ cdef bint read_message(const uint8_t* p, const uint8_t* end, Message* m) noexcep
         p = fw_varint(p, end, &tag)
         if p is NULL or tag >> 3 == 0:
             return False
-        if tag == 26:
+        if tag == FIELD_PAYLOAD:
             p = fw_bytes(p, end, &m.payload, &m.size)
             seen |= 4
-        elif tag in (8, 16, 32):
+        elif tag in (FIELD_ID, FIELD_CHECKSUM, FIELD_FLAG):
             p = fw_varint(p, end, &raw)
-            if tag == 8:
+            if tag == FIELD_ID:
                 m.id = <int64_t>raw
                 seen |= 1
-            elif tag == 16:
+            elif tag == FIELD_CHECKSUM:
                 m.checksum = <int32_t>raw
                 seen |= 2
             else:
@@ -256,6 +267,23 @@ cdef int64_t message_id(const uint8_t* p, const uint8_t* end) noexcept nogil:
     return m.id if read_message(p, end, &m) else 0
 
 
+cdef void fill_constant(Columns* c, const Slot* slot, int64_t offset, int64_t first) noexcept nogil:
+    """Write the cells that all rows from ``first`` on share."""
+    if has(c.mask, COL_OFFSET):
+        fill(int64s(c, COL_OFFSET), first, c.rows, offset)
+    if has(c.mask, COL_TOPIC):
+        fill(int32s(c, COL_TOPIC), first, c.rows, slot.head.topic)
+    if has(c.mask, COL_PARTITION):
+        fill(int32s(c, COL_PARTITION), first, c.rows, slot.head.partition)
+    if has(c.mask, COL_BROKER):
+        fill(int32s(c, COL_BROKER), first, c.rows, slot.broker)
+    if has(c.mask, COL_TIMESTAMP):
+        c.timeless = True
+        fill(int64s(c, COL_TIMESTAMP), first, c.rows, NO_TIME)
+    if has(c.mask, COL_TIMESTAMP_TYPE):
+        fill(int32s(c, COL_TIMESTAMP_TYPE), first, c.rows, <int32_t>-1)
+
+
 cdef int put_message(
     Columns* c, const Slot* slot, int64_t offset, int64_t index, int64_t zone_us, const uint8_t* p, const uint8_t* end,
     const uint8_t* edge
@@ -304,23 +332,92 @@ cdef int put_message(
         micros = event_time(time_at, time_size, zone_us)
         if micros != INT64_MIN:
             rare_time_put(c, COL_EVENT_TIME, row, micros)
-    if has(c.mask, COL_OFFSET):
-        int64s(c, COL_OFFSET)[row] = offset
     if has(c.mask, COL_ROW):
         int32s(c, COL_ROW)[row] = <int32_t>index
     if has(c.mask, COL_MESSAGE_ID):
         int64s(c, COL_MESSAGE_ID)[row] = m.id
-    if has(c.mask, COL_TOPIC):
-        int32s(c, COL_TOPIC)[row] = slot.head.topic
-    if has(c.mask, COL_PARTITION):
-        int32s(c, COL_PARTITION)[row] = slot.head.partition
-    if has(c.mask, COL_BROKER):
-        int32s(c, COL_BROKER)[row] = slot.broker
-    if has(c.mask, COL_TIMESTAMP):
-        c.timeless = True
-        int64s(c, COL_TIMESTAMP)[row] = NO_TIME
-    if has(c.mask, COL_TIMESTAMP_TYPE):
-        int32s(c, COL_TIMESTAMP_TYPE)[row] = -1
     c.payload += m.payload + m.size - value
     c.rows = row + 1
+    fill_constant(c, slot, offset, row)
     return DECODED
+
+
+cdef void put_plain(
+    Columns* c, const Slot* slot, int64_t offset, int64_t index, const uint8_t* end, const uint8_t* edge, Run* run
+) noexcept nogil:
+    """Write messages from ``index`` on while they are plain: sound, without attributes, their fields in order.
+
+    ``run`` says how many there may be, and then how many there were. The next one is not plain, or near the end of the
+    response, the columns or the chunk.
+    """
+    cdef Lane values
+    cdef int64_t first = c.rows
+    cdef int64_t row = first
+    cdef int64_t limit = c.capacity if c.capacity - first < run.rows else first + run.rows
+    cdef int64_t* ids = int64s(c, COL_MESSAGE_ID) if has(c.mask, COL_MESSAGE_ID) else NULL
+    cdef int32_t* indexes = int32s(c, COL_ROW) if has(c.mask, COL_ROW) else NULL
+    cdef const uint8_t* at = run.at
+    cdef const uint8_t* p
+    cdef const uint8_t* message
+    cdef const uint8_t* behind
+    cdef int64_t nbytes = 0
+    cdef int64_t room
+    cdef uint64_t size = 0
+    cdef uint64_t ident = 0
+    cdef uint64_t checksum = 0
+    cdef int step
+    cdef int32_t none
+    lane_open(&values, &c.cells[VAR_VALUE], first)
+    room = values.room if values.room < run.room else run.room
+    edge -= FW_STEP                          # whole steps may be read up to here
+    run.rows = 0
+    if room < 0 or slot.filters is not NULL or not has(c.mask, COL_VALUE):
+        return
+    while row < limit and nbytes < run.nbytes and edge - at >= PLAIN_HEAD and at[0] == FIELD_MESSAGE:
+        step = fw_varint_near(at + 1, &size)
+        message = at + 1 + step
+        if step == 0 or message >= end or size > <uint64_t>(end - message) or size > <uint64_t>room:
+            break
+        behind = message + size
+        step = fw_varint_nine(message + 1, &ident)
+        p = message + 1 + step
+        if step == 0 or message[0] != FIELD_ID or p[0] != FIELD_CHECKSUM:
+            break
+        step = fw_varint_word(p + 1, &checksum)
+        p += 1 + step
+        if step == 0 or p[0] != FIELD_PAYLOAD:
+            break
+        step = fw_varint_near(p + 1, &size)
+        p += 1 + step
+        # The flag 0 is behind the payload, and nothing else.
+        if step == 0 or behind - p < 2 or size != <uint64_t>(behind - p - 2) or behind > edge:
+            break
+        if behind[-2] != FIELD_FLAG or behind[-1] != 0:
+            break
+        if (fw_crc32(p, <int64_t>size) & 0x7FFFFFFF) != checksum:
+            break
+        lane_put(&values, row, p, <int64_t>size)
+        room -= <int64_t>size
+        if ids is not NULL:
+            ids[row] = <int64_t>ident
+        if indexes is not NULL:
+            indexes[row] = <int32_t>(index + row - first)
+        nbytes += behind - message
+        run.last = message
+        run.last_size = behind - message
+        row += 1
+        at = behind
+    if row == first:
+        return
+    if has(c.mask, COL_MSG_TYPE):
+        none = dictionary_add(c, COL_MSG_TYPE, run.last, 0)
+        if none < 0:
+            return
+        fill(int32s(c, COL_MSG_TYPE), first, row, none)
+    c.payload += values.at - values.data - c.cells[VAR_VALUE].size
+    lane_close(&values, &c.cells[VAR_VALUE], row - first)
+    c.rows = row
+    fill_constant(c, slot, offset, first)
+    run.at = at
+    run.rows = row - first
+    run.nbytes = nbytes

@@ -8,9 +8,9 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memmove
 
-from fastwire.columns.builder cimport Columns, Mark, columns_mark, columns_rewind
+from fastwire.columns.builder cimport Columns, Mark, columns_bytes, columns_mark, columns_rewind
 from fastwire.columns.chunk cimport SpanRow
-from fastwire.columns.open cimport CHUNK_BYTES
+from fastwire.columns.open cimport CHUNK_BYTES, CHUNK_ROWS
 from fastwire.columns.scan cimport (
     GO_ON,
     STOP_CHUNK_FULL,
@@ -24,8 +24,10 @@ from fastwire.tubemq.message cimport (
     FILTERED,
     NO_MEMORY,
     Get,
+    Run,
     message_id,
     put_message,
+    put_plain,
     read_get,
 )
 from fastwire.tubemq.slot cimport Slot, SlotTable
@@ -63,6 +65,7 @@ cdef enum:
     MOST_BLOCKS = 3584
     MOST_CONTENT = MOST_BLOCKS * 8192
     METHOD_GET = 17
+    PLAIN_TRIES = 8              # of a response whose messages are not plain
     SUCCESS = 200
     NOT_FOUND = 404
 
@@ -332,9 +335,32 @@ cdef class Scanner(ChunkScanner):
         cdef int64_t left = self.slots.room
         cdef uint64_t tag = 0
         cdef int status
+        cdef int tries = 0
         cdef Mark mark
         cdef Reader r
+        cdef Run run
         while at < end and left != 0:
+            if tries < PLAIN_TRIES and self.index >= self.skip:
+                tries += 1
+                run.at = at
+                run.rows = CHUNK_ROWS - c.rows
+                if 0 < left < run.rows:
+                    run.rows = left
+                run.nbytes = self.output_cap - self.produced - nbytes[0]
+                run.room = CHUNK_BYTES - columns_bytes(c)
+                put_plain(c, slot, self.reply.offset, self.index, end, edge, &run)
+                if run.rows:
+                    self.advance(slot, run.rows, run.rows)
+                    left -= run.rows if left > 0 else 0
+                    nbytes[0] += run.nbytes
+                    self.taken_at = run.last - p
+                    self.taken_size = run.last_size
+                    self.messages += run.rows
+                    self.index += run.rows
+                    at = run.at
+                    self.message_at = at - p
+                    tries = 0
+                    continue
             next_at = fw_varint(at, end, &tag)
             if tag != 34:        # not a message; ``read_get`` has walked all fields before
                 reader_init(&r, next_at, end - next_at)
@@ -372,7 +398,7 @@ cdef class Scanner(ChunkScanner):
                 if mark.rows:
                     return STOP_CHUNK_FULL
             if status == DECODED or status == FILTERED:
-                self.advance(slot, status == DECODED)
+                self.advance(slot, 1, status == DECODED)
                 if status == DECODED:
                     left -= left > 0
                 else:
@@ -392,11 +418,11 @@ cdef class Scanner(ChunkScanner):
             self.message_at = at - p
         return GO_ON
 
-    cdef int advance(self, Slot* slot, int rows) except -1:
-        """Record that the current message was read: extend the span of the open chunk, or begin one."""
+    cdef int advance(self, Slot* slot, int64_t messages, int64_t rows) except -1:
+        """Record that messages from the current one on were read: extend the span of the open chunk, or begin one."""
         cdef SpanRow* span = self.span_of(&slot.head, slot.base, slot.taken)
         span.end_a = slot.base = self.reply.offset
-        span.end_b = slot.taken = self.index + 1
+        span.end_b = slot.taken = self.index + messages
         span.rows += rows
         return 0
 
@@ -410,7 +436,7 @@ cdef class Scanner(ChunkScanner):
     cdef int divert(self, Slot* slot, int status, const uint8_t* message, int64_t size) except -1:
         """Make the current message a dead letter."""
         start = Position(slot.base, slot.taken)
-        self.advance(slot, 0)
+        self.advance(slot, 1, 0)
         reason, detail = self.damage(status)
         log = self.slots.logs[slot.head.log]
         payload = PyBytes_FromStringAndSize(<const char*>message, size)

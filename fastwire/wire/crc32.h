@@ -2,7 +2,8 @@
  *
  * Where the processor has a multiplication without carries, 16 bytes are folded into the 16 that follow, or into those
  * that begin 64 bytes later: the product with x to the power of the distance in bits, modulo the polynomial, leaves the
- * remainder of the whole as it is. Tables sum up the 16 bytes that remain, and all bytes on other processors.
+ * remainder of the whole as it is. A last fold takes the bytes that are no 16, and Barrett's reduction makes 32 bits of
+ * the 128 that remain. Other processors, and the shortest inputs, use tables.
  */
 #ifndef FASTWIRE_CRC32_H
 #define FASTWIRE_CRC32_H
@@ -11,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define FW_FOLD_FROM 32 /* below it the tables are as fast */
+#define FW_FOLD_FROM 16
 
 static uint32_t fw_crc32_table[8][256];
 static int fw_crc32_folds;
@@ -37,10 +38,18 @@ static uint32_t fw_crc32_on(uint32_t sum, const uint8_t *p, int64_t size)
 
 static int fw_crc32_can_fold(void)
 {
-    return __builtin_cpu_supports("pclmul") != 0;
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("ssse3");
 }
 
-#define FW_FOLDING static inline __attribute__((target("pclmul")))
+#define FW_FOLDING static inline __attribute__((target("pclmul,ssse3")))
+
+/* A window of 16 of these, as the places of a shuffle, moves bytes: up by n from 16 - n on, down by n from 16 + n on.
+ * A place of 0x80 and more gives 0. */
+static const uint8_t fw_crc32_moves[48] = {
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+    0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
+    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+};
 
 FW_FOLDING __m128i fw_crc32_load(const uint8_t *p)
 {
@@ -54,13 +63,27 @@ FW_FOLDING __m128i fw_crc32_fold(__m128i front, __m128i by, __m128i next)
     return _mm_xor_si128(next, _mm_xor_si128(low, high));
 }
 
+/* The 32 bits that 128 come to. */
+FW_FOLDING uint32_t fw_crc32_reduce(__m128i front, __m128i by_128)
+{
+    const __m128i by_64 = _mm_set_epi64x(0, 0x163CD6124);
+    const __m128i barrett = _mm_set_epi64x(0x1F7011641, 0x1DB710641); /* the quotient of x^64, and the polynomial */
+    const __m128i low_32 = _mm_set_epi32(0, 0, 0, -1);
+    __m128i part = _mm_clmulepi64_si128(front, by_128, 0x10);
+    front = _mm_xor_si128(_mm_srli_si128(front, 8), part);
+    part = _mm_clmulepi64_si128(_mm_and_si128(front, low_32), by_64, 0x00);
+    front = _mm_xor_si128(_mm_srli_si128(front, 4), part);
+    part = _mm_clmulepi64_si128(_mm_and_si128(front, low_32), barrett, 0x10);
+    part = _mm_clmulepi64_si128(_mm_and_si128(part, low_32), barrett, 0x00);
+    return (uint32_t)_mm_cvtsi128_si32(_mm_srli_si128(_mm_xor_si128(front, part), 4));
+}
+
 /* At least 16 bytes. The factors are x^(bits + 32) and x^(bits - 32) modulo the polynomial, reflected. */
 FW_FOLDING uint32_t fw_crc32_folded(const uint8_t *p, int64_t size)
 {
     const __m128i by_128 = _mm_set_epi64x(0x0CCAA009E, 0x1751997D0);
     const __m128i by_512 = _mm_set_epi64x(0x1C6E41596, 0x154442BD4);
     __m128i front = _mm_xor_si128(fw_crc32_load(p), _mm_cvtsi32_si128(-1));
-    uint8_t left[16];
     p += 16;
     size -= 16;
     if (size >= 112) { /* four at a time do not wait for each other */
@@ -75,8 +98,15 @@ FW_FOLDING uint32_t fw_crc32_folded(const uint8_t *p, int64_t size)
     }
     for (; size >= 16; p += 16, size -= 16)
         front = fw_crc32_fold(front, by_128, fw_crc32_load(p));
-    _mm_storeu_si128((__m128i *)left, front);
-    return fw_crc32_on(fw_crc32_on(0, left, sizeof left), p, size);
+    if (size) { /* fold as many bytes of the front into the rest of it and the last bytes */
+        const __m128i up = fw_crc32_load(fw_crc32_moves + size);
+        const __m128i down = fw_crc32_load(fw_crc32_moves + 16 + size);
+        const __m128i behind = fw_crc32_load(p + size - 16); /* the last bytes, behind some that were summed up */
+        const __m128i kept = _mm_shuffle_epi8(front, down);
+        const __m128i last = _mm_and_si128(behind, _mm_cmplt_epi8(down, _mm_setzero_si128()));
+        front = fw_crc32_fold(_mm_shuffle_epi8(front, up), by_128, _mm_or_si128(kept, last));
+    }
+    return fw_crc32_reduce(front, by_128);
 }
 
 #else

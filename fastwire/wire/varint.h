@@ -35,7 +35,19 @@ FW_ALWAYS int fw_varint_word(const uint8_t *p, uint64_t *value)
     return (__builtin_ctzll(stop) >> 3) + 1;
 }
 
-/* The same, quicker where it has one byte or two. */
+/* The same for one of nine bytes too, such as ids that begin with the time; nine may be read. */
+FW_ALWAYS int fw_varint_nine(const uint8_t *p, uint64_t *value)
+{
+    uint64_t word;
+    int size = fw_varint_word(p, value);
+    if (size || p[8] >= 0x80)
+        return size;
+    memcpy(&word, p, 8);
+    *value = fw_varint_pack(le64toh(word)) | (uint64_t)p[8] << 56;
+    return 9;
+}
+
+/* That of at most eight bytes, quicker where it has one byte or two. */
 FW_ALWAYS int fw_varint_near(const uint8_t *p, uint64_t *value)
 {
     if (FW_LIKELY(p[0] < 0x80)) {
@@ -53,14 +65,9 @@ static __attribute__((noinline, unused)) const uint8_t *
 fw_varint_long(const uint8_t *p, const uint8_t *end, uint64_t *value)
 {
     uint64_t sum = 0;
-    int size;
-    if (end - p >= 8 && (size = fw_varint_word(p, value)))
+    int size = end - p >= 9 ? fw_varint_nine(p, value) : end - p == 8 ? fw_varint_word(p, value) : 0;
+    if (size)
         return p + size;
-    if (end - p >= 9 && p[8] < 0x80) { /* nine bytes, such as ids that begin with the time */
-        memcpy(&sum, p, 8);
-        *value = fw_varint_pack(le64toh(sum)) | (uint64_t)p[8] << 56;
-        return p + 9;
-    }
     for (int shift = 0; p < end; shift += 7) {
         uint8_t byte = *p++;
         if (shift == 63 && byte > 1)

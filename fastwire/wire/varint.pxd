@@ -5,6 +5,7 @@ cdef extern from "varint.h" nogil:
     const uint8_t* fw_varint(const uint8_t* p, const uint8_t* end, uint64_t* value)
     const uint8_t* fw_varint32(const uint8_t* p, const uint8_t* end, uint64_t* value)
     int fw_varint_word(const uint8_t* p, uint64_t* value)
+    int fw_varint_nine(const uint8_t* p, uint64_t* value)
     int fw_varint_near(const uint8_t* p, uint64_t* value)
     const uint8_t* fw_bytes(const uint8_t* p, const uint8_t* end, const uint8_t** at, int64_t* size)
     uint32_t fw_u32be(const uint8_t* p)

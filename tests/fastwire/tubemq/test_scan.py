@@ -11,6 +11,7 @@ from fastwire.tubemq.error import Refused
 from fastwire.tubemq.fetched import Fetched, Planned, ResponseTooLargeError
 from fastwire.tubemq.frame import MOST_BLOCKS, Method, decode_response, encode_frame, encode_refusal
 from fastwire.tubemq.position import POSITIONS
+from fastwire.wire.writer import encode_varint
 from tests.support.tubemq.bed import LOG, Bed, message, numbered, response
 from tests.support.tubemq.golden import EXAMPLES, content_of
 
@@ -325,6 +326,60 @@ def test_a_foreign_type_that_the_broker_lets_through_is_left_out() -> None:
     assert bed.scanner.filtered_rows == 4
     assert bed.spans == [Span(LOG, Position(0, 0), Position(0, 7), 3)]
     assert [row["row"] for row in bed.rows] == [0, 4, 6]
+
+
+def response_of(messages: list[bytes], offset: int) -> bytes:
+    """A response whose messages are bytes."""
+    head = pb.GetMessageResponseB2C(success=True, errCode=200, currOffset=offset, maxOffset=10**6)
+    fields = b"".join(b"\x22" + encode_varint(len(each)) + each for each in messages)
+    parts = (
+        pb.RpcConnHeader(flag=1),
+        pb.ResponseHeader(status=pb.ResponseHeader.SUCCESS, protocolVer=3),
+        pb.RspResponseBody(method=Method.GET, data=head.SerializeToString() + fields),
+    )
+    return encode_frame(1, b"".join(encode_varint(part.ByteSize()) + part.SerializeToString() for part in parts))
+
+
+def unusual(kind: str, value: bytes, number: int) -> bytes:
+    """A message as bytes: most are plain, and the others are decoded one by one."""
+    plain = message(value, messageId=number).SerializeToString()
+    match kind:
+        case "attributes":
+            return message(value, b"$msgType$=t", messageId=number).SerializeToString()
+        case "other order":
+            return plain[-2:] + plain[:-2]
+        case "unknown field":
+            return plain + b"\x28\x07"
+        case "damaged":
+            return message(value, messageId=number, checkSum=1).SerializeToString()
+        case "negative id":
+            return message(value, messageId=~number).SerializeToString()
+    return plain
+
+
+KINDS = ["plain", "plain", "plain", "attributes", "other order", "unknown field", "damaged", "negative id"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 20), st.integers(0, 600)), min_size=1, max_size=30),
+    st.integers(0, 40),
+)
+def test_plain_messages_among_others(runs: list[tuple[str, int, int]], taken: int) -> None:
+    kinds = [(kind, size) for kind, count, size in runs for _ in range(count)]
+    sent = [(kind, bytes([number & 0xFF]) * size) for number, (kind, size) in enumerate(kinds)]
+    skipped = min(taken, len(sent))
+    bed = Bed(Position(28, skipped))
+    bed.get(response_of([unusual(kind, value, number) for number, (kind, value) in enumerate(sent)], 28))
+    bed.take()
+    sound = [(number, kind, value) for number, (kind, value) in enumerate(sent)]
+    sound = [each for each in sound[skipped:] if each[1] != "damaged"]
+    names = ("row", "messageId", "value", "msgType", "offset", "topic", "broker")
+    assert [tuple(row[name] for name in names) for row in bed.rows] == [
+        (number, ~number if kind == "negative id" else number, value, "t" * (kind == "attributes"), 28, "gold", 1)
+        for number, kind, value in sound
+    ]
+    assert bed.scanner.damaged == len(sent) - skipped - len(sound)
+    assert bed.position == Position(28, len(sent))
 
 
 def test_only_the_chosen_columns_are_built() -> None:
