@@ -24,6 +24,7 @@ from ..config import Config, ConfigError, PipelineConfig, load_config
 from ..pipeline.pipeline import Pipeline, PipelineFailed
 from ..pipeline.roll import RollPolicy
 from ..runtime.budget import Budget, Level
+from ..runtime.garbage import settle
 from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, write_repeated
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
@@ -186,6 +187,7 @@ class Service:
             # A signal to stop may have come before there was anything to drain.
             for name in self._wanted(self._config) if not self._signals else ():
                 self._start(name, self._config.pipelines[name])
+            settle()
             self._notifier.ready(self._line())
             log.info("started", pipelines=sorted(self._running), memory=self._budget.limit)
             while self._running:
@@ -348,6 +350,7 @@ class Service:
         self._config = config
         for name in started:
             self._start(name, config.pipelines[name])
+        settle()
         log.info("configuration reloaded", stopped=len(stopping), started=started)
 
     # --- the clock

@@ -1,6 +1,5 @@
 """The parts of each system for Spark, and the connections that a process keeps from task to task."""
 
-import gc
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from fastwire.systems import package_of
 
+from ...runtime.garbage import settle
 from .broker import Broker
 from .connections import Connections
 from .options import Options
@@ -24,7 +24,7 @@ __all__ = ["open_broker", "read_range"]
 # Python workers are used again for later tasks: the connections of one task wait for the next one. Their key is
 # everything that was asked for, secrets included; it never leaves the process.
 _kept: dict[str, Connections[Any]] = {}
-_frozen = False
+_settled = False
 
 
 def _system(name: str) -> System:
@@ -41,7 +41,10 @@ def open_broker(options: Options) -> Broker:
 
 def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``part`` as Spark expects them. ``key`` identifies the options within this process."""
-    _settle()
+    global _settled
+    if not _settled:  # Spark collects garbage after every task
+        settle()
+        _settled = True
     system = _system(options.system)
     rows = Rows(options.columns, part.partition.topic, options.batch_rows, options.batch_bytes)
     rules = ReadingRules(
@@ -62,12 +65,3 @@ def read_range(options: Options, part: Range, key: str) -> Iterator[pa.RecordBat
             _kept[key] = connections
         else:
             connections.close()
-
-
-def _settle() -> None:
-    """Exempt the imported modules from garbage collection, which Spark runs after every task."""
-    global _frozen
-    if not _frozen:
-        gc.collect()
-        gc.freeze()
-        _frozen = True
