@@ -3,8 +3,8 @@
     python -m bench.broker [--json]
 
 A standalone broker is started from the jars of Maven Central and filled by our own producer, in batches and one by
-one; then the daemon, a bare socket and pulsar-client read the same topics. CPU is that of the consumer's process.
-Without Java or Maven nothing is measured, which is said.
+one; then the daemon, a bare socket, pulsar-client and the clients for Java and Rust read the same topics. CPU is that
+of the consumer's process. Without Java or Maven nothing is measured, which is said.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from tests.support.pulsar.produce import client_settings, produce
 
 from .child import ROOT, Case, show
 from .pipeline import compare
+from .programs import pulsar_peers
 from .varied_server import make_plan
 
 PARTITIONS = 4
@@ -73,9 +74,12 @@ def main() -> None:
             print("no real broker, so nothing is measured against one", file=sys.stderr)
         else:
             admin = PulsarAdmin(found["admin"])
+            peers = pulsar_peers()
             for case, messages, theirs in CASES:
                 told = fill(found["url"], admin, case, messages)
-                rows += compare("broker", case, told, theirs, ("receive", "batch_receive"), SINKS, floor=True)
+                rows += compare(
+                    "broker", case, told, theirs, ("receive", "batch_receive"), SINKS, floor=True, peers=peers
+                )
     show(rows)
 
 

@@ -3,12 +3,14 @@
     python -m bench.discard [--json] [--all]
 
 Beside it, in the same run, a bare socket that is read without a look into the frames, and pulsar-client by ``receive``
-and by ``batch_receive``, looking at no more than the payload. CPU is that of the consumer's process, kernel included,
+and by ``batch_receive``, and the clients for Java and Rust where Maven and Cargo are, looking at no more than the
+payload. CPU is that of the consumer's process, kernel included,
 from the first record to the last acknowledgement.
 """
 
 from .child import Case, cases, show
 from .pipeline import consume
+from .programs import pulsar_peers
 
 SINKS = {"fastwire": 'type = "discard"'}
 
@@ -27,7 +29,12 @@ def how_many(case: Case) -> tuple[int, int]:
 
 def main() -> None:
     """Measure and print."""
-    show([row for case in cases() for row in consume("discard", case, *how_many(case), ways(case), SINKS, floor=True)])
+    peers = pulsar_peers()
+    rows = []
+    for case in cases():
+        beside = peers if ways(case) else {}
+        rows += consume("discard", case, *how_many(case), ways(case), SINKS, floor=True, peers=beside)
+    show(rows)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ consumer's process, kernel included, from the first records to the last.
 """
 
 import importlib.util
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .child import ROOT, Case, Child, run, run_program, serving, show
+from .child import Case, Child, run, run_program, serving, show
 from .pipeline import landed, row
+from .programs import franz_go
 
 PARTITIONS = 4
-FRANZ = "github.com/twmb/franz-go@v1.20.6"
 CONFIG = """
 [daemon]
 memory = "512MiB"
@@ -53,28 +51,6 @@ def how_many(case: Case, who: str) -> int:
     return {"fastwire": ours, "raw socket with CRC": ours, "franz-go": franz}.get(who, others)
 
 
-def franz_program() -> Path | None:
-    """The compiled program, or None where there is no Go, or no way to fetch what it needs, which is said aloud."""
-    folder = ROOT / "build" / "franz"
-    program = folder / "franz"
-    source = ROOT / "bench" / "franz" / "main.go"
-    if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
-        return program
-    go = shutil.which("go")
-    if go is None:
-        print("no Go: franz-go is left out", file=sys.stderr)
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source, folder)
-    (folder / "go.mod").write_text("module franz\n", encoding="utf-8")
-    for step in (("get", FRANZ), ("mod", "tidy"), ("build", "-o", "franz", ".")):
-        done = subprocess.run([go, *step], cwd=folder, capture_output=True, text=True)
-        if done.returncode:
-            print(f"go {' '.join(step)} failed, franz-go is left out: {done.stderr[-500:]}", file=sys.stderr)
-            return None
-    return program
-
-
 @contextmanager
 def temporary() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
@@ -86,7 +62,7 @@ def told_by(child: Child) -> dict[str, Any]:
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
-def measured(case: Case, told: Mapping[str, Any], franz: Path | None) -> list[dict[str, Any]]:
+def measured(case: Case, told: Mapping[str, Any], franz: list[str] | None) -> list[dict[str, Any]]:
     """A row for every consumer, ours first."""
     place = [urlsplit(told["url"]).netloc, told["topic"], str(PARTITIONS)]
     rows: list[dict[str, Any]] = []
@@ -111,13 +87,13 @@ def measured(case: Case, told: Mapping[str, Any], franz: Path | None) -> list[di
             add(who, told_by(run(command, folder)))
     if franz is not None:
         with temporary() as folder:
-            add("franz-go", told_by(run_program([str(franz), *place, str(how_many(case, "franz-go"))], folder)))
+            add("franz-go", told_by(run_program([*franz, *place, str(how_many(case, "franz-go"))], folder)))
     return rows
 
 
 def main() -> None:
     """Measure and print."""
-    franz = franz_program()
+    franz = franz_go()
     found = []
     for case in cases():
         with serving(case, how_many(case, "fastwire"), PARTITIONS, server="kafka_server") as told:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .child import Case, run, serving
+from .child import Case, run, run_program, serving
 
 __all__ = ["compare", "configured", "consume", "landed", "ours", "pyarrow", "row", "theirs"]
 
@@ -56,6 +56,14 @@ def theirs(told: Mapping[str, Any], messages: int, how: str, where: str, folder:
     child = run(["-m", "bench.peer", told["url"], told["topic"], str(messages), how, where], folder)
     if child.code:
         raise SystemExit(f"pulsar-client ended with {child.code}:\n{child.error[-2000:]}")
+    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
+
+
+def others(told: Mapping[str, Any], messages: int, command: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The same for a consumer in another language, which stops after ``messages``."""
+    child = run_program([*command, told["url"], told["topic"], str(messages)], folder)
+    if child.code:
+        raise SystemExit(f"{command} ended with {child.code}:\n{child.error[-2000:]}")
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 
@@ -123,12 +131,14 @@ def compare(
     *,
     alone: bool = False,
     floor: bool = False,
+    peers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """Measure the daemon and its peers on what ``told`` serves: CPU a message, and its ratio to that of the first.
 
     ``ways`` are pulsar-client's; ``sinks`` are the daemon's, with a name for each, in which {folder} is a temporary
     folder. ``alone`` adds pyarrow writing the very rows of the daemon's files, with the machine for itself and beside a
-    socket that is read, as the daemon's encoder is; ``floor`` adds the bare socket.
+    socket that is read, as the daemon's encoder is; ``floor`` adds the bare socket. ``peers`` are the
+    commands of consumers in other languages, with a name for each; they get ten times the messages.
     """
     rows: list[dict[str, Any]] = []
 
@@ -150,6 +160,9 @@ def compare(
             where = f"{folder}/out.parquet" if any("{folder}" in sink for sink in sinks.values()) else "discard"
             messages = min(their_messages, told["messages"])
             add(f"pulsar-client {how}", theirs(told, messages, how, where, Path(folder)))
+    for who, command in (peers or {}).items():
+        with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
+            add(who, others(told, min(10 * their_messages, told["messages"]), command, Path(folder)))
     return rows
 
 
@@ -163,7 +176,8 @@ def consume(
     *,
     alone: bool = False,
     floor: bool = False,
+    peers: Mapping[str, Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """``compare`` over the replaying server with so many messages."""
     with serving(case, messages) as told:
-        return compare(bench, case, told, their_messages, ways, sinks, alone=alone, floor=floor)
+        return compare(bench, case, told, their_messages, ways, sinks, alone=alone, floor=floor, peers=peers)

@@ -31,6 +31,7 @@ __all__ = [
     "System",
     "Timeout",
     "argument",
+    "broker_options",
     "complete_pipeline",
     "files_by_name",
     "refuse",
@@ -103,6 +104,17 @@ _INSECURE = inspect.Parameter(
 )
 
 
+def broker_options(params: Mapping[str, Any]) -> BrokerOptions:
+    """Return the options among the parameters of a command, by the names of its arguments."""
+    values = {option: params.get(_argument_name(option)) for option in (*_COMMON, *_OWN)}
+    set_ = {option: value for option, value in values.items() if value not in (None, [], ())}
+    return BrokerOptions(set_, bool(params.get(_INSECURE.name)))
+
+
+def _argument_name(option: KeyOption) -> str:
+    return option.name.removeprefix("--").replace("-", "_")
+
+
 def _kind(option: KeyOption) -> Any:
     """Return the type of the argument for an option."""
     if option.choices:
@@ -115,7 +127,7 @@ def _parameter(option: KeyOption) -> inspect.Parameter:
     metavar = option.form if option.form == "NAME=FILE" else None
     said = typer.Option(option.name, help=option.help, metavar=metavar)
     return inspect.Parameter(
-        option.name.removeprefix("--").replace("-", "_"),
+        _argument_name(option),
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[_kind(option) | None, said],
@@ -127,18 +139,17 @@ def with_broker_options(*, reading: bool) -> Callable[[Callable[..., None]], Cal
 
     With ``reading`` the command also has the options that are only for reading records.
     """
-    ours = {option: _parameter(option) for option in (*_COMMON, *_OWN) if reading or not option.reading}
+    ours = [option for option in (*_COMMON, *_OWN) if reading or not option.reading]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            values = {option: given.pop(parameter.name) for option, parameter in ours.items()}
-            set_ = {option: value for option, value in values.items() if value is not None and value != []}
-            command(broker=BrokerOptions(set_, given.pop(_INSECURE.name)), **given)
+            shared = {name: given.pop(name) for name in (_INSECURE.name, *map(_argument_name, ours))}
+            command(broker=broker_options(shared), **given)
 
         signature = inspect.signature(command, eval_str=True)
         own = [parameter for name, parameter in signature.parameters.items() if name != "broker"]
-        parameters = [*own, *ours.values(), _INSECURE]
+        parameters = [*own, *map(_parameter, ours), _INSECURE]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run

@@ -9,6 +9,7 @@ import typer
 from fastwire.systems import grammars
 
 from ..options import URL_HELP, BrokerOptions, argument, files_by_name, refuse, with_broker_options
+from ..topicnames import complete_topic
 
 __all__ = ["produce"]
 
@@ -47,7 +48,10 @@ def produce(
     topic: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC", help=f"Name of the topic; with {_NAMED} also of one partition.", show_default=False
+            metavar="TOPIC",
+            help=f"Name of the topic; with {_NAMED} also of one partition.",
+            show_default=False,
+            autocompletion=complete_topic,
         ),
     ],
     form: Annotated[

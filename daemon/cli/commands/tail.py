@@ -10,6 +10,7 @@ import typer
 from fastwire.systems import grammars, pattern_examples
 
 from ..options import URL_HELP, BrokerOptions, argument, refuse, with_broker_options
+from ..topicnames import complete_topic
 
 if TYPE_CHECKING:
     from ...config import Connection
@@ -43,7 +44,13 @@ def tail(
         typer.Argument(metavar="URL", help=URL_HELP, show_default=False),
     ],
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="Name of the topic, or of one partition.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Name of the topic, or of one partition.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
     ],
     count: Annotated[int | None, typer.Option("-n", metavar="N", min=1, help="Stop after N records.")] = None,
     start: Annotated[

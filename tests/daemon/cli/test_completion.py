@@ -12,6 +12,8 @@ import typer.main
 from fastwire_daemon.cli.app import app
 from fastwire_daemon.cli.exits import EXITS
 from fastwire_daemon.cli.manual import manual_page
+from fastwire_daemon.devbroker.base import dev_broker
+from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from tests.daemon.cli.program import Run
 
 COMMANDS = set(vars(typer.main.get_command(app))["commands"])
@@ -38,7 +40,7 @@ def in_bash(path: str, *words: str) -> list[str]:
     script = """
         eval "$(fastwire-consume completion bash)"
         function=$(complete -p fastwire-consume | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-        COMP_WORDS=(fastwire-consume "$@") COMP_CWORD=$#
+        COMP_LINE="fastwire-consume $*" COMP_POINT=$(( ${#COMP_LINE} ))
         $function fastwire-consume
         printf '%s\\n' "${COMPREPLY[@]}"
     """
@@ -119,3 +121,28 @@ def test_text_is_never_a_request() -> None:
     page = manual_page(group.make_context("odd", ["odd"], resilient_parsing=True))
     assert "\n\\&.so /etc/passwd\n" in page
     assert "\n\\&.SH \\(aqquoted\\(aq \\(dqtwice\\(dq \\efBbold" in page and "C:\\etemp" in page
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("system", ["pulsar", "kafka", "tank"])  # TubeMQ tells none
+def test_bash_completes_the_topics_of_a_broker(path: str, system: str) -> None:
+    with running(dev_broker(system)) as broker:
+        for topic in ("orders", "others.of-today", "refunds"):
+            broker.create_topic(topic, 2)
+        for command in ("tail", "produce"):
+            assert in_bash(path, command, broker.url, "o") == ["orders", "others.of-today"]
+        assert in_bash(path, "tail", broker.url, "-n", "3", "re") == ["refunds"]
+    assert in_bash(path, "tail", broker.url, "o") == []  # nobody answers
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_topics_of_other_namespaces_and_nothing_for_a_bad_url(path: str) -> None:
+    with running(PulsarDevBroker()) as broker:
+        broker.create_topic("persistent://public/other/orders")
+        broker.create_topic("refunds")
+        # What is offered begins behind the colon: readline replaces no more.
+        assert in_bash(path, "tail", broker.url, "persistent://public/other/") == ["//public/other/orders"]
+        assert in_bash(path, "tail", broker.url, "persistent://public/default/r") == ["//public/default/refunds"]
+        assert in_bash(path, "tail", broker.url, "persistent://x") == []
+    for none in ("rabbit://127.0.0.1:1", "x", "pulsar://"):
+        assert in_bash(path, "tail", none, "o") == []

@@ -1,6 +1,6 @@
 // franz-go at a pipeline's work: records of all partitions from their beginning, looking at no more than the value.
 //
-//	franz SERVERS TOPIC PARTITIONS MESSAGES
+//	kafka SERVERS TOPIC PARTITIONS MESSAGES
 //
 // Prints one JSON line: CPU from the first records to the last by message.
 package main
