@@ -88,7 +88,7 @@ class DecodeConfig(Table):
     """Full name of the message type of protobuf, such as "shop.Order"; not needed if the schema has one alone."""
     registry: RegistryConfig | None = Field(default=None, json_schema_extra=_or_a_name)
     """Schema registry that has the schemas of the values, for avro and protobuf. "pulsar": the brokers of Pulsar, which
-    keep the schema of each record, for avro and json."""
+    keep the schema of each record, for all formats."""
     evolve: Literal["add", "strict", "divert"] = "add"
     """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
     partition, and refuse to start with another schema file; divert: its values become dead letters."""
@@ -214,8 +214,6 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             _check_registry((*path, "registry"), registry, tell)
     elif isinstance(registry, Mapping | str) and system:
         _check_brokers((*path, "registry"), registry, system, tell)
-        if form == "protobuf":
-            tell((*path, "registry"), f'= "{system}" is for format = "avro" and "json"')
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
     if isinstance(decode.get("keys"), Mapping):
         _check_keys((*path, "keys"), decode["keys"], columns, tell)

@@ -49,13 +49,17 @@ class RegistrySchema:
     """A schema as it was registered."""
 
     kind: str
-    """AVRO, PROTOBUF or JSON."""
+    """AVRO, PROTOBUF or JSON; of brokers also the name of another type."""
     text: str
     """The schema; of PROTOBUF its file descriptor, serialized and in base64."""
     references: tuple[str, ...] = ()
     """Schemas that it refers to, each after those that it refers to itself, in the same form."""
     names: tuple[str, ...] = ()
     """The names by which they are referred to: imports of PROTOBUF."""
+    message: str = ""
+    """The message type of all values of PROTOBUF, if the schema has one; then its text is that of a descriptor set."""
+    paired: bool = False
+    """True if each record is a pair of a key and a value, and the schema is that of the value."""
 
 
 class TopicSchemas(Protocol):

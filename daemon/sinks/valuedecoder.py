@@ -1,7 +1,7 @@
 """Rows of chunks whose values are decoded into columns, and the dead letters of the values that do not match."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
@@ -9,14 +9,11 @@ from typing import Literal
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
-from fastwire.decode.descriptors import registered_message
 from fastwire.decode.evolution import Column, columns_of, grown, program_of
-from fastwire.decode.jsonschema import compile_json, fitted
+from fastwire.decode.jsonschema import fitted
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import BadRecord, SchemaError, Step, deletable
-from fastwire.decode.protobuf import compile_protobuf
 from fastwire.decode.protowalk import ProtobufDecoder
 from fastwire.decode.resolution import resolve
 from fastwire.position import Log, positions_of
@@ -25,28 +22,18 @@ from fastwire.wire.pool import Pool
 from ..config.decode import DELETED, KEY
 from ..dataset.level import level_fits
 from ..dataset.tableschema import misfit
-from ..net.backoff import Backoff
-from ..net.schemaregistry import (
-    RegistryAwayError,
-    RegistrySchema,
-    SchemaRegistry,
-    TopicSchemas,
-    UnknownSchemaError,
-)
+from ..net.schemaregistry import RegistrySchema, SchemaRegistry, TopicSchemas, UnknownSchemaError
 from ..runtime.errors import LogRefusedError
 from ..runtime.logs import get_logger
 from .keydecoder import KeyDecoder, is_of_key
-from .schemaversions import SchemaVersions
+from .recordschemas import NO_PAIR, BrokerSchemas, Pause, RecordSchemas, RegisteredSchemas, compiled
 
 __all__ = ["DecodedRows", "Pause", "Runs", "ValueDecoder", "too_long"]
 
 Runs = Sequence[tuple[Log, int, int]]
-Pause = Callable[[str, float], None]
-"""Waits some seconds for the reason given. Raises SinkFailedError if the wait is interrupted."""
-
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 30.0
 
 _NEW_COLUMNS = "NewColumns"
+_INVALID_PAIR = "InvalidKeyValue"
 _SHOWN_KEY = 64  # bytes of a bad key in the reason
 
 _log = get_logger("decode")
@@ -103,10 +90,10 @@ class ValueDecoder:
         self._form = form
         self._program: Sequence[Step] = ()
         self._given = program
-        self._registry = registry
-        self._topics = topics
+        self._brokers = None if topics is None else BrokerSchemas(topics)
+        self._schemas: RecordSchemas | None = self._brokers if registry is None else RegisteredSchemas(registry)
         self._keys = keys
-        self._versions = SchemaVersions()
+        self._copied = 0  # bytes of keys and values that were pairs
         self._written: dict[int, Sequence[Step]] = {}
         self._paths: dict[int, Sequence[Sequence[int]]] = {}  # of Protobuf: the message indexes of the message
         self._refusals: dict[int, str] = {}
@@ -122,7 +109,7 @@ class ValueDecoder:
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
         self._read_into(deletable(program) if self._keeps_nulls else program)
         own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._schema.names))
-        versions = () if topics is None else SchemaVersions.needed
+        versions = () if topics is None else BrokerSchemas.needed
         self.needed = frozenset({"value", *own, *versions, *self._places.number_columns})
         """Columns that the batches must have."""
         self._on_bad = on_bad
@@ -153,13 +140,16 @@ class ValueDecoder:
         """Memory of decoded columns that are not written yet, and what is kept for the next, in bytes. From any
         thread.
         """
-        return self._pool.used + self._pool.kept + (0 if self._keys is None else self._keys.nbytes)
+        keys = 0 if self._keys is None else self._keys.nbytes
+        return self._pool.used + self._pool.kept + self._copied + keys
 
     def trim(self) -> None:
         """Give memory back that no columns occupy, and ask again for schemas that the registry did not have."""
         self._pool.trim()
         if self._keys is not None:
             self._keys.trim()
+        if self._schemas is not None:
+            self._schemas.forget()
         if self._refusals:
             self._refusals = {}
             self._decoder = self._made()
@@ -169,13 +159,28 @@ class ValueDecoder:
 
         Raises LogRefusedError for a value that does not match, if that is to stop its log.
         """
-        values = batch.column("value")
-        ids = None if self._topics is None else self._numbers(batch, pause)
+        if self._brokers is None:
+            yield from self._decoded(batch, batch, None, runs, pause)
+            return
+        opened, ids, different, self._copied = self._brokers.numbered(batch, pause)
+        try:
+            if self._form == "json":  # whose decoder takes any
+                for id in sorted({*different} - self._admitted - self._refusals.keys()):
+                    self._learn(id, pause)
+            yield from self._decoded(batch, opened, ids, runs, pause)
+        finally:
+            self._copied = 0
+
+    def _decoded(
+        self, batch: pa.RecordBatch, opened: pa.RecordBatch, ids: memoryview | None, runs: Runs, pause: Pause
+    ) -> Iterator[DecodedRows]:
+        """Yield the rows of ``batch``, whose keys and values are those of ``opened``, by schemas of these ``ids``."""
+        values = opened.column("value")
         first = 0
         while first < batch.num_rows:
             decoded = self._decoder.decode(values, first, ids)
             bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
-            rows = self._joined(pa.record_batch(decoded), _without(batch, first, decoded.upto, wrong))
+            rows = self._joined(pa.record_batch(decoded), _without(opened, first, decoded.upto, wrong))
             if long := too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
                 rows = rows.take(pa.array(sorted(set(range(rows.num_rows)) - long.keys()), pa.int64()))
                 bad = sorted([*bad, *long.values()])
@@ -184,9 +189,10 @@ class ValueDecoder:
                 rows, found = self._with_keys(rows, _left(first, decoded.upto, wrong), pause)
                 bad = sorted([*bad, *found])
                 wrong = [one.row for one in bad]
-            letters = [self.letter_of(one, batch, runs) for one in bad]
+            letters = [self.letter_of(one, batch, runs, opened) for one in bad]
             left = _left(first, decoded.upto, wrong)
-            yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, letters, decoded.nbytes)
+            held = decoded.nbytes + self._copied
+            yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, letters, held)
             first = decoded.upto
             if decoded.unknown is not None:
                 self._learn(decoded.unknown, pause)
@@ -227,11 +233,16 @@ class ValueDecoder:
             decoder = JsonDecoder(fitted(self._program, self._given), self._pool)
             for id, reason in self._refusals.items():
                 decoder.refuse(id, reason)
+            if self._brokers is not None:
+                decoder.refuse(NO_PAIR, _INVALID_PAIR)
             return decoder
         kind = ProtobufDecoder if self._form == "protobuf" else AvroDecoder
-        if self._registry is not None or self._topics is not None:
-            return kind(self._program, self._pool, framed=True)
-        return kind(self._program, self._pool, written=resolve(self._given, self._program))
+        if self._schemas is None:
+            return kind(self._program, self._pool, written=resolve(self._given, self._program))
+        framed = kind(self._program, self._pool, framed=True)
+        if self._brokers is not None:
+            framed.refuse(NO_PAIR, _INVALID_PAIR)
+        return framed
 
     def _with_keys(
         self, rows: pa.RecordBatch, numbers: Sequence[int], pause: Pause
@@ -245,19 +256,16 @@ class ValueDecoder:
         rows = rows.set_column(rows.schema.get_field_index(KEY), self._keys.field, keys)
         return rows, [each._replace(row=numbers[each.row]) for each in bad]
 
-    def _numbers(self, batch: pa.RecordBatch, pause: Pause) -> memoryview:
-        """Return the numbers of the schemas of the rows; those of JSON are learned, as its decoder takes any."""
-        numbers, different = self._versions.of(batch)
-        if self._form == "json":
-            for id in sorted(set(different) - self._admitted - self._refusals.keys()):
-                self._learn(id, pause)
-        return numbers
+    def _found(self, id: int, pause: Pause) -> RegistrySchema:
+        assert self._schemas is not None
+        return self._schemas.found(id, pause)
 
     def _learn(self, id: int, pause: Pause) -> None:
         """Make the schema ``id`` known to the decoder, with its columns."""
         try:
             if id not in self._written:
-                self._written[id] = self._asked(id, pause)
+                schema = self._found(id, pause)
+                self._written[id], self._paths[id] = compiled(schema, self._form, self._given[0].name)
             self._admit(id, self._written[id])
         except (UnknownSchemaError, SchemaError) as exc:
             why = "UnknownSchema" if isinstance(exc, UnknownSchemaError) else "IncompatibleSchema"
@@ -265,6 +273,7 @@ class ValueDecoder:
 
     def _admit(self, id: int, written: Sequence[Step]) -> None:
         """Read values of a schema from now on. Raises SchemaError if they do not fit the columns."""
+        assert self._schemas is not None
         union = grown(self._program, written)
         if self._for_table and (why := misfit(self._of_table(self._program), self._of_table(union))):
             raise SchemaError("", why)
@@ -278,7 +287,9 @@ class ValueDecoder:
                 self._given = grown(self._given, written)
             self._read_into(union)  # also for symbols of an enum, which are no columns
         if new:
-            _log.info("columns of a schema are added", schema=self._name(id), columns=[str(column) for column in new])
+            _log.info(
+                "columns of a schema are added", schema=self._schemas.name(id), columns=[str(column) for column in new]
+            )
         self._admitted.add(id)
         if isinstance(self._decoder, ProtobufDecoder):
             self._decoder.add(id, resolve(written, self._program), self._paths[id])
@@ -293,44 +304,11 @@ class ValueDecoder:
         return name in self.columns or (self._open_ended and name not in self._levels)
 
     def _refuse(self, id: int, reason: str, why: str) -> None:
-        name = self._name(id)
+        assert self._schemas is not None
+        name = self._schemas.name(id)
         _log.warning("values of a schema cannot be decoded", schema=name, reason=reason, why=why)
         self._refusals[id] = f"{reason} {name} ({why})"
         self._decoder.refuse(id, self._refusals[id])
-
-    def _asked(self, id: int, pause: Pause) -> Sequence[Step]:
-        schema = self._found(id, pause)
-        if schema.kind != self._form.upper():
-            raise SchemaError("", f"it is a schema of {schema.kind}, not of {self._form.upper()}")
-        if self._form == "json":
-            return compile_json(schema.text)
-        if self._form == "avro":
-            return compile_avro(schema.text, schema.references)
-        imports = dict(zip(schema.names, schema.references, strict=True))
-        message, self._paths[id] = registered_message(schema.text, imports, self._given[0].name)
-        return compile_protobuf(message)
-
-    def _found(self, id: int, pause: Pause) -> RegistrySchema:
-        """Return a schema of the registry, which may be away for any time."""
-        backoff = Backoff(first_s=FIRST_PAUSE_S, most_s=MOST_PAUSE_S)
-        while True:
-            try:
-                return self._schema_of(id)
-            except RegistryAwayError as exc:
-                again_s = backoff.failed(_log, "the schema registry is away", exc, schema=self._name(id))
-                pause(f"the schema registry is away: {exc}", again_s)
-
-    def _schema_of(self, id: int) -> RegistrySchema:
-        if self._topics is None:
-            assert self._registry is not None
-            return self._registry.schema(id)
-        topic, version = self._versions.key(id)
-        if version is None:
-            raise UnknownSchemaError("its producer has sent it without a schema")
-        return self._topics.schema(topic, version)
-
-    def _name(self, id: int) -> str:
-        return str(id) if self._topics is None else self._versions.name(id)
 
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []
@@ -344,11 +322,16 @@ class ValueDecoder:
             fields.append(source.schema.field(label).with_name(name))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def letter_of(self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs) -> DeadLetter:
-        """Return the dead letter of a value of ``batch``. Raises LogRefusedError if it stops its log."""
+    def letter_of(
+        self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs, opened: pa.RecordBatch | None = None
+    ) -> DeadLetter:
+        """Return the dead letter of a value of ``batch``, whose keys are those of ``opened``.
+
+        Raises LogRefusedError if it stops its log.
+        """
         reason = str(bad)
         if self._keys is not None and is_of_key(bad):
-            key = batch.column(KEY.removeprefix("_"))[bad.row].as_py()
+            key = (opened or batch).column(KEY.removeprefix("_"))[bad.row].as_py()
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)

@@ -12,8 +12,8 @@ from fastwire.decode.decoded cimport (
     BOOLEAN,
     BRANCH,
     DECIMAL,
+    HEADER,
     LENGTH,
-    NO_HEADER,
     NO_MEMORY,
     RANGE,
     REFUSED,
@@ -28,6 +28,7 @@ from fastwire.decode.decoded cimport (
     Reason,
     Records,
     is_text,
+    read_id,
     run_records,
     varint_fault,
 )
@@ -41,10 +42,7 @@ from fastwire.decode.nested cimport (
     nested_row,
     put_bit,
 )
-from fastwire.wire.varint cimport fw_u32be, fw_varint
-
-cdef enum:
-    HEADER = 5                   # a zero, and the id of the schema in 4 bytes (spec: Confluent wire format)
+from fastwire.wire.varint cimport fw_varint
 
 cdef extern from *:
     """
@@ -380,13 +378,10 @@ cdef Reason read_union(Walk* w, int which) noexcept nogil:
 cdef Reason open_frame(Walk* w) noexcept nogil:
     """Read the id of a record's schema, unless it is known, and choose its script."""
     cdef int i
-    cdef int32_t id
-    if w.record.numbered:
-        id = w.record.id
-    elif w.record.end - w.record.pos < HEADER or w.record.pos[0]:
-        return NO_HEADER
-    else:
-        id = <int32_t>fw_u32be(w.record.pos + 1)
+    cdef int32_t id = 0
+    cdef Reason fault = read_id(&w.record, &id)
+    if fault:
+        return fault
     if w.script < 0 or w.scripts[w.script].id != id:
         w.script = -1
         for i in range(w.scripts_count):

@@ -6,9 +6,11 @@ from libc.string cimport memcpy
 from fastwire.columns.builder cimport is_utf8
 from fastwire.decode.nested cimport Output, nested_cut, nested_null
 from fastwire.wire.pool cimport Pool
+from fastwire.wire.varint cimport fw_u32be
 
 cdef enum:
     MOST_OUTPUT = 8 << 20        # growth of the columns after which a call ends
+    HEADER = 5                   # a zero, and the id of the schema in 4 bytes (spec: Confluent wire format)
 
 cdef enum Reason:                # why a record is bad
     SOUND                        # it is not
@@ -92,6 +94,18 @@ cdef class RecordDecoder:
 
 
 cdef tuple names_of(reasons)
+cdef object records_of(Records* records, values, int64_t first)
+
+
+cdef inline Reason read_id(Record* record, int32_t* id) noexcept nogil:
+    """Read the id of a record's schema from its header, which stays there, unless the caller has given its number."""
+    if record.numbered:
+        id[0] = record.id
+        return SOUND
+    if record.end - record.pos < HEADER or record.pos[0]:
+        return NO_HEADER
+    id[0] = <int32_t>fw_u32be(record.pos + 1)
+    return SOUND
 
 
 cdef inline bint is_text(const uint8_t* text, int64_t size, const uint8_t* edge) noexcept nogil:

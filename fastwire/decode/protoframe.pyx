@@ -2,23 +2,19 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
-from fastwire.decode.decoded cimport NO_HEADER, OTHER, REFUSED, SOUND, UNKNOWN, Reason, Record
+from fastwire.decode.decoded cimport HEADER, OTHER, REFUSED, SOUND, UNKNOWN, Reason, Record, read_id
 from fastwire.decode.protoscript cimport MOST_PATH, Script, Walk
 from fastwire.decode.prototoken cimport read_varint
-from fastwire.wire.varint cimport fw_u32be
-
-cdef enum:
-    HEADER = 5                   # a zero, and the id of the schema in 4 bytes (spec: Confluent wire format)
 
 
 cdef Reason open_frame(Walk* w) noexcept nogil:
-    """Read the id of a record's schema and its message indexes, and choose the script."""
+    """Read the id of a record's schema and its message indexes, unless it is known, and choose the script."""
     cdef Record* t = &w.record
-    cdef int32_t id
+    cdef int32_t id = 0
     cdef int i
-    if t.end - t.pos < HEADER or t.pos[0]:
-        return NO_HEADER
-    id = <int32_t>fw_u32be(t.pos + 1)
+    cdef Reason fault = read_id(t, &id)
+    if fault:
+        return fault
     if w.script < 0 or w.scripts[w.script].id != id:
         w.script = -1
         for i in range(w.scripts_count):
@@ -30,8 +26,10 @@ cdef Reason open_frame(Walk* w) noexcept nogil:
         w.steps = w.scripts[w.script].steps
         w.chosen = w.scripts[w.script].chosen
     if w.steps is NULL:
-        t.pos += 1
+        t.pos += not t.numbered
         return REFUSED
+    if t.numbered:
+        return SOUND
     t.pos += HEADER
     return read_path(t, &w.scripts[w.script])
 

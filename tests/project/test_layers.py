@@ -76,6 +76,7 @@ ONLY_IN = {
         "dataset.verify",
         "sinks.dataset",
         "sinks.keydecoder",
+        "sinks.recordschemas",
         "sinks.schemaversions",
         "sinks.valuedecoder",
         "sinks.transform",

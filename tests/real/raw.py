@@ -124,14 +124,20 @@ class _Connection:
 class RawProducer(_Connection):
     """One producer on a connection of its own."""
 
-    def __init__(self, url: str, topic: str, *, name: str = "", token: str | None = None) -> None:
+    def __init__(
+        self, url: str, topic: str, *, name: str = "", token: str | None = None, schema: pb.Schema | None = None
+    ) -> None:
         self.name = name
+        self.schema_version = b""
+        self._schema = schema
         super().__init__(url, topic, token)
 
     def _begin(self) -> None:
         producer = pb.CommandProducer(topic=self._topic, producer_id=1, request_id=next(self._ids))
         if self.name:
             producer.producer_name = self.name
+        if self._schema is not None:
+            producer.schema.CopyFrom(self._schema)
         command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=producer)
         until = time.monotonic() + BOOKIE_S
         while True:
@@ -144,6 +150,7 @@ class RawProducer(_Connection):
                     raise
                 time.sleep(0.5)
         self.name = answer.producer_success.producer_name
+        self.schema_version = answer.producer_success.schema_version
 
     def send(self, metadata: pb.MessageMetadata, payload: bytes, *, checksum: bool = True) -> pb.MessageIdData:
         """Store one entry and return its id; ``producer_name`` is filled in."""

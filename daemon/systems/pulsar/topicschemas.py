@@ -1,7 +1,10 @@
 """The schemas that Pulsar's brokers keep, for callers on other threads than that of an event loop."""
 
 import asyncio
+import json
 import threading
+from base64 import b64decode
+from dataclasses import replace
 
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.pulsar.schema import Schema, split_key_value
@@ -53,14 +56,31 @@ class TopicSchemas:
 
 
 def _registered(schema: Schema) -> RegistrySchema:
-    """Return the schema of a value; its key may have one of its own, which is separate from the value."""
-    kind, definition = schema.kind, schema.definition
-    if kind == "KEY_VALUE" and schema.properties.get("kv.encoding.type") == "SEPARATED":
-        try:
-            kind, definition = schema.properties.get("value.schema.type", ""), split_key_value(definition)[1]
-        except ProtocolError as exc:
-            raise UnknownSchemaError(f"it cannot be read: {exc}") from None
-    return RegistrySchema(kind, definition.decode(errors="replace"))
+    """Return the schema of a value, whose key may have one of its own. Raises UnknownSchemaError."""
+    try:
+        if schema.kind != "KEY_VALUE":
+            return _read(schema.kind, schema.definition)
+        kind = schema.properties.get("value.schema.type", "BYTES")
+        value = _read(kind, split_key_value(schema.definition)[1])
+        return replace(value, paired=schema.properties.get("kv.encoding.type", "INLINE") != "SEPARATED")
+    except (ProtocolError, ValueError, RecursionError) as exc:
+        raise UnknownSchemaError(f"it cannot be read: {exc}") from None
+
+
+def _read(kind: str, definition: bytes) -> RegistrySchema:
+    """Return a schema without a key. Raises ValueError."""
+    if kind == "PROTOBUF":  # of older clients: the definition is Avro, from which the fields' numbers cannot be told
+        return RegistrySchema("PROTOBUF as Avro", "")
+    if kind != "PROTOBUF_NATIVE":
+        return RegistrySchema(kind, definition.decode(errors="replace"))
+    found = json.loads(definition)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    text, message = found.get("fileDescriptorSet"), found.get("rootMessageTypeName")
+    if not isinstance(text, str) or not isinstance(message, str) or not message:
+        raise ValueError("it lacks fileDescriptorSet or rootMessageTypeName")
+    b64decode(text, validate=True)
+    return RegistrySchema("PROTOBUF", text, message=message)
 
 
 _made: list[TopicSchemas] = []

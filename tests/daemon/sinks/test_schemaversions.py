@@ -1,19 +1,26 @@
 """Values whose schemas brokers keep: each record has the version of its own."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro import compile_avro, compile_avro_field
+from fastwire.decode.descriptors import message_of
+from fastwire.decode.protobuf import compile_protobuf
 from fastwire.position import Log
 from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
+from fastwire_daemon.sinks.keydecoder import KeyDecoder
 from fastwire_daemon.sinks.schemaversions import SchemaVersions
 from fastwire_daemon.sinks.valuedecoder import DecodedRows, ValueDecoder
 from tests.support.avro import encode
+from tests.support.protobuf import FileProto, described, field
 
 LOG = Log("pulsar", "c", "persistent://public/default/t", "0")
 FIRST, SECOND, THIRD = (bytes(7) + bytes([i]) for i in range(3))
@@ -161,6 +168,82 @@ def test_new_symbols_of_an_enum_are_text() -> None:
         decoding.schemas.known["t", version] = RegistrySchema("JSON", json.dumps(schema))
     found, reasons = decoding.rows([("t", FIRST, b'{"id":1,"e":"A"}'), ("t", SECOND, b'{"id":1,"e":"B"}')])
     assert ([row["e"] for row in found], reasons) == (["A", "B"], [])
+
+
+def test_messages_of_protobuf() -> None:
+    fields = [field("id", 1, "int64"), field("note", 2, "string")]
+    one, both = (DescriptorProto(name="A", field=each) for each in (fields[:1], fields))
+    of_one = described(FileProto(name="a.proto", package="t", syntax="proto3", message_type=[one]))
+    two = FileProto(name="a.proto", package="t", syntax="proto3", message_type=[both, DescriptorProto(name="B")])
+    older, newer = (b64encode(each).decode() for each in (of_one, described(two)))
+    program = compile_protobuf(message_of(of_one, "t.A"))
+    schemas = Schemas("protobuf")
+    schemas.known = {
+        ("t", FIRST): RegistrySchema("PROTOBUF", older, message="t.A"),
+        ("t", SECOND): RegistrySchema("PROTOBUF", newer, message="t.A"),
+        ("t", THIRD): RegistrySchema("PROTOBUF", newer, message="t.B"),
+        ("u", FIRST): RegistrySchema("PROTOBUF", "AAAA", message="t.A"),
+    }
+    decoder = ValueDecoder(program, ("id",), "pulsar", form="protobuf", open_ended=True, topics=schemas)
+    note = b"\x08\x08\x12\1n"
+    rows: list[Row] = [("t", FIRST, b"\x08\7"), ("t", SECOND, note), ("t", THIRD, note), ("u", FIRST, note)]
+    found = [*decoder.decode(batch_of([*rows, *rows]), [(LOG, 0, 8)], lambda why, seconds: None)]
+    landed = [{"note": None, **row} for each in found for row in each.batch.to_pylist()]
+    assert [(row["id"], row["note"]) for row in landed if row["id"] == 8] == [(8, "n")] * 2
+    assert [row["id"] for row in landed] == [7, 8] * 2
+    reasons = [letter.reason for each in found for letter in each.letters]
+    assert len(reasons) == 4
+    assert "its values are messages of t.B, not of t.A" in reasons[0]
+    assert "not a descriptor set" in reasons[1]
+
+
+def pair(key: bytes | None, value: bytes | None) -> bytes:
+    parts = (
+        (-1 if each is None else len(each)).to_bytes(4, "big", signed=True) + (each or b"") for each in (key, value)
+    )
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_values_behind_their_keys(form: Any) -> None:
+    decoding = Decoding(form)
+    decoding.schemas.known["t", SECOND] = replace(decoding.schemas.known["t", FIRST], paired=True)
+    program = compile_avro(json.dumps(COLUMNS))
+    columns = chosen_columns(("*", "_key", "_deleted"), program, "pulsar")
+    decoding.decoder = ValueDecoder(program, columns, "pulsar", form=form, topics=decoding.schemas)
+    value = decoding.value(COLUMNS, {"id": 7})
+    rows: list[Row] = [
+        ("t", FIRST, value), ("t", SECOND, pair(b"k", value)), ("t", SECOND, pair(None, value)), ("t", SECOND, value),
+        ("t", SECOND, pair(b"gone", None)), ("t", SECOND, None), ("t", SECOND, pair(b"bad", b"\xff")),
+        ("u", THIRD, b""),
+    ]  # fmt: skip
+    batch = batch_of(rows).append_column("key", pa.array([b"outer"] * len(rows), pa.binary()))
+    for _ in range(2):
+        found = [*decoding.decoder.decode(batch, [(LOG, 0, len(rows))], lambda why, seconds: None)]
+        assert [(row["id"], row["_key"], row["_deleted"]) for each in found for row in each.batch.to_pylist()] == [
+            (7, b"outer", False), (7, b"k", False), (7, None, False), (None, b"gone", True), (None, b"outer", True),
+        ]  # fmt: skip
+        letters = [letter for each in found for letter in each.letters]
+        assert [letter.payload for letter in letters] == [value, pair(b"bad", b"\xff"), b""]
+        assert letters[0].reason == "InvalidKeyValue at byte 0 of the value"
+        assert "UnknownSchema" in letters[2].reason
+        assert decoding.decoder.nbytes >= sum(each.nbytes for each in found) - len(batch) * 100
+    assert decoding.schemas.asked.count(("u", THIRD)) == 1
+
+
+def test_a_bad_key_of_a_pair_is_shown() -> None:
+    schemas = Schemas("avro")
+    schemas.known["t", FIRST] = replace(schemas.known["t", FIRST], paired=True)
+    keys = KeyDecoder(compile_avro_field("_key", '"long"'), form="avro")
+    decoder = ValueDecoder(compile_avro(json.dumps(COLUMNS)), ("id", "_key"), "pulsar", topics=schemas, keys=keys)
+    value = encode(COLUMNS, {"id": 7})
+    rows: list[Row] = [("t", FIRST, pair(encode("long", 9), value)), ("t", FIRST, pair(b"\x80", value))]
+    batch = batch_of(rows).append_column("key", pa.array([b"outer"] * 2, pa.binary()))
+    found = [*decoder.decode(batch, [(LOG, 0, 2)], lambda why, seconds: None)]
+    assert [row for each in found for row in each.batch.to_pylist()] == [{"id": 7, "_key": 9}]
+    assert [letter.reason for each in found for letter in each.letters] == [
+        "Truncated at byte 0 of the key 0x80, in _key"
+    ]
 
 
 def test_numbers_fit_the_records() -> None:

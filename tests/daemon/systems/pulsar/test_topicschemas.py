@@ -1,5 +1,6 @@
 """The schemas of brokers for other threads: each is asked for once, and a broker that is away is said to be."""
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -64,16 +65,32 @@ def test_a_broker_that_is_away() -> None:
         made("pulsar://127.0.0.1:1").schema(TOPIC, FIRST)
 
 
-def test_values_that_are_separate_from_their_keys(broker: PulsarDevBroker) -> None:
+def test_values_of_pairs(broker: PulsarDevBroker) -> None:
     both = b"\0\0\0\3key\0\0\0\5value"
     register(broker, pb.Schema.KEY_VALUE, both, kv_encoding_type="SEPARATED", value_schema_type="AVRO")
-    register(broker, pb.Schema.KEY_VALUE, both + b" ", kv_encoding_type="INLINE", value_schema_type="AVRO")
+    register(broker, pb.Schema.KEY_VALUE, both[:-6] + b"\6value ", kv_encoding_type="INLINE", value_schema_type="AVRO")
     register(broker, pb.Schema.KEY_VALUE, b"\0", kv_encoding_type="SEPARATED", value_schema_type="AVRO")
     schemas = made(broker.url)
     assert schemas.schema(TOPIC, FIRST) == RegistrySchema("AVRO", "value")
-    assert schemas.schema(TOPIC, SECOND).kind == "KEY_VALUE"
+    assert schemas.schema(TOPIC, SECOND) == RegistrySchema("AVRO", "value ", paired=True)
     with pytest.raises(UnknownSchemaError, match="it cannot be read: "):
         schemas.schema(TOPIC, bytes(7) + b"\2")
+
+
+def test_messages_of_protobuf(broker: PulsarDevBroker) -> None:
+    native: dict[str, Any] = {"fileDescriptorSet": "AAAA", "rootMessageTypeName": "t.A", "rootFileDescriptorName": "a"}
+    lacking = ({"fileDescriptorSet": None}, {"rootMessageTypeName": ""}, {"fileDescriptorSet": "*"})
+    unusable = [b"", b"[]", b"{}", b"[" * 100_000, *(json.dumps({**native, **each}).encode() for each in lacking)]
+    for data in (json.dumps(native).encode(), *unusable):
+        register(broker, pb.Schema.ProtobufNative, data)
+    broker.create_topic(f"{TOPIC}-older", 0)
+    older = broker.register_schema(f"{TOPIC}-older", pb.Schema(name="S", type=pb.Schema.Protobuf, schema_data=b"{}"))
+    schemas = made(broker.url)
+    assert schemas.schema(TOPIC, FIRST) == RegistrySchema("PROTOBUF", "AAAA", message="t.A")
+    for number in range(1, len(unusable) + 1):
+        with pytest.raises(UnknownSchemaError, match="it cannot be read: "):
+            schemas.schema(TOPIC, bytes(7) + bytes([number]))
+    assert schemas.schema(f"{TOPIC}-older", older).kind == "PROTOBUF as Avro"
 
 
 def test_equal_connections_share_the_schemas() -> None:

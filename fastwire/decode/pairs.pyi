@@ -1,0 +1,16 @@
+from typing import Any, final
+
+__all__ = ["Part", "split_pairs"]
+
+@final
+class Part:
+    @property
+    def validity(self) -> bytearray: ...
+    @property
+    def offsets(self) -> bytes: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def nbytes(self) -> int: ...
+
+def split_pairs(column: Any, chosen: bytes | bytearray | memoryview) -> tuple[Part, Part, list[int]]: ...
