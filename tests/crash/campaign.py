@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
@@ -31,6 +32,7 @@ from tests.crash.load import KafkaLoad, Load, PulsarLoad, TankLoad, TubeMQLoad
 from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.system import KAFKA_KINDS
+from tests.crash.typed import Format
 from tests.real.daemon import Daemon, Job
 from tests.stores.place import FolderPlace, Place
 from tests.support.landed_ends import behind
@@ -42,6 +44,7 @@ __all__ = ["KINDS", "Campaign", "Ground", "KafkaGround", "PulsarGround", "TankGr
 
 PARTITIONS = 3
 ENTRIES = 5  # a cycle and partition
+SCHEMAS = 4  # of typed values
 # Cycles after which everything has to land before the next accident: two daemons always recover by themselves. No
 # chunked message stays incomplete for the minute after which its parts are put aside.
 CATCH_UP_EVERY = 10
@@ -234,8 +237,21 @@ KINDS: dict[str, Callable[[str, random.Random, ExitStack], Ground]] = {
 class Campaign:
     """Two daemons on one ground; ``run`` lets cycles pass, ``audit`` ends it. A context manager."""
 
-    def __init__(self, kind: str, folder: Path, nursery: Nursery, seed: int, place: Place | None = None) -> None:
-        """``nursery`` has to be one that obeys ``tests.crash.preload``. ``place`` is that of the dataset."""
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        nursery: Nursery,
+        seed: int,
+        place: Place | None = None,
+        *,
+        format: Format | None = None,
+        transform: str | None = None,
+    ) -> None:
+        """``nursery`` has to be one that obeys ``tests.crash.preload``. ``place`` is that of the dataset.
+
+        With a ``format`` the values are decoded, by one of a few schemas at each start.
+        """
         self.happened: Counter[str] = Counter()
         self.records = 0
         self.dead_letters = 0
@@ -254,6 +270,10 @@ class Campaign:
             sink={"writers": 2, **self._place.sink},
             roll={"rows": 300, "idle": "150ms"},
         )
+        self._format = format
+        self._transform = {} if transform is None else {"transform": transform}
+        if format is not None:
+            self._ground.load.encode = format.encode
         self._daemons: list[Daemon] = []
         self._spoilt: set[Daemon] = set()  # started with a fault of the disk, for which it may give up
         self._starts = 0
@@ -348,7 +368,11 @@ class Campaign:
         self, *arguments: str, script: dict[str, Any] | None = None, env: dict[str, str] | None = None
     ) -> Daemon:
         self._starts += 1
-        config = self._job.write(self._folder / "config")
+        job = self._job
+        if self._format is not None:
+            schema = self._format.decode(self._folder, self._starts % SCHEMAS)
+            job = replace(job, decode={**schema, **self._transform})
+        config = job.write(self._folder / "config")
         log = self._folder / f"run-{self._starts:04d}.log"
         script = {"checkpoint_every": 5, **(script or {})}
         daemon = Daemon("run", str(config), *arguments, log=log, script=script, env=env, nursery=self._nursery)

@@ -2,7 +2,7 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Generic, TypeVar
 
@@ -35,6 +35,8 @@ class Load(ABC, Generic[E]):
         self.wanted: list[int] = []
         self.corrupt = 0
         self.partitions = partitions
+        self.encode: Callable[[bytes], bytes] = bytes
+        """Makes the value of a record from a numbered one."""
         self._dice = dice
         self._next = 0
 
@@ -59,7 +61,7 @@ class Load(ABC, Generic[E]):
         number, self._next = self._next, self._next + 1
         if lands:
             self.wanted.append(number)
-        return numbered(number, size or self._dice.randrange(20, 200))
+        return self.encode(numbered(number, size or self._dice.randrange(20, 200)))
 
 
 class PulsarLoad(Load[pulsar.Entry]):

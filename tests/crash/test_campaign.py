@@ -4,11 +4,15 @@ import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.crash.campaign import KINDS, Campaign
+from tests.crash.campaign import KINDS, SCHEMAS, Campaign
 from tests.crash.nursery import Nursery
+from tests.crash.typed import FORMATS
+from tests.support.sequence_audit import visible_files
 
 pytestmark = pytest.mark.crash
 
@@ -17,9 +21,9 @@ CYCLES = int(os.environ.get("FASTWIRE_CAMPAIGN_CYCLES", "340"))  # a kind of sub
 Say = Callable[[str, object], None]
 
 
-def conduct(kind: str, folder: Path, nursery: Nursery, cycles: int, record_property: Say) -> None:
+def conduct(kind: str, folder: Path, nursery: Nursery, cycles: int, record_property: Say, **typed: Any) -> None:
     """Run one campaign, audit it, and say in the closing summary what has happened in it."""
-    with Campaign(kind, folder, nursery, seed=cycles) as campaign:
+    with Campaign(kind, folder, nursery, seed=cycles, **typed) as campaign:
         campaign.run(cycles)
         campaign.audit()
     gc.collect()  # now, and not in the next test
@@ -35,6 +39,25 @@ def conduct(kind: str, folder: Path, nursery: Nursery, cycles: int, record_prope
 @pytest.mark.parametrize("kind", ["shared", "none", "consumer", "tank", "tubemq"])
 def test_fifty_accidents(kind: str, tmp_path: Path, tampered_nursery: Nursery, record_property: Say) -> None:
     conduct(kind, tmp_path, tampered_nursery, 50, record_property)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "transform"),
+    [
+        ("shared", "json", "SELECT *, length(value) AS size FROM batch WHERE value <> ''"),
+        ("none", "avro", None),
+        ("tank", "protobuf", None),
+    ],
+)
+def test_accidents_of_typed_pipelines(
+    kind: str, form: str, transform: str | None, tmp_path: Path, tampered_nursery: Nursery, record_property: Say
+) -> None:
+    conduct(kind, tmp_path, tampered_nursery, 8, record_property, format=FORMATS[form], transform=transform)
+    visible = visible_files(tmp_path / "data")
+    landed = {name for file in visible for name in pq.read_schema(file).names}
+    computed = {"size"} if transform else set()
+    assert {"value", *computed} < landed
+    assert landed - {"value", *computed} <= {f"c{number}" for number in range(SCHEMAS)}
 
 
 @pytest.mark.soak

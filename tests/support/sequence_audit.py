@@ -31,7 +31,7 @@ def numbered(number: int, size: int = 100) -> bytes:
 
 def numbers_of(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """The numbers of a column of values."""
-    heads = pc.binary_slice(values, 0, DIGITS)
+    heads = pc.binary_slice(values.cast(pa.binary()) if pa.types.is_string(values.type) else values, 0, DIGITS)
     return pc.cast(pc.cast(heads, pa.string()), pa.int64())
 
 
