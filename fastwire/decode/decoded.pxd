@@ -41,8 +41,9 @@ cdef enum Reason:                # why a record is bad
     INEXACT
     BASE64
     TIME
-    TAG                          # these two are of Protobuf
+    TAG                          # these three are of Protobuf
     OTHER
+    REPLACED
 
 cdef struct Record:              # the bytes of a record, and the place in them
     const uint8_t* start

@@ -60,6 +60,7 @@ cdef dict _NAMES = {
     TIME: "InvalidTime",         # no date, time or timestamp
     TAG: "InvalidTag",           # no number and wire type of a field, or the end of a group that did not begin
     OTHER: "OtherMessage",       # a message type of the schema that is not the one of the columns
+    REPLACED: "RepeatedOneof",   # members of oneofs replace each other more often than the size of the record warrants
 }
 
 # By name: the layout in memory, and the bytes of a row.

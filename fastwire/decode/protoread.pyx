@@ -25,6 +25,7 @@ from fastwire.decode.decoded cimport (
     MISSING,
     NO_MEMORY,
     RANGE,
+    REPLACED,
     SOUND,
     TAG,
     TOO_LARGE,
@@ -52,6 +53,8 @@ from fastwire.decode.nested cimport (
 )
 from fastwire.decode.protoframe cimport open_frame
 from fastwire.decode.protoscript cimport (
+    LEFT_BY_ALL,
+    LEFT_BY_BYTE,
     WIRE_BOOL,
     WIRE_DOUBLE,
     WIRE_ENCODED,
@@ -165,7 +168,7 @@ cdef inline Reason read_field(Walk* w, int which, uint32_t tag, int64_t row) noe
                 drop_cell(c, row)
             fault = read_value(w, step, c)
     if step.oneof >= 0 and not fault:
-        choose(w, step, row)
+        fault = choose(w, step, row)
     return fault
 
 
@@ -176,13 +179,17 @@ cdef inline void drop_cell(Nested* c, int64_t row) noexcept nogil:
         c.size = (<int32_t*>c.rows)[row]
 
 
-cdef inline void choose(Walk* w, const Step* step, int64_t row) noexcept nogil:
+cdef inline Reason choose(Walk* w, const Step* step, int64_t row) noexcept nogil:
     """Remove the member of a oneof that was set before this one. A remembered column of another row has no value."""
     cdef int before = w.chosen[step.oneof]
     if before != step.column:
         if before >= 0 and w.out.columns[before].length > row:
+            w.left -= w.weights[before]
+            if w.left < 0:
+                return REPLACED
             nested_cut(&w.out, before, row)
         w.chosen[step.oneof] = step.column
+    return SOUND
 
 
 cdef Reason read_message(Walk* w, int which, uint32_t tag, int64_t row) noexcept nogil:
@@ -588,6 +595,7 @@ cdef inline Reason read_one(void* context) noexcept nogil:
     if nested_row(&w.out, c):
         return short(w)
     c.length += 1
+    w.left = LEFT_BY_ALL + LEFT_BY_BYTE * (w.record.end - w.record.pos)
     fault = read_fields(w, 0, 0)
     return fault if fault else finish(w, 0)
 

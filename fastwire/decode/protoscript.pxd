@@ -8,6 +8,10 @@ from fastwire.decode.prototoken cimport Kind
 
 cdef enum:
     MOST_PATH = 16               # message indexes of a framed record
+    # Columns that members of oneofs may leave when others replace them. A member of a thousand columns is replaced by
+    # four bytes, and each of its columns has to be looked at: this bounds the time for a record by its size.
+    LEFT_BY_ALL = 1 << 16
+    LEFT_BY_BYTE = 16
     NO_STEP = -1
 
 cdef enum Wire:                  # the way in which a value is read
@@ -81,6 +85,8 @@ cdef struct Walk:
     bint framed                  # each record begins with the id of its schema, and message indexes
     bint unnamed                 # a map's entry had a number that its enum does not have
     int32_t id                   # of the record that stopped a run
+    int* weights                 # by column: itself and those below it
+    int64_t left                 # columns that members of oneofs may leave yet, in this record
     Record record
 
 

@@ -13,6 +13,7 @@ from fastwire.decode.decoded cimport (
     OTHER,
     RANGE,
     REFUSED,
+    REPLACED,
     TAG,
     TOO_LARGE,
     TRUNCATED,
@@ -63,7 +64,7 @@ MOST_INDEXES = MOST_PATH
 """Levels of nested message types that the message indexes of a framed record may have."""
 
 REASONS = names_of((
-    TRUNCATED, VARINT, TAG, UTF8, RANGE, MISSING, DEEP, NO_VALUE, TOO_LARGE, NO_HEADER, OTHER,
+    TRUNCATED, VARINT, TAG, UTF8, RANGE, MISSING, DEEP, NO_VALUE, TOO_LARGE, NO_HEADER, OTHER, REPLACED,
 ))
 """Stable names of the reasons why a record is bad; ``ProtobufDecoder.refuse`` has its own."""
 
@@ -110,7 +111,9 @@ cdef class ProtobufDecoder(RecordDecoder):
     cdef list reasons
 
     def __cinit__(self, program, Pool pool not None, *, bint framed=False, written=None):
+        program = tuple(program)
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, program, pool)
+        self.set_weights(program)
         self.programs = []
         self.reasons = []
         self.walk.framed = framed
@@ -126,6 +129,19 @@ cdef class ProtobufDecoder(RecordDecoder):
         for i in range(self.walk.scripts_count):
             drop_steps(&self.walk.scripts[i])
         free(self.walk.scripts)
+        free(self.walk.weights)
+
+    cdef int set_weights(self, tuple program) except -1:
+        cdef int number
+        self.walk.weights = <int*>calloc(len(program), sizeof(int))
+        if self.walk.weights is NULL:
+            raise MemoryError()
+        for number in range(len(program) - 1, -1, -1):  # children come after their parents
+            step = program[number]
+            self.walk.weights[number] = 1
+            for child in range(step.first, step.first + step.children):
+                self.walk.weights[number] += self.walk.weights[child]
+        return 0
 
     cdef tuple steps(self):
         return self.programs[self.walk.script]

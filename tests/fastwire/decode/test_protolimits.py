@@ -238,6 +238,23 @@ def test_the_last_member_of_a_oneof_counts() -> None:
     assert pa.record_batch(decoded).to_pylist() == [{"g": row["g"], "i": row["i"]} for row in rows]
 
 
+def test_members_of_oneofs_that_replace_each_other_too_often() -> None:
+    """Each replacement looks at a thousand columns, for four bytes."""
+    made = FileProto(name="made.proto", package="t", syntax="proto3")
+    top = made.message_type.add(name="M")
+    top.field.extend([field("f", 1, "t.Wide", oneof_index=0), field("g", 2, "int32", oneof_index=0)])
+    top.field.append(field("h", 3, "string"))
+    top.oneof_decl.add(name="o")
+    made.message_type.add(name="Wide").field.extend(field(f"f{i}", i, "int32") for i in range(1, 1001))
+    steps = compile_protobuf(message_of(described(made), "t.M"))
+    there_and_back = b"\x0a\x02\x08\x01\x10\x05"
+    large = b"\x1a\xa0\x8d\x06" + b"x" * 100_000  # whose size warrants more
+    values = [there_and_back * 60, there_and_back * 100, there_and_back * 60, large + there_and_back * 100]
+    rows, bad = decode(steps, values)
+    assert [(each.row, each.reason, each.path) for each in bad] == [(1, "RepeatedOneof", "g")]
+    assert [(row["f"], row["g"]) for row in rows] == [(None, 5)] * 3
+
+
 def test_maps() -> None:
     steps = entries("f", field("value", 2, "t.In"))
     assert one(steps, b"\x0a\x00") == [(0, {"a": 4})]
