@@ -20,10 +20,11 @@ import pyarrow as pa
 from fastwire.decode.jsonschema import compile_json
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.wire.pool import Pool
+from tests.fuzz.drawn import spoilt
 from tests.fuzz.hunt import Case, Subject, main
 from tests.support.json import is_json, written
 
-__all__ = ["SUBJECT", "run_block", "run_case"]
+__all__ = ["NOT_JSON", "PIECES", "SUBJECT", "column", "run_block", "run_case"]
 
 BLOCK = 5000
 MOST_MEMORY = 4 << 20
@@ -58,7 +59,7 @@ _SOUND = {
     "unknown": [{"a": [1, False, None, "x"]}, {}],
 }  # fmt: skip
 _NEIGHBOUR = orjson.dumps({**_SOUND, "id": 7})
-_PIECES = (
+PIECES = (
     b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"0", b"-", b".", b"e", b"E+99", b" ", b"\n", b"\x00", b"\x1f",
     b"\xff", b"null", b"true", b"false", b"\\u", b"\\ud83d", b"\\udca9", b"\\u0000", b"\xed\xa0\x80", b"\xc3\xa9",
     b"\xf0\x9f", b"9" * 19, b"9" * 40, b'"NaN"', b'"-Infinity"', b"=", b'"count":1', b"[" * 600, b'{"a":' * 600,
@@ -70,21 +71,10 @@ def cases(seed: int) -> Iterator[Case]:
     """The bytes of changed texts of a seed, without end."""
     chance = random.Random(seed)
     while True:
-        text = bytearray(written(_SOUND, chance))
-        for _ in range(chance.randint(1, 3)):
-            place = chance.randrange(len(text) + 1)
-            kind = chance.randrange(5)
-            if kind <= 2:
-                text[place : place + chance.choice((0, 0, 1, 4))] = chance.choice(_PIECES)
-            elif kind == 3:
-                other = chance.randrange(len(text) + 1)
-                text[place:place] = text[other : other + chance.randint(1, 12)]
-            else:
-                del text[place : place + chance.choice((1, 1, 3, 1000))]
-        yield [f"{byte:02x}" for byte in text]
+        yield [f"{byte:02x}" for byte in spoilt(written(_SOUND, chance), chance, PIECES)]
 
 
-def _column(values: list[bytes]) -> pa.Array:
+def column(values: list[bytes]) -> pa.Array:
     """A column whose bytes end where the last value does, so that a sanitizer sees a read beyond it."""
     ends = array("i", accumulate(map(len, values), initial=0))
     buffers = [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(values))]
@@ -96,11 +86,11 @@ def run_case(words: Case) -> Counter[str]:
     text = bytes.fromhex("".join(words))
     pool = Pool(1 << 28)
     decoder = JsonDecoder(_PROGRAM, pool)
-    decoded = decoder.decode(_column([_NEIGHBOUR, text, _NEIGHBOUR]))
+    decoded = decoder.decode(column([_NEIGHBOUR, text, _NEIGHBOUR]))
     batch = pa.record_batch(decoded)
     batch.validate(full=True)
     rows = batch.column("id").to_pylist()
-    alone = decoder.decode(_column([text]))
+    alone = decoder.decode(column([text]))
     assert [each[1:] for each in alone.bad] == [each[1:] for each in decoded.bad]
     assert pool.peak <= MOST_MEMORY, f"{pool.peak} bytes were out at once"
     if not decoded.bad:

@@ -1,4 +1,4 @@
-"""Nine fuzzers, each for FASTWIRE_FUZZ_SECONDS: a quarter of an hour by default, so half an hour for most systems.
+"""Eleven fuzzers, each for FASTWIRE_FUZZ_SECONDS: a quarter of an hour by default, so half an hour for most systems.
 
 `make soak` runs them in the build with the sanitizers, which report a read beyond a buffer: FASTWIRE_FUZZ_UNDER is what
 it puts before the command.
@@ -20,7 +20,19 @@ UNDER = shlex.split(os.environ.get("FASTWIRE_FUZZ_UNDER", ""))
 @pytest.mark.timeout(SECONDS + 1800)
 @pytest.mark.parametrize(
     "subject",
-    ["pulsar", "state", "kafka", "kafka_state", "tank", "tank_state", "tubemq", "tubemq_state", "json_values"],
+    [
+        "pulsar",
+        "state",
+        "kafka",
+        "kafka_state",
+        "tank",
+        "tank_state",
+        "tubemq",
+        "tubemq_state",
+        "json_values",
+        "json_loose",
+        "protobuf_values",
+    ],
 )
 def test_nothing_is_found(subject: str, record_property: Callable[[str, object], None]) -> None:
     command = [*UNDER, sys.executable, "-m", f"tests.fuzz.{subject}", "--seconds", str(SECONDS)]

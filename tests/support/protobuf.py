@@ -1,6 +1,7 @@
 """Message types of Protobuf by hypothesis with values of theirs, and the rows that Arrow returns for them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -8,12 +9,30 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import strategies as st
 
-__all__ = ["DAY", "FieldProto", "FileProto", "classes", "described", "expected", "field", "messages", "same", "shown"]
+from fastwire.decode.program import BadRecord
+from fastwire.decode.protobuf import compile_protobuf
+from fastwire.decode.protowalk import REASONS, ProtobufDecoder
+from fastwire.wire.pool import Pool
+
+__all__ = [
+    "DAY",
+    "FieldProto",
+    "FileProto",
+    "agree",
+    "classes",
+    "decode",
+    "described",
+    "expected",
+    "field",
+    "messages",
+    "same",
+    "shown",
+]
 
 FieldProto = descriptor_pb2.FieldDescriptorProto
 FileProto = descriptor_pb2.FileDescriptorProto
@@ -319,3 +338,39 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
     return kind
+
+
+def decode(made: Any, values: pa.Array, pool: Pool) -> tuple[list[dict[str, Any]], list[BadRecord]]:
+    """Decode all ``values`` in one call, and let pyarrow check each buffer."""
+    decoded = ProtobufDecoder(compile_protobuf(made.DESCRIPTOR), pool).decode(values)
+    assert decoded.upto == len(values)
+    batch = pa.record_batch(decoded)
+    batch.validate(full=True)
+    assert batch.num_rows == decoded.rows == len(values) - len(decoded.bad)
+    return shown(batch), decoded.bad
+
+
+def agree(made: type[Message], values: pa.Array, pool: Pool) -> Counter[str]:
+    """Compare each of the ``values`` with what google.protobuf says of it; count reasons, and rows as "row"."""
+    rows, bad = decode(made, values, pool)
+    wrong = {each.row: each for each in bad}
+    seen = iter(rows)
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            message = made.FromString(value)
+        except DecodeError:
+            assert row in wrong, value
+            assert wrong[row].reason in REASONS
+            assert 0 <= wrong[row].offset <= len(value)
+            continue
+        if row in wrong:
+            place = min(wrong[row].offset, len(value) - 1)
+            # It does not check texts of proto2, times, and the numbers of fields in unknown groups.
+            allowed = ("InvalidUtf8", "OutOfRange", "MissingField", *(["InvalidTag"] if value[place] < 1 << 3 else []))
+            assert wrong[row].reason in allowed, (value, wrong[row], message)
+            assert wrong[row].reason != "MissingField" or not message.IsInitialized()
+            continue
+        assert message.IsInitialized()
+        found = next(seen)
+        assert same(found, expected(message)), (value, found, message)
+    return Counter([*(["row"] * len(rows)), *(each.reason for each in bad)])
