@@ -57,6 +57,8 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
             columns = _decoded_columns(pipeline)
         folders = f"folders of their own for {' and '.join(levels)}" if levels else "one folder"
         typer.echo(f"           {columns}, {folders}")
+    elif pipeline.decode is not None:
+        typer.echo(f"           {_decoded_columns(pipeline)}")
     roll = sink.roll
     typer.echo(
         f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "

@@ -35,7 +35,7 @@ __all__ = [
     "read_program",
 ]
 
-SINKS = ("parquet", "arrow", "jsonl", "delta")
+SINKS = ("parquet", "arrow", "jsonl", "delta", "stdout")
 KEY = "_key"
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""

@@ -39,7 +39,7 @@ def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | N
     """
     sink = config.sink
     if sink.type == "stdout":
-        return StdoutSink()
+        return StdoutSink() if config.decode is None else _decoded_stdout(config, memory, topics)
     if sink.type == "discard":
         return DiscardSink()
     if sink.is_dataset:
@@ -234,6 +234,14 @@ def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | N
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,
     )
+
+
+def _decoded_stdout(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:
+    from .decodedstdout import DecodedStdoutSink  # loads pyarrow
+
+    decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
+    assert decoder is not None
+    return DecodedStdoutSink(decoder, config.source.system)
 
 
 def _plugin_sink(config: SinkConfig) -> Sink:

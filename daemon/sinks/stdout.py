@@ -3,17 +3,18 @@
 import os
 import select
 import sys
+from collections.abc import Iterable
 
-from fastwire.columns.chunk import Chunk
+from fastwire.columns.chunk import Chunk, DeadLetter
 from fastwire.columns.text import LineFormatter
 
 from ..runtime.errors import SinkDoneError, SinkFailedError
 from ..runtime.logs import get_logger
 from .unlogged import UnloggedSink
 
-__all__ = ["ReaderGoneError", "StdoutSink"]
+__all__ = ["PIECE_BYTES", "ReaderGoneError", "StdoutSink"]
 
-_PIECE_BYTES = 1 << 18
+PIECE_BYTES = 1 << 18
 
 _log = get_logger("sink")
 
@@ -39,12 +40,17 @@ class StdoutSink(UnloggedSink):
         if chunk.rows:
             lines = LineFormatter(chunk)
             chunk.release()
-            lines.write(self._print, _PIECE_BYTES)
-        for letter in chunk.diverted:
-            _log.warning("an entry cannot be decoded and was not printed", log=str(letter.log), reason=letter.reason)
+            lines.write(self.put, PIECE_BYTES)
+        self.complain(chunk.diverted)
         self.written(chunk)
 
-    def _print(self, text: bytes) -> None:
+    def complain(self, letters: Iterable[DeadLetter]) -> None:
+        """Log entries or values that cannot be decoded."""
+        for letter in letters:
+            _log.warning("an entry cannot be decoded and was not printed", log=str(letter.log), reason=letter.reason)
+
+    def put(self, text: bytes) -> None:
+        """Write ``text``; waits for a slow reader. Raises ReaderGoneError when the reader has gone."""
         rest = memoryview(text)
         while rest:
             try:

@@ -75,8 +75,8 @@ class SinkThread:
 
     @property
     def decoded(self) -> Decoded | None:
-        """See ``LoggedSink``; None for a sink that decodes nothing."""
-        return getattr(self.logged, "decoded", None)
+        """See ``LoggedSink``, other sinks may have it, too; None for a sink that decodes nothing."""
+        return getattr(self.sink, "decoded", None)
 
     @property
     def unpublished(self) -> str:

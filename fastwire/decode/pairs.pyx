@@ -62,7 +62,7 @@ cdef class Part:
 def split_pairs(column, const uint8_t[::1] chosen not None):
     """Return the keys and the values of a binary Arrow array (of the PyCapsule interface), and the rows that are bad.
 
-    Records that are ``chosen``, by a byte that is not 0, are pairs: a length in 4 bytes and a key, a length and a value.
+    Records that are ``chosen``, by a byte that is not 0, are pairs: a key and a value, each behind its length.
     The others are values without keys, and null records have both as null. A bad row has a null key and an empty value.
     Raises ValueError for an array of another type, or another number of ``chosen``; MemoryError.
     """

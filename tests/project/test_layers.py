@@ -75,6 +75,7 @@ ONLY_IN = {
         "dataset.diverted",
         "dataset.verify",
         "sinks.dataset",
+        "sinks.decodedstdout",
         "sinks.keydecoder",
         "sinks.recordschemas",
         "sinks.schemaversions",

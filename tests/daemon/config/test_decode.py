@@ -97,8 +97,10 @@ def test_json_has_no_registry(schema: Path) -> None:
 def test_decoding_is_for_sinks_of_files(schema: Path) -> None:
     text = decode(schema).replace('type = "parquet"', 'type = "jsonl"')
     assert parse_config(text, {}).pipelines["orders"].decode is not None
-    (only,) = problems(text.replace('type = "jsonl"', 'type = "stdout"').replace('path = "/data/orders"\n', ""))
-    assert only.endswith("pipelines.orders.decode: is for the sinks parquet, arrow, jsonl, delta, not for stdout")
+    (only,) = problems(text.replace('type = "jsonl"', 'type = "discard"').replace('path = "/data/orders"\n', ""))
+    assert only.endswith(
+        "pipelines.orders.decode: is for the sinks parquet, arrow, jsonl, delta, stdout, not for discard"
+    )
 
 
 def test_columns_are_chosen_in_one_place(schema: Path) -> None:

@@ -12,6 +12,7 @@ from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.dataset import DatasetSink, file_extension
+from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
 from fastwire_daemon.sinks.discard import DiscardSink
 from fastwire_daemon.sinks.registry import build_sink, load_encoder
 from fastwire_daemon.sinks.stdout import StdoutSink
@@ -52,6 +53,8 @@ def test_a_dataset_from_a_configuration(kind: str, extension: str, tmp_path: Pat
 def test_plain_sinks_from_a_configuration() -> None:
     assert isinstance(build_sink(pipeline('type = "stdout"'), memory=1 << 28), StdoutSink)
     assert isinstance(build_sink(pipeline('type = "discard"'), memory=1 << 28), DiscardSink)
+    decode = '[pipelines.p.decode]\nformat = "avro"\nschema = "docs/orders.avsc"'
+    assert isinstance(build_sink(pipeline(f'type = "stdout"\n{decode}'), memory=1 << 28), DecodedStdoutSink)
 
 
 class PluginSink(DiscardSink):
