@@ -24,9 +24,9 @@ PROTOC := build/protoc/.made
 DELTA := build/delta/.made
 
 # Most tests that take long wait: for a broker, and unit tests for a delay to pass. So there are more of them at once
-# than there are cores, and more of those that need no broker. WORKERS=0: one after the other.
-WORKERS ?= 3
-check: WORKERS = 5
+# than there are cores: four with brokers and Spark (see tests/support/sharing.py), and one beside them that computes.
+# WORKERS=0: one after the other.
+WORKERS ?= 5
 PYTEST = $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

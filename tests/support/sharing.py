@@ -1,8 +1,9 @@
 """Distribution of tests to worker processes (``pytest -n``).
 
 A file's tests stay together, so that what a module sets up is set up once. So do the files that need the same broker or
-the same Spark: those take the longest to start, and one of each is what a machine of two cores can bear. The cases of a
-test in ``APART`` go to different workers: each takes minutes, and they share nothing.
+the same session of Spark: those take the longest to start. What has a cluster, or processes of Spark, of its own stands
+alone: it mostly waits, and so may run beside the others. The cases of a test in ``APART`` go to different workers: each
+takes long, and they share nothing.
 """
 
 import re
@@ -11,25 +12,34 @@ from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["ByBroker", "scope", "turn"]
 
-# What begins a path, and the name under which all that begin so are kept together. The first that fits counts. They
-# are begun in this order, before everything else: they take the longest, and mostly wait.
+# What begins a test's name, and the name under which all that begin so are kept together. The first that fits counts.
 TOGETHER = (
-    ("tests/real/test_spark", "Spark"),
-    ("tests/real/test_kafka", "Kafka"),
-    ("tests/real/test_tubemq", "TubeMQ"),
-    ("tests/real/", "Pulsar"),
-    ("tests/spark/", "Spark"),
+    (r"tests/real/test_tubemq_guarded", "guarded TubeMQ"),
+    (r"tests/real/test_kafka_cluster", "Kafka cluster"),
+    (r"tests/spark/test_(crash|source_cluster|landing)", "processes of Spark"),
+    (r"tests/real/test_spark", "Spark"),
+    (r"tests/spark/", "Spark"),
+    (r"tests/real/test_kafka", "Kafka"),
+    (r"tests/real/.*\[(\w+-)*(kafka|classic)(-\w+)*\]$", "Kafka"),  # of a test that both systems have: the case of Kafka's
+    (r"tests/crash/.*_real_broker\[(static|none|classic|consumer)(-|\])", "Kafka"),
+    (r"tests/real/test_tubemq", "TubeMQ"),
+    (r"tests/real/", "Pulsar"),
+    (r"tests/crash/.*_real_broker\[", "Pulsar"),
 )
 APART = (
     "tests/fuzz/test_fuzz",
     "tests/crash/test_campaign",
-    "tests/model/test_model.py::test_every_single_fault_and_many_walks",
+    "tests/model/test_model",
 )
+# Begun in this order, before everything else: what takes the longest, and mostly waits; then what computes long.
 FIRST = (
+    "Spark",
+    "TubeMQ",
     "Pulsar",
     "Kafka",
-    "TubeMQ",
-    "Spark",
+    "processes of Spark",
+    "guarded TubeMQ",
+    "Kafka cluster",
     "tests/fuzz/",
     "tests/crash/test_campaign",
     "tests/crash/",
@@ -48,18 +58,11 @@ FIRST = (
 )
 
 
-# Of a test that both systems have: the case that is Kafka's.
-OF_KAFKA = re.compile(r"^tests/real/.*\[(\w+-)*(kafka|classic)(-\w+)*\]$")
-
-
 def scope(nodeid: str) -> str:
     """The name of the tests that run one after the other in one worker with test ``nodeid``."""
-    if OF_KAFKA.match(nodeid):
-        return "Kafka"
     if nodeid.startswith(APART):
         return nodeid
-    path = nodeid.partition("::")[0]
-    return next((name for start, name in TOGETHER if path.startswith(start)), path)
+    return next((name for start, name in TOGETHER if re.match(start, nodeid)), nodeid.partition("::")[0])
 
 
 def turn(nodeid: str) -> int:
