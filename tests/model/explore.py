@@ -220,25 +220,29 @@ def _suffer(run: Run, slot: Slot, fate: str) -> None:
         _give(run, slot, fate)
 
 
-def length(scenario: Scenario) -> int:
-    """Operations of a process that is alone and undisturbed."""
+def operations(scenario: Scenario) -> list[str]:
+    """What a process that is alone and undisturbed does, operation by operation."""
     run = Run(scenario)
     run.start(run.slots[0])
+    done = []
     while run.slots[0].running and run.slots[0].at[0] != "idle":
+        done.append(run.slots[0].at[0])
         run.advance(run.slots[0])
-    return run.steps
+    return done
 
 
 def plans(scenario: Scenario) -> Iterator[Plan]:
-    """All plans with one fault at any operation of a process that is alone."""
-    for first in range(length(scenario) + 1):
+    """All plans with one fault at any operation of a process that is alone, where that operation can have it."""
+    faults = STORE_FAULTS if scenario.store else FAULTS
+    for first, kind in enumerate([*operations(scenario), "idle"]):
         for fate in fates(scenario)[1:]:
-            yield Plan(first, fate)
+            if fate not in faults or kind in faults[fate]:
+                yield Plan(first, fate)
 
 
 def pairs(scenario: Scenario, runs: int, seed: int = 0) -> Iterator[Plan]:
     """So many of all plans with two processes and a fault or pause of each."""
-    places, kinds = length(scenario) + 1, len(fates(scenario))
+    places, kinds = len(operations(scenario)) + 1, len(fates(scenario))
     total = (places * kinds) ** 2
     for at in random.Random(seed).sample(range(total), min(runs, total)):
         at, other = divmod(at, kinds)

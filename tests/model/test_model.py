@@ -1,5 +1,6 @@
 """The commit protocol holds in every run that is tried, and each protocol with a rule missing does not."""
 
+import random
 from collections.abc import Callable, Iterator
 from itertools import chain
 
@@ -12,6 +13,7 @@ from tests.model.weakened_store import WEAKENED_STORE
 
 WALKS = 150
 PAIRS = 150
+SEARCHED_PART = 4  # of all single faults every fourth; the long search has all of them
 SOAK_WALKS = 10_000
 
 each_scenario = pytest.mark.parametrize("scenario", [*SCENARIOS, *STORE_SCENARIOS], ids=lambda scenario: scenario.name)
@@ -23,8 +25,10 @@ SEARCHED = [*TRUE_LOCKS[::2], *_EXPIRES, *STORE_SCENARIOS[:2]]
 
 @pytest.mark.model
 @pytest.mark.parametrize("scenario", SEARCHED, ids=lambda scenario: scenario.name)
-def test_one_fault_at_every_operation(scenario: Scenario) -> None:
-    assert next((found for plan in plans(scenario) if (found := run_plan(scenario, plan))), None) is None
+def test_one_fault_anywhere(scenario: Scenario) -> None:
+    single = list(plans(scenario))
+    some = random.Random(scenario.name).sample(single, len(single) // SEARCHED_PART)
+    assert next((found for plan in some if (found := run_plan(scenario, plan))), None) is None
 
 
 @pytest.mark.model

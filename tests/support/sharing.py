@@ -20,7 +20,8 @@ TOGETHER = (
     (r"tests/real/test_spark", "Spark"),
     (r"tests/spark/", "Spark"),
     (r"tests/real/test_kafka", "Kafka"),
-    (r"tests/real/.*\[(\w+-)*(kafka|classic)(-\w+)*\]$", "Kafka"),  # of a test that both systems have: the case of Kafka's
+    # Of a test that both systems have: the case of Kafka's.
+    (r"tests/real/.*\[(\w+-)*(kafka|classic)(-\w+)*\]$", "Kafka"),
     (r"tests/crash/.*_real_broker\[(static|none|classic|consumer)(-|\])", "Kafka"),
     (r"tests/real/test_tubemq", "TubeMQ"),
     (r"tests/real/", "Pulsar"),
