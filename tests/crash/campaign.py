@@ -29,13 +29,13 @@ from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
 from tests.brokers.admin import partition_names
 from tests.crash.load import KafkaLoad, Load, PulsarLoad, TankLoad, TubeMQLoad
-from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.system import KAFKA_KINDS
 from tests.crash.typed import Format
 from tests.real.daemon import Daemon, Job
 from tests.stores.place import FolderPlace, Place
 from tests.support.landed_ends import behind
+from tests.support.nursery import Nursery
 from tests.support.sequence_audit import assert_each_once
 from tests.support.tcp_proxy import Proxy
 from tests.support.waiting import eventually

@@ -11,11 +11,11 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.devbroker.tank import TankDevBroker, TankOptions
 from fastwire_daemon.devbroker.tubemq import TubeMQDevBroker, TubeMQOptions
-from tests.crash.nursery import Nursery
 from tests.crash.preload import library
 from tests.crash.scene import Scene
 from tests.crash.system import KAFKA_KINDS, KafkaSystem, PulsarSystem, System, TankSystem, TubeMQSystem
 from tests.real.daemon import Job
+from tests.support.nursery import Nursery, shared
 
 TOPIC = "persistent://public/default/numbers"
 PLAIN_TOPIC = "numbers"
@@ -31,10 +31,9 @@ def dev_broker() -> Iterator[PulsarDevBroker]:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def nursery() -> Nursery:
     """The process that forks daemons."""
-    with Nursery() as process:
-        yield process
+    return shared()
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.brokers.kafka import KafkaBroker
 from tests.brokers.pulsar import PulsarBroker
-from tests.crash.nursery import Nursery
 from tests.crash.system import KafkaSystem, PulsarSystem, System
 from tests.real.daemon import Daemon, Job
 from tests.stores.place import FolderPlace, Place
+from tests.support.nursery import Nursery
 from tests.support.sequence_audit import assert_each_once, assert_in_order
 from tests.support.waiting import eventually
 

@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 
 from tests.crash.campaign import Campaign
-from tests.crash.nursery import Nursery
 from tests.stores.place import BucketPlace
 from tests.stores.proxy import NOTHING, Fault, Request, StoreProxy, slow_down
 from tests.stores.servers import VersityGateway
+from tests.support.nursery import Nursery
 
 __all__ = ["StoreCampaign"]
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.crash.campaign import KINDS, SCHEMAS, Campaign
-from tests.crash.nursery import Nursery
 from tests.crash.typed import FORMATS
+from tests.support.nursery import Nursery
 from tests.support.sequence_audit import visible_files
 
 pytestmark = pytest.mark.crash

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.crash.nursery import Nursery
 from tests.crash.preload import failing_fsync, full_disk
 from tests.crash.scene import Scene
 from tests.crash.space import SmallDisk
 from tests.stores.place import FolderPlace
+from tests.support.nursery import Nursery
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.crash

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.crash.nursery import Nursery
 from tests.crash.preload import Clock
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 from tests.crash.system import seldom
 from tests.real.daemon import verify
+from tests.support.nursery import Nursery
 from tests.support.sequence_audit import landed_numbers
 
 pytestmark = pytest.mark.crash

@@ -19,9 +19,9 @@ from fastwire_daemon.devbroker.pulsar import PulsarDevBroker
 from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.service.http import HttpServer
 from fastwire_daemon.service.service import run_service
-from tests.crash.nursery import Nursery
 from tests.crash.scene import Scene
 from tests.real.daemon import Daemon, ask, verify
+from tests.support.nursery import Nursery
 from tests.support.sequence_audit import assert_each_once
 from tests.support.waiting import eventually
 

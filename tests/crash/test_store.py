@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.dataset.steps import STEPS
-from tests.crash.nursery import Nursery
 from tests.crash.readers import Watch
 from tests.crash.scene import Scene
 from tests.crash.store_campaign import StoreCampaign
@@ -15,6 +14,7 @@ from tests.crash.test_kill import EVERY_STEP, LATER, kill_at, kill_at_random
 from tests.crash.test_takeover import ORDER, stop_at
 from tests.stores.place import BucketPlace
 from tests.stores.servers import S3Server, VersityGateway
+from tests.support.nursery import Nursery
 
 Say = Callable[[str, object], None]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.crash.nursery import Forked, Nursery
+from tests.support.nursery import Forked, Nursery, shared
 
 __all__ = ["Daemon", "Job", "ask", "command", "verify"]
 
@@ -88,7 +88,7 @@ def command(*arguments: str, script: dict[str, Any] | None = None) -> list[str]:
 class Daemon:
     """One run of the command; ends with the test at the latest. Use as a context manager.
 
-    With a ``nursery`` it is forked there, which is quicker, unless a ``prefix`` asks for a process of its own.
+    It is forked in ``nursery``, or the shared one, which is quicker, unless a ``prefix`` asks for a process of its own.
     """
 
     def __init__(
@@ -103,8 +103,9 @@ class Daemon:
         self.log = log
         log.touch()
         self.process: subprocess.Popen[bytes] | Forked
-        if nursery is not None and not prefix:
-            self.process = nursery.fork(arguments, script, log, env or {})
+        if not prefix:
+            with open(os.devnull, "rb") as nothing, log.open("ab") as out:
+                self.process = (nursery or shared()).fork(arguments, env or {}, (nothing, out, out), script)
             return
         with log.open("ab") as out:
             # The kernel ends the child with its parent, also when that is killed, and also a stopped child.
@@ -218,11 +219,4 @@ def ask(address: Path, page: str) -> str:
 
 def verify(path: Path | str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Return the report of ``fastwire-consume verify`` about a dataset."""
-    return subprocess.run(
-        command("verify", str(path), *arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=RUN_LIMIT,
-        env={**os.environ, **(env or {})},
-    )
+    return shared().run("verify", path, *arguments, env=env, limit=RUN_LIMIT)

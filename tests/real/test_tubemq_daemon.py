@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,8 @@ import pyarrow.dataset
 import pytest
 
 from tests.brokers.tubemq import PARTITIONS, TubeMQBroker
-from tests.real.daemon import RUN_LIMIT, Daemon, Job, command, verify
+from tests.real.daemon import RUN_LIMIT, Daemon, Job, verify
+from tests.support.nursery import shared
 from tests.support.tubemq.rules import group
 
 pytestmark = pytest.mark.broker
@@ -89,10 +89,7 @@ def test_what_produce_sent_is_read_by_the_stock_consumer(plain_tubemq: TubeMQBro
     topic, count = plain_tubemq.fresh_topic(), 1000
     lines = [json.dumps({"value": f"{number}", "properties": {"n": f"{number}"}}) for number in range(count - 1)]
     lines.append(json.dumps({"value": "", "event_time": 1767240000000, "partition": 1}))
-    done = subprocess.run(
-        command("produce", plain_tubemq.url, topic, "--format", "jsonl"),
-        input="\n".join(lines), capture_output=True, text=True, timeout=RUN_LIMIT,
-    )  # fmt: skip
+    done = shared().run("produce", plain_tubemq.url, topic, "--format", "jsonl", given="\n".join(lines))
     assert done.returncode == 0, done.stderr
     said = plain_tubemq.tool(
         "CliConsumer", "--topicName", topic, "--groupName", group(), "--messages", str(count),
@@ -108,10 +105,8 @@ def test_what_produce_sent_has_landed_as_it_was(plain_tubemq: TubeMQBroker, tmp_
         {"value": "", "partition": 1},
         {"value": "v", "properties": {"$msgType$": "aaa", "k": "ü=1"}, "event_time": 1767240000000},
     ]
-    done = subprocess.run(
-        command("produce", plain_tubemq.url, topic, "--format", "jsonl"),
-        input="\n".join(map(json.dumps, records)), capture_output=True, text=True, timeout=RUN_LIMIT,
-    )  # fmt: skip
+    lines = "\n".join(map(json.dumps, records))
+    done = shared().run("produce", plain_tubemq.url, topic, "--format", "jsonl", given=lines)
     assert done.returncode == 0, done.stderr
     task = job(plain_tubemq, topic, tmp_path / "data")
     with member(task, tmp_path, "log", until_end=True) as daemon:
@@ -128,10 +123,7 @@ def test_what_produce_sent_has_landed_as_it_was(plain_tubemq: TubeMQBroker, tmp_
 def test_nodes_share_a_topic(plain_tubemq: TubeMQBroker, tmp_path: Path) -> None:
     """Client balance: each node lands the partitions of its number, and is at the end without the others."""
     topic, name, count = plain_tubemq.fresh_topic(), group(), 500
-    done = subprocess.run(
-        command("produce", plain_tubemq.url, topic, "--load", str(count)),
-        capture_output=True, text=True, timeout=RUN_LIMIT,
-    )  # fmt: skip
+    done = shared().run("produce", plain_tubemq.url, topic, "--load", str(count))
     assert done.returncode == 0, done.stderr
     with ExitStack() as stack:
         nodes = []

@@ -1,7 +1,6 @@
 """``dead``: the dead letters of a dataset for people and programs, and as files."""
 
 import json
-import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,8 +18,9 @@ from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
 from fastwire_daemon.systems.produced import Produced
 from fastwire_daemon.systems.writer import Put
-from tests.daemon.cli.program import PROGRAM, Run
+from tests.daemon.cli.program import Run
 from tests.support import rolls
+from tests.support.nursery import shared
 
 REASONS = ["Truncated at byte 3 of the value, in id", "Truncated at byte 9 of the value, in name", "checksum"]
 PAYLOADS = [b"\x00\xff\x1b[31m", b'{"id": 5, ', b"x" * 100]
@@ -129,7 +129,8 @@ def values(tmp_path: Path) -> Path:
 
 def landed(url: str) -> list[dict[str, Any]]:
     asked = ("tail", url, "mended", "--from", "earliest", "--until-end", "--format", "jsonl")
-    said = subprocess.run([*PROGRAM, *asked], capture_output=True, text=True, check=True)
+    said = shared().run(*asked)
+    assert said.returncode == 0, said.stderr
     return [json.loads(line) for line in said.stdout.splitlines()]
 
 

@@ -15,8 +15,8 @@ from fastwire.pulsar.payload import encode_block_entry
 from fastwire.pulsar.payload import encode_values as encode_pulsar
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from tests.daemon.cli.program import PROGRAM
 from tests.support.avro import encode
+from tests.support.nursery import shared
 from tests.support.schema_registry import SchemaRegistryServer, framed, serving
 
 SCHEMA: dict[str, Any] = {
@@ -47,7 +47,7 @@ path = "{path}"
 
 
 def command(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return shared().run(*arguments)
 
 
 def values(form: str) -> list[bytes]:

@@ -16,6 +16,7 @@ from fastwire_daemon.cli.input import parse_json, parse_line
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, PulsarOptions, running
 from fastwire_daemon.systems.writer import Put
 from tests.daemon.systems.pulsar.test_producer import NoReceipts, read
+from tests.support.nursery import shared
 
 PROGRAM = [sys.executable, "-m", "fastwire_daemon.cli", "produce"]
 
@@ -30,11 +31,9 @@ def broker() -> Iterator[PulsarDevBroker]:
 
 def produce(*arguments: str, data: bytes = b"", environ: dict[str, str] | None = None) -> tuple[int, str]:
     """Run the command; returns its exit code and what it said."""
-    done = subprocess.run(
-        [*PROGRAM, *arguments], input=data, capture_output=True, timeout=60, env={**os.environ, **(environ or {})}
-    )
-    assert done.stdout == b""
-    return done.returncode, done.stderr.decode()
+    done = shared().run("produce", *arguments, given=data, env=environ)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
 
 
 def rows(broker: PulsarDevBroker, topic: str, count: int) -> list[bytes]:

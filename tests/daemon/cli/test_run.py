@@ -20,6 +20,7 @@ from fastwire_daemon.service import service
 from fastwire_daemon.systems.source import SourceFailed
 from tests.daemon.cli.orders import add_orders
 from tests.daemon.cli.program import GOOD, PROGRAM, Run
+from tests.support.nursery import shared
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_a_kafka_cluster_with_another_id_is_78(kafka: KafkaDevBroker, good: Path
 
     def ran(broker: KafkaDevBroker) -> "subprocess.CompletedProcess[str]":
         good.write_text(text.replace("pulsar://127.0.0.1:6650", broker.url))
-        return subprocess.run([*PROGRAM, "run", good, "--until-end"], capture_output=True, text=True, check=False)
+        return shared().run("run", good, "--until-end")
 
     first = ran(kafka)
     assert first.returncode == 0, first.stderr
@@ -196,7 +197,7 @@ def test_a_taken_http_address_is_1(broker: PulsarDevBroker, good: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         good.write_text(f'daemon.http = "127.0.0.1:{port}"\n' + good.read_text())
-        ran = subprocess.run([*PROGRAM, "run", good], capture_output=True, text=True, check=False)
+        ran = shared().run("run", good)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
         f'daemon.http = "127.0.0.1:{port}" is taken by another process: choose another address, or "" for no '

@@ -25,6 +25,7 @@ from fastwire_daemon.systems.produced import Produced, ProduceError
 from fastwire_daemon.systems.writer import Put, Writer
 from fastwire_daemon.testing import Feed, SinkConformance
 from tests.daemon.cli.program import PROGRAM
+from tests.support.nursery import shared
 from tests.support.waiting import eventually
 
 
@@ -217,7 +218,7 @@ roll.idle = "200ms"
 
 
 def command(*arguments: str | Path, given: str = "") -> str:
-    ran = subprocess.run([*PROGRAM, *map(str, arguments)], input=given, capture_output=True, text=True, check=False)
+    ran = shared().run(*arguments, given=given)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -282,7 +283,7 @@ def test_header_bytes_survive_in_kafka_and_stop_the_log_for_pulsar(tmp_path: Pat
         assert tail(source, "copy")[0]["headers"] == tail(source, "orders")[0]["headers"]
         config = configured(tmp_path, source.url, "pulsar", target.url)
         config.write_text(config.read_text().replace('subscription = "mirror"', 'subscription = "other"'))
-        ran = subprocess.run([*PROGRAM, "run", config, "--until-end"], capture_output=True, text=True, check=False)
+        ran = shared().run("run", config, "--until-end")
     assert ran.returncode == 1
     assert "cannot be written to copy at" in ran.stderr
 

@@ -1,11 +1,13 @@
 """A process that has imported the whole daemon and forks one whenever a test wants one.
 
-An interpreter with everything imported takes a second of processor time to start, and the crash tests start hundreds.
+An interpreter with everything imported takes a second of processor time to start, and the tests start hundreds.
 What is forked runs the same command line as what is executed; only the imports are behind it.
 """
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -15,14 +17,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
-__all__ = ["Forked", "Nursery"]
+__all__ = ["Forked", "Nursery", "shared"]
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
+DAEMON = ("service", "sinks.dataset", "encoders.parquet", "systems", "cli.stores", "dataset.verify")
 
 
 class Forked:
@@ -79,7 +83,7 @@ class Nursery:
         self._folder = tempfile.TemporaryDirectory(prefix="fw-nursery-")
         self._address = f"{self._folder.name}/socket"
         self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.crash.nursery", self._address],
+            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.support.nursery", self._address],
             cwd=ROOT,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
@@ -99,13 +103,53 @@ class Nursery:
         self._process.communicate()
         self._folder.cleanup()
 
-    def fork(self, arguments: tuple[str, ...], script: dict[str, Any] | None, log: Path, env: dict[str, str]) -> Forked:
-        """A child that runs the command line, with the accident of ``script`` (see ``tests.crash.child``) built in."""
+    def fork(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        streams: tuple[IO[bytes], IO[bytes], IO[bytes]],
+        script: dict[str, Any] | None = None,
+    ) -> Forked:
+        """A child that runs the command line, with the accident of ``script`` (see ``tests.crash.child``) built in.
+
+        ``streams`` are its standard input, output and error.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self._address)
-        request = {"arguments": arguments, "script": script, "log": str(log), "env": env}
-        connection.send(json.dumps(request).encode())
+        request = {"arguments": arguments, "script": script, "env": dict(env)}
+        socket.send_fds(connection, [json.dumps(request).encode()], [stream.fileno() for stream in streams])
         return Forked(connection, int(connection.recv(64)))
+
+    def run(
+        self,
+        *arguments: str | Path,
+        given: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        limit: float = 90.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line to its end, within ``limit`` seconds, with ``given`` as standard input."""
+        words = [str(each) for each in arguments]
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+            files[0].write(given.encode() if isinstance(given, str) else given)
+            files[0].seek(0)
+            child = self.fork(words, env or {}, (files[0], files[1], files[2]))
+            try:
+                code = child.wait(limit)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise
+            for file in files[1:]:
+                file.seek(0)
+            return subprocess.CompletedProcess(words, code, files[1].read().decode(), files[2].read().decode())
+
+
+@functools.cache
+def shared() -> Nursery:
+    """The nursery of this process, without a library; started by the first who asks, ended with the process."""
+    nursery = Nursery()
+    atexit.register(nursery.__exit__, None, None, None)
+    return nursery
 
 
 def serve(address: str) -> None:
@@ -120,14 +164,16 @@ def serve(address: str) -> None:
         for key, _ in waiting.select():
             if key.data is None:
                 connection, _ = listener.accept()
-                request = json.loads(connection.recv(65_536))
+                said, streams, _, _ = socket.recv_fds(connection, 65_536, 3)
                 pid = os.fork()
                 if not pid:
                     waiting.close()
                     listener.close()
                     connection.close()
-                    become(request)
+                    become(json.loads(said), streams)
                     return
+                for descriptor in streams:
+                    os.close(descriptor)
                 connection.send(b"%d" % pid)
                 waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (connection, pid))
             else:
@@ -142,13 +188,12 @@ def serve(address: str) -> None:
                 connection.close()
 
 
-def become(request: dict[str, Any]) -> None:
+def become(request: dict[str, Any], streams: list[int]) -> None:
     """Make this process the child that was asked for."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     os.environ.update(request["env"])
     sys.argv = ["fastwire-consume", *request["arguments"]]
     if request["script"] is not None:
@@ -159,7 +204,9 @@ if __name__ == "__main__":
     from fastwire_daemon.cli.app import main
     from tests.crash.child import install
 
-    for name in ("service", "sinks.dataset", "encoders.parquet"):
+    for name in DAEMON:
         importlib.import_module(f"fastwire_daemon.{name}")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pandas")  # pyarrow loads it when a dataset is verified, if it is there
     serve(sys.argv[1])
     main()
