@@ -78,6 +78,8 @@ OPENED_PACKAGES = (
     "java.management/sun.management",
 )
 
+QUICK_START = ("-XX:TieredStopAtLevel=1",)
+
 METADATA_DRIVERS = "org.apache.pulsar.metadata.bookkeeper"
 
 SETTINGS = {
@@ -134,11 +136,15 @@ class PulsarBroker(JavaBroker):
     """One broker process with its folder; ``start`` and ``stop`` may follow each other on the same data and ports.
 
     It must be started on the main thread: the kernel takes the end of the starting thread for the end of the parent.
+    A ``quick`` one starts in less processor time, and is slow when it has many records.
     """
 
-    def __init__(self, folder: Path, *, guarded: bool = False, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, guarded: bool = False, quick: bool = True, settings: dict[str, str] | None = None
+    ) -> None:
         super().__init__(folder)
         self.guarded = guarded
+        self._quick = quick
         self.certificates: Certificates | None = None
         self._settings = dict(settings or {})
         self._secret = secrets.token_bytes(32)
@@ -186,11 +192,12 @@ class PulsarBroker(JavaBroker):
         jars = cached_jars(f"pulsar-{VERSION}", POM)
         self._write_configuration()
         data = self.folder / "data"
-        # Two of these fit beside a test run: the plain broker gets what a demo of a million records needs, the guarded
-        # one starts quickly.
+        # Two of these fit beside a test run: the plain broker gets what a demo of a million records needs.
         tuning: tuple[str, ...] = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=2g")
         if self.guarded:
-            tuning = ("-Xms256m", "-Xmx768m", "-XX:MaxDirectMemorySize=1g", "-XX:TieredStopAtLevel=1")
+            tuning = ("-Xms256m", "-Xmx768m", "-XX:MaxDirectMemorySize=1g")
+        if self._quick:
+            tuning = (*tuning, *QUICK_START)
         return [
             java,
             *tuning,
@@ -273,7 +280,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, finish)
     signal.signal(signal.SIGINT, finish)
     folder = Path(options.keep or tempfile.mkdtemp(prefix="fastwire-pulsar-"))
-    broker = PulsarBroker(folder, guarded=options.guarded)
+    broker = PulsarBroker(folder, guarded=options.guarded, quick=options.guarded)
     try:
         broker.start()
         if options.topic:
