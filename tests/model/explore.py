@@ -221,7 +221,7 @@ def _suffer(run: Run, slot: Slot, fate: str) -> None:
 
 
 def operations(scenario: Scenario) -> list[str]:
-    """What a process that is alone and undisturbed does, operation by operation."""
+    """Return the kinds of the operations of a process that is alone and undisturbed, in order."""
     run = Run(scenario)
     run.start(run.slots[0])
     done = []
