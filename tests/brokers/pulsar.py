@@ -264,6 +264,7 @@ def main() -> int:
     """Run one broker until standard input closes or SIGTERM or SIGINT comes."""
     parser = argparse.ArgumentParser(prog="python -m tests.brokers.pulsar", description=main.__doc__)
     parser.add_argument("--guarded", action="store_true", help="TLS, token authentication and small limits")
+    parser.add_argument("--quick", action="store_true", help="starts in less processor time, slow with many records")
     parser.add_argument("--keep", metavar="FOLDER", help="keep data, log and configuration there")
     parser.add_argument("--topic", help="create this topic")
     parser.add_argument("--partitions", type=int, default=0, help="number of its partitions; 0 makes a plain one")
@@ -280,7 +281,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, finish)
     signal.signal(signal.SIGINT, finish)
     folder = Path(options.keep or tempfile.mkdtemp(prefix="fastwire-pulsar-"))
-    broker = PulsarBroker(folder, guarded=options.guarded, quick=options.guarded)
+    broker = PulsarBroker(folder, guarded=options.guarded, quick=options.guarded or options.quick)
     try:
         broker.start()
         if options.topic:

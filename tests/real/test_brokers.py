@@ -121,7 +121,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def starter() -> subprocess.Popen[bytes]:
     """The broker as a command."""
-    command = [sys.executable, "-m", "tests.brokers.pulsar"]
+    command = [sys.executable, "-m", "tests.brokers.pulsar", "--quick"]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 

@@ -1,9 +1,9 @@
 """Distribution of tests to worker processes (``pytest -n``).
 
 A file's tests stay together, so that what a module sets up is set up once. So do the files that need the same broker or
-the same session of Spark: those take the longest to start. What has a cluster, or processes of Spark, of its own stands
-alone: it mostly waits, and so may run beside the others. The cases of a test in ``APART`` go to different workers: each
-takes long, and they share nothing.
+the same session of Spark: those take the longest to start. What has a broker, a cluster or processes of Spark of its
+own stands alone: it mostly waits, and so may run beside the others. The cases of a test in ``APART`` go to different
+workers: each takes long, and they share nothing.
 """
 
 import re
@@ -16,6 +16,7 @@ __all__ = ["ByBroker", "scope", "turn"]
 TOGETHER = (
     (r"tests/real/test_tubemq_guarded", "guarded TubeMQ"),
     (r"tests/real/test_kafka_cluster", "Kafka cluster"),
+    (r"tests/real/test_(kinds|listening)", "special Pulsar"),
     (r"tests/spark/test_(crash|source_cluster|landing)", "processes of Spark"),
     (r"tests/real/test_spark", "Spark"),
     (r"tests/spark/", "Spark"),
@@ -39,6 +40,7 @@ FIRST = (
     "Pulsar",
     "Kafka",
     "processes of Spark",
+    "special Pulsar",
     "guarded TubeMQ",
     "Kafka cluster",
     "tests/fuzz/",
