@@ -1,28 +1,27 @@
-"""The operations of a Delta table that a dataset needs. The only module of this package that calls the library.
-
-Nothing is ever repeated in here: after any error but TableStoppedError a commit may have taken effect, so the caller
-looks at the table and decides again. The library would repeat a commit on a table that already has it.
-"""
+"""Delta as a format of tables. The only module of this package that calls its library."""
 
 import errno
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from .bucket import REFUSED, StoreAwayError
+from fastwire.decode.evolution import Column
 
-__all__ = ["AddedFile", "DeltaLog", "Seen", "TableRacedError", "TableStoppedError", "commit_name"]
+from .bucket import REFUSED, StoreAwayError
+from .statistics import statistics_of
+from .storage import Storage
+from .tableformat import OWNER, AddedFile, Seen, TableRacedError, TableStoppedError
+from .tableschema import field, plain_type
+
+__all__ = ["DeltaLog"]
 
 LOG = "_delta_log"
-OWNER = "fastwire.dataset"
-"""Property of a table: the id of the dataset that is published in it."""
 
 # An application's transaction may be forgotten by then, and its files would be added again.
 _FORGETS = "delta.setTransactionRetentionDuration"
@@ -31,55 +30,29 @@ _HARMLESS = {
     "appendOnly", "changeDataFeed", "clustering", "deletionVectors", "domainMetadata", "invariants", "timestampNtz",
     "v2Checkpoint", "vacuumProtocolCheck",
 }  # fmt: skip
+# Commits that are made durable at the first look: their writer may have died before its sync.
+_LOOKED_BACK = 10
 _PLAIN_WRITER, _LISTED_WRITER = 2, 7
 _OF_FIELDS = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "delta.columnMapping.id")
 _DISK_FULL = {"os error 28": errno.ENOSPC, "os error 122": errno.EDQUOT}
 
 
-class TableStoppedError(Exception):
-    """The table cannot take files as it is; the text says why, for the user. The commit has had no effect."""
-
-
-class TableRacedError(Exception):
-    """Another process has committed to the table since it was looked at."""
-
-
-class AddedFile(NamedTuple):
-    """A file for the table: its name in the dataset, and the values of the partition columns."""
-
-    name: str
-    nbytes: int
-    values: Mapping[str, str | None]
-    modified_ms: int
-    """Milliseconds since 1970."""
-    statistics: str
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A table at one version."""
-
-    version: int
-    upto: int
-    """The log entry up to which the files of the dataset are in it; 0: none."""
-    fields: Mapping[str, Mapping[str, Any]]
-    """Its columns, as in its log."""
-    partitions: tuple[str, ...]
-    trouble: str
-    """The reason why no files can be added; "" without one."""
-
-
 class DeltaLog:
-    """The table at ``url``, with the ``settings`` of its store, for the dataset whose id is ``owner``.
+    """The Delta table in ``storage``, for the dataset whose id is ``owner``."""
 
-    Every method may raise TableStoppedError, and OSError where the same may succeed later.
-    """
+    title = "Delta"
 
-    def __init__(self, url: str, settings: Mapping[str, str], owner: str) -> None:
-        self.url = url
-        self._settings = dict(settings)
+    def __init__(self, storage: Storage, owner: str) -> None:
+        self.url = storage.root
+        self._storage = storage
+        self._settings = dict(storage.access)
         self._owner = owner
         self._table: DeltaTable | None = None
+        self._synced = -1  # version of the table up to which its commits are durable
+
+    def type_of(self, column: Column) -> object:
+        """Return the type of ``column`` as the log of the table has it."""
+        return plain_type(column)
 
     def forget(self) -> None:
         """Read the whole table again at the next look: another one may be in its place."""
@@ -87,6 +60,13 @@ class DeltaLog:
 
     def look(self) -> Seen | None:
         """Return the table as it is now; None if there is none."""
+        seen = self._look()
+        if seen is not None and not self._storage.exists(_commit_name(seen.version)):
+            self.forget()  # the library does not look whether what it knows is still there
+            seen = self._look()
+        return seen
+
+    def _look(self) -> Seen | None:
         table = self._loaded()
         if table is None:
             return None
@@ -96,10 +76,20 @@ class DeltaLog:
             return Seen(
                 table.version(),
                 table.transaction_version(self._owner) or 0,
-                fields,
+                {name: _plain(each["type"]) for name, each in fields.items()},
+                tuple(name for name, each in fields.items() if not each["nullable"]),
                 tuple(metadata.partition_columns),
                 self._trouble(table, fields),
             )
+
+    def settle(self, version: int) -> None:
+        """Make the commits of the table up to ``version`` durable: the library does not."""
+        first = max(self._synced + 1, version + 1 - _LOOKED_BACK, 0)
+        names = [name for name in map(_commit_name, range(first, version + 1)) if self._storage.exists(name)]
+        if names:
+            self._storage.sync_content(names)
+            self._storage.sync(folders=[folder for folder in (LOG,) if self._storage.has_folder(folder)])
+        self._synced = version
 
     def _loaded(self) -> DeltaTable | None:
         with self._translated():
@@ -129,13 +119,13 @@ class DeltaLog:
             return f"the Delta table at {self.url} has features for which fastwire cannot write: {', '.join(unknown)}"
         return ""
 
-    def create(self, fields: Sequence[Mapping[str, Any]], partitions: Sequence[str]) -> None:
+    def create(self, columns: Sequence[Column], partitions: Sequence[str]) -> None:
         """Create the table with these columns. Raises TableRacedError if there is one now."""
         with self._translated():
             try:
                 DeltaTable.create(
                     self.url,
-                    _schema(fields),
+                    Schema.from_json(json.dumps({"type": "struct", "fields": [field(column) for column in columns]})),
                     partition_by=list(partitions),
                     configuration={OWNER: self._owner},
                     raise_if_key_not_exists=False,
@@ -147,11 +137,11 @@ class DeltaLog:
                     raise
                 raise TableRacedError(str(exc)) from exc
 
-    def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
+    def add_columns(self, columns: Sequence[Column]) -> None:
         """Add columns to the table as it was seen last. Raises TableRacedError."""
         with self._committing() as table:
             table.alter.add_columns(
-                [Field.from_json(json.dumps(each)) for each in fields],
+                [Field.from_json(json.dumps(field(column))) for column in columns],
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
 
@@ -160,8 +150,9 @@ class DeltaLog:
 
         In the same commit the table notes ``upto``.
         """
+        now_ms = int(self._storage.now() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(each.name, each.nbytes, each.values, each.modified_ms, True, each.statistics) for each in files
+            AddAction(each.name, each.nbytes, each.values, now_ms, True, self._statistics(each)) for each in files
         ]
         with self._committing() as table:
             table.create_write_transaction(
@@ -175,6 +166,13 @@ class DeltaLog:
                     app_transactions=[Transaction(self._owner, upto)],
                 ),
             )
+
+    def _statistics(self, file: AddedFile) -> str:
+        try:
+            with self._storage.reader(file.name) as content:
+                return statistics_of(content, file.rows)
+        except FileNotFoundError as exc:  # others have published it, and rewritten the table
+            raise TableRacedError(str(exc)) from exc
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return the files of the table as it was seen last: size in bytes and rows (None: unknown), by name."""
@@ -221,10 +219,19 @@ class DeltaLog:
             raise TableStoppedError(said) from exc
 
 
-def commit_name(version: int) -> str:
+def _commit_name(version: int) -> str:
     """Return the name of the file with one version of the table, within the dataset."""
     return f"{LOG}/{version:020d}.json"
 
 
-def _schema(fields: Sequence[Mapping[str, Any]]) -> Schema:
-    return Schema.from_json(json.dumps({"type": "struct", "fields": list(fields)}))
+def _plain(type_: object) -> object:
+    """Return a type without what says nothing about files: metadata, and whether nulls are allowed."""
+    if not isinstance(type_, dict):
+        return type_
+    plain = {key: _plain(value) for key, value in type_.items()}
+    if "fields" in plain:
+        plain["fields"] = [
+            {"name": each["name"], "type": _plain(each["type"]), "nullable": True, "metadata": {}}
+            for each in type_["fields"]
+        ]
+    return plain | {key: True for key in ("containsNull", "valueContainsNull") if key in plain}

@@ -13,8 +13,9 @@ from .objects import ObjectStorage
 from .patience import Impatience, Patience
 from .publication import Publication
 from .storage import Storage
+from .tableformat import PublishedTable
 
-__all__ = ["publication_of", "storage_at"]
+__all__ = ["publication_of", "storage_at", "table_of"]
 
 
 def storage_at(
@@ -43,6 +44,13 @@ def publication_of(
     """Return the publication of a dataset: by names, or in its table. ``state`` is the checkpoint that was read."""
     if not description.table:
         return Publication(storage, description.extension, reached)
-    from .tablepublication import TablePublication  # its library takes 60 MiB
+    from .tablepublication import TablePublication
 
-    return TablePublication(storage, description, state, reached)
+    return TablePublication(storage, description, table_of(storage, description), state, reached)
+
+
+def table_of(storage: Storage, description: Description) -> PublishedTable:
+    """Return the table in which a dataset is published."""
+    from .delta import DeltaLog  # its library takes 60 MiB
+
+    return DeltaLog(storage, description.id)

@@ -5,12 +5,13 @@ The table is read first, so each of its files has a log entry by the time the lo
 
 from collections.abc import Mapping
 
-from .delta import Seen, TableStoppedError
 from .description import Description
 from .findings import Problem
+from .place import table_of
 from .report import TableReport, VerifyReport, counted
 from .storage import Storage
-from .tablepublication import check_fields, table_of
+from .tableformat import Seen, TableStoppedError
+from .tablepublication import check_fields
 
 __all__ = ["TableAudit"]
 
@@ -31,7 +32,7 @@ class TableAudit:
             self._seen = table.look()
             if self._seen is not None:
                 self._files = table.files()
-                check_fields(self._seen, description, description.types)
+                check_fields(table, self._seen, description, description.types)
         except TableStoppedError as exc:
             self.why = str(exc)
 

@@ -62,6 +62,7 @@ import duckdb, duckdb_extension_delta
 (folder,) = duckdb_extension_delta.__path__
 (extension,) = Path(folder).rglob("delta.duckdb_extension")
 connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+connection.execute("SET enable_progress_bar = false")
 connection.execute(f"LOAD '{extension}'")
 rows = connection.execute(f"SELECT {sys.argv[2]} FROM delta_scan('{sys.argv[1]}')").fetchall()
 sys.stdout.buffer.write(pickle.dumps(rows))

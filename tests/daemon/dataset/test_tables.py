@@ -10,10 +10,12 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.schema import PrimitiveType
 
 from fastwire.decode.evolution import Column
-from fastwire_daemon.dataset.delta import DeltaLog, TableRacedError
+from fastwire_daemon.dataset.delta import DeltaLog
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.expiry import expire
+from fastwire_daemon.dataset.place import storage_at
 from fastwire_daemon.dataset.steps import STEPS
+from fastwire_daemon.dataset.tableformat import TableRacedError
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
@@ -150,7 +152,7 @@ def test_a_commit_from_a_stale_look_is_refused(tmp_path: Path) -> None:
     writer = opened(tmp_path)
     tables.land(writer, -1, 4)
     owner = json.loads((tmp_path / "_fastwire/dataset.json").read_text())["id"]
-    stale = DeltaLog(str(tmp_path), {}, owner)
+    stale = DeltaLog(storage_at(tmp_path), owner)
     stale.look()
     tables.land(writer, 4, 9)
     with pytest.raises(TableRacedError):
