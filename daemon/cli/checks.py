@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from ..dataset.description import Description
     from ..dataset.probe import Check
 
-UPKEEP = (
-    "the table needs OPTIMIZE and then VACUUM now and then, by any tool that knows Delta: files stay as small as the "
-    "rolls. Both leave _fastwire alone. Keep the 7 days of VACUUM, or at least the longest time that no daemon runs"
-)
+UPKEEP = {
+    "delta": "the table needs OPTIMIZE and then VACUUM now and then, by any tool that knows Delta: files stay as small "
+    "as the rolls. Both leave _fastwire alone. Keep the 7 days of VACUUM, or at least the longest time that no daemon "
+    "runs",
+    "iceberg": "the table needs rewrite_data_files and then expire_snapshots now and then, by any tool that knows "
+    "Iceberg: files stay as small as the rolls, and each commit takes longer with each snapshot. remove_orphan_files "
+    "leaves _fastwire alone; keep its 3 days, or at least the longest time that no daemon runs",
+}
 
 __all__ = ["CheckResult", "folder_checks", "promise", "spark_checks", "static_checks"]
 
@@ -52,7 +56,7 @@ class CheckResult:
 
 def promise(sink: SinkConfig) -> str:
     """Return the delivery guarantee of ``sink``: the effect of a crash at any instant on its records."""
-    if sink.table:
+    if sink.table_format:
         return "exactly once: files and positions are one commit, and the table gets each file once"
     if sink.is_dataset:
         return "exactly once: files and positions are one commit"
@@ -79,9 +83,9 @@ def static_checks(config: Config) -> list[CheckResult]:
         if pipeline.sink.connection is not None:
             results += _connection(name, pipeline.sink.connection)
         results += _short_folders(name, pipeline)
-        if pipeline.sink.table:
+        if pipeline.sink.table_format:
             results.append(_columns_of_table(name, pipeline))
-            results.append(CheckResult(name, "upkeep", True, UPKEEP))
+            results.append(CheckResult(name, "upkeep", True, UPKEEP[pipeline.sink.table_format]))
         if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
             results += _dataset(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
@@ -109,15 +113,23 @@ def _dataset(
     if found is None:
         return []
     results = [CheckResult(name, "dataset", True, f"{path} is continued; it was created {found.created}")]
-    return [*results, _table(name, path, found, medium)] if found.table else results
+    return [*results, _table(name, path, found, pipeline, medium)] if found.table else results
 
 
-def _table(name: str, path: Path | StoreUrl, description: "Description", medium: "Bucket | None" = None) -> CheckResult:
+def _table(
+    name: str,
+    path: Path | StoreUrl,
+    description: "Description",
+    pipeline: PipelineConfig | None,
+    medium: "Bucket | None" = None,
+) -> CheckResult:
     """Check that the table takes files, as `run` would add them."""
     from ..dataset.place import storage_at
     from ..dataset.tableaudit import TableAudit
+    from ..sinks.registry import catalog_of
 
-    table = TableAudit(storage_at(path, medium, patient=False), description)
+    catalog = None if pipeline is None else catalog_of(pipeline.sink)
+    table = TableAudit(storage_at(path, medium, patient=False), description, catalog)
     if table.why:
         return CheckResult(name, "table", False, f"{table.why}. Records land, and are published when it takes files")
     return CheckResult(name, "table", True, f"it has the files of the log entries up to {table.upto:,}")
@@ -125,6 +137,7 @@ def _table(name: str, path: Path | StoreUrl, description: "Description", medium:
 
 def _columns_of_table(name: str, pipeline: PipelineConfig) -> CheckResult:
     """Check that a table can have the columns of the pipeline."""
+    from ..dataset.tableformat import TITLES
     from ..sinks.registry import dataset_options
 
     try:
@@ -132,7 +145,9 @@ def _columns_of_table(name: str, pipeline: PipelineConfig) -> CheckResult:
     except ConfigError as exc:
         return CheckResult(name, "table", False, "; ".join(problem.message for problem in exc.problems), True)
     levels = ", ".join(options.level_keys)
-    return CheckResult(name, "table", True, f"in the format of Delta, partitioned by {levels or 'nothing'}")
+    return CheckResult(
+        name, "table", True, f"in the format of {TITLES[options.table]}, partitioned by {levels or 'nothing'}"
+    )
 
 
 def _short_folders(name: str, pipeline: PipelineConfig) -> list[CheckResult]:

@@ -145,7 +145,7 @@ def show_report(report: "VerifyReport") -> None:
         table = report.table
         rows = "rows that it does not count" if table.rows is None else counted(table.rows, "row")
         typer.echo(
-            f"  in a Delta table, version {table.version:,}, up to log entry {table.upto:,}: {rows} in "
+            f"  in a table of {table.format}, version {table.version:,}, up to log entry {table.upto:,}: {rows} in "
             f"{counted(table.files, 'file')}"
         )
     if report.diverted_entries:

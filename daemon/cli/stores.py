@@ -1,4 +1,4 @@
-"""Access of commands to a dataset in an object store."""
+"""Access of commands to a dataset in an object store, and to the catalog of its table."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..dataset.bucket import Bucket
 
-__all__ = ["bucket_at"]
+__all__ = ["bucket_at", "catalog_at"]
 
 
 def bucket_at(path: str, config: Path | None) -> "Bucket | None":
@@ -31,3 +31,19 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
         if pipeline.sink.path == url:
             return bucket_of(pipeline.sink)
     raise ConfigError([Problem(str(config), "", f"no pipeline writes to {url}")])
+
+
+def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":
+    """Return the settings of the catalog that has the table of the dataset at ``path``, with its secrets.
+
+    They are those of the pipeline in the file ``config`` that writes there; None without one. Raises ConfigError.
+    """
+    from ..config import load_config
+    from ..config.store import parse_dataset_path
+    from ..sinks.registry import catalog_of
+
+    if config is None:
+        return None
+    place = parse_dataset_path(path)
+    pipelines = load_config(config).pipelines.values()
+    return next((catalog_of(each.sink) for each in pipelines if each.sink.path == place), None)

@@ -35,7 +35,7 @@ __all__ = [
     "read_program",
 ]
 
-SINKS = ("parquet", "arrow", "jsonl", "delta", "stdout")
+SINKS = ("parquet", "arrow", "jsonl", "delta", "iceberg", "stdout")
 KEY = "_key"
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
@@ -244,7 +244,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             tell((*path, "transform"), str(exc))
             return
     fine = next((step for step in program if step.arrow.startswith("tsn")), None)
-    if fine is not None and kind in ("parquet", "delta"):
+    if fine is not None and kind in ("parquet", "delta", "iceberg"):
         tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
     check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell, landing)
 

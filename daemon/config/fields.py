@@ -20,6 +20,7 @@ from .text import format_duration, format_size, kind, nearest, parse_duration, p
 __all__ = [
     "DATASET_TYPES",
     "PLAIN_TYPES",
+    "TABLE_TYPES",
     "Column",
     "Count",
     "Duration",
@@ -368,7 +369,8 @@ StartField = Annotated[
 
 # -- kinds of sinks --------------------------------------------------------------------------------------------------
 
-DATASET_TYPES = ("parquet", "arrow", "jsonl", "delta")
+DATASET_TYPES = ("parquet", "arrow", "jsonl", "delta", "iceberg")
+TABLE_TYPES = ("delta", "iceberg")
 PLAIN_TYPES = ("stdout", "discard")
 
 # The encoders have the same table; they are not imported here because they import pyarrow.
@@ -378,6 +380,7 @@ _PARQUET: dict[str, tuple[int, int] | None] = {
 _CODECS: dict[str, dict[str, tuple[int, int] | None]] = {
     "parquet": _PARQUET,
     "delta": _PARQUET,
+    "iceberg": _PARQUET,
     "arrow": {"zstd": (1, 22), "lz4": None, "none": None},
     "jsonl": {"none": None, "gzip": (1, 9), "zstd": (1, 22)},
 }

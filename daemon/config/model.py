@@ -7,8 +7,10 @@ from pydantic import Field, PrivateAttr
 from pydantic.json_schema import SkipJsonSchema
 
 from .address import HttpAddress
+from .catalog import CatalogConfig
 from .decode import DecodeConfig
 from .fields import (
+    TABLE_TYPES,
     Column,
     Count,
     Duration,
@@ -59,11 +61,14 @@ class SinkConfig(Table):
     """The kind and the place of the output of a pipeline."""
 
     type: Text
-    """parquet, arrow, jsonl (files), delta (a table of Parquet files), stdout, discard, the name of a system such as
-    kafka (a topic), or of a plug-in."""
+    """parquet, arrow, jsonl (files), delta, iceberg (a table of Parquet files), stdout, discard, the name of a system
+    such as kafka (a topic), or of a plug-in."""
     path: DatasetPath | None = None
     """Folder of the dataset, or its URL in an object store. Several daemons may write into one dataset."""
     store: StoreConfig | None = None
+    catalog: CatalogConfig | None = None
+    table: Text | None = None
+    """iceberg: the table in the catalog, with its namespace: "shop.orders"."""
     topic: Text | None = None
     """Topic that records are written to, for the name of a system as type. Beside it stand url, auth, tls and the other
     keys of a connection, as in source."""
@@ -74,7 +79,8 @@ class SinkConfig(Table):
     compression: Text | None = None
     """Codec of the files; default: zstd:1, none for jsonl. Of batches for a topic: lz4.
 
-    parquet, delta: zstd[:1-22] lz4 snappy gzip[:1-9] none; arrow: zstd lz4 none; jsonl: none gzip[:1-9] zstd[:1-22]."""
+    parquet, delta, iceberg: zstd[:1-22] lz4 snappy gzip[:1-9] none; arrow: zstd lz4 none; jsonl: none gzip[:1-9]
+    zstd[:1-22]."""
     columns: tuple[Column, ...] | None = None
     """Columns to keep; default: all."""
     split: Literal["none", "topic", "partition"] = "none"
@@ -96,9 +102,9 @@ class SinkConfig(Table):
         return sink_kind(self.type) == "dataset"
 
     @property
-    def table(self) -> str:
+    def table_format(self) -> str:
         """The format of the table in which the files are published; "" for none."""
-        return self.type if self.type == "delta" else ""
+        return self.type if self.type in TABLE_TYPES else ""
 
     @property
     def is_topic(self) -> bool:

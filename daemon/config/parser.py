@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from fastwire.grammar import Grammar
 from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
+from .catalog import check_catalog
 from .connection import Connection, connection_model, keys_of_others, model_for
 from .decode import check_decode
 from .fields import (
@@ -91,7 +92,7 @@ _REQUIRED: Mapping[str, str] = {
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))}, the name of a system or of a plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
-_DATASET_KEYS = ("path", "store", "compression", "split", "partition_by", "create")
+_DATASET_KEYS = ("path", "store", "catalog", "table", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
 # The least memory, in bytes. Of a connection: its receive buffer, open chunk and the output of one read. Of a writer:
@@ -294,6 +295,7 @@ class _Parser:
             self._problem((*path, "path"), "is required: the folder for the files")
         if what == "dataset":
             check_store(path, sink, self._problem)
+            check_catalog(path, sink, self._problem)
         if sink_type == "stdout" and isinstance(sink.get("writers"), int) and sink["writers"] > 1:
             self._problem((*path, "writers"), "there is only one stdout")
         compression = sink.get("compression")

@@ -1,8 +1,8 @@
 """dataset.json: the settings that are fixed when a dataset is created, and their comparison with a configuration."""
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ from fastwire.systems import grammar_named
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import SPLITS, level_keys, time_level
+from .tableformat import TITLES
 from .tableschema import misfit
 
 __all__ = ["DESCRIPTION", "FORMAT", "DatasetOptions", "Description", "read_description"]
@@ -30,8 +31,10 @@ _WORDS = {
     "table": "the table format",
     "level_types": "the types of the partition columns",
 }
-TABLES = ("", "delta")
+# What a catalog may ask for, and dataset.json must not have.
+_SECRET = ("token", "credential", "password")
 _TYPED = ("types", "level_types")
+_NO_TEXT = ("columns", "levels", "hosts", "table", "catalog", *_TYPED)
 _HOST = re.compile(r"\S+:[0-9]{1,5}")
 _LEVEL = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -41,16 +44,16 @@ class DatasetOptions:
     """The settings of a writer for its dataset.
 
     ``system``, ``columns``, ``split``, ``partition_by``, ``levels``, ``extension`` and ``table`` are fixed at creation
-    and must not change. With the ``table`` "delta" files are published in a Delta table, and ``level_types`` are the
-    types of ``levels``. ``types`` are the columns of decoded values; with them the columns of the records have a _
-    before their name, and columns may be added or (without a table) become wider by log entries. ``partition_by`` is
-    as in ``time_level``. ``levels`` are columns that become folder levels, below those of ``split`` and
-    ``partition_by``; files do not contain them. The name ``cluster`` at creation is kept for good: logs are named by
-    it. ``hosts`` (``host:port``) are the addresses of the cluster: a dataset with other hosts belongs to another
-    cluster, unless its cluster's name is ``cluster``. ``shared`` is true if the source delivers in any order (Shared,
-    Key_Shared); it may change. With
-    ``single_log`` the writer refuses a dataset with another log, as for a Spark job, whose query would write the same
-    records as another one.
+    and must not change. With a ``table`` ("delta", "iceberg") files are published in a table of that format, and
+    ``level_types`` are the types of ``levels``. ``catalog`` has the settings of the catalog (secrets in clear text), if
+    the format has one, and the name of the "table" in it, which must not change either. ``types`` are the columns of
+    decoded values; with them the columns of the records have a _ before their name, and columns may be added or
+    (without a table) become wider by log entries. ``partition_by`` is as in ``time_level``. ``levels`` are columns that
+    become folder levels, below those of ``split`` and ``partition_by``; files do not contain them. The name ``cluster``
+    at creation is kept for good: logs are named by it. ``hosts`` (``host:port``) are the addresses of the cluster: a
+    dataset with other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if
+    the source delivers in any order (Shared, Key_Shared); it may change. With ``single_log`` the writer refuses a
+    dataset with another log, as for a Spark job, whose query would write the same records as another one.
     """
 
     system: str
@@ -66,6 +69,7 @@ class DatasetOptions:
     hosts: tuple[str, ...] = ()
     table: str = ""
     level_types: tuple[Column, ...] = ()
+    catalog: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -100,6 +104,7 @@ class Description:
     hosts: tuple[str, ...] = ()  # empty in datasets of versions that did not record them
     table: str = ""
     level_types: tuple[Column, ...] = ()
+    catalog: Mapping[str, str] = field(default_factory=dict)  # at the creation, without secrets
 
     @classmethod
     def of(cls, options: DatasetOptions, *, id: str, created: str) -> "Description":
@@ -118,6 +123,7 @@ class Description:
             hosts=options.hosts,
             table=options.table,
             level_types=options.level_types,
+            catalog={name: value for name, value in options.catalog.items() if name not in _SECRET},
         )
 
     @property
@@ -132,13 +138,16 @@ class Description:
             levels=self.levels,
             types=self.types,
             extension=self.extension,
+            table=self.table,
+            level_types=self.level_types,
+            catalog=self.catalog,
         )
 
     def encode(self) -> bytes:
         """Return the content of dataset.json."""
         value = {name: getattr(self, name) for name in self.__slots__}
         value |= {name: columns_to_json(value[name]) for name in _TYPED}
-        for name in ("levels", "hosts", "table", *_TYPED):
+        for name in ("levels", "hosts", "table", "catalog", *_TYPED):
             if not value[name]:
                 del value[name]
         return orjson.dumps({"format": FORMAT, **value}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -150,6 +159,9 @@ class Description:
             held, wanted = getattr(self, name), getattr(options, name)
             if held != wanted and not (name == "columns" and self.types and options.types):
                 differences.append(f"{word} of the dataset: {_show(held)}; configured: {_show(wanted)}")
+        held, wanted = (each.catalog.get("table", "") for each in (self, options))
+        if held != wanted:
+            differences.append(f"the table of the dataset: {_show(held)}; configured: {_show(wanted)}")
         if self.types and options.types:
             try:
                 added_types(self.types, options.types)
@@ -197,16 +209,17 @@ def read_description(data: bytes, root: str) -> Description:
             raise DatasetMismatchError(
                 f"the dataset at {root} has format {value['format']!r}; this version of fastwire knows {FORMAT}"
             )
-        names = [name for name in Description.__slots__ if name not in ("columns", "levels", "hosts", "table", *_TYPED)]
+        names = [name for name in Description.__slots__ if name not in _NO_TEXT]
         texts = {name: value[name] for name in names} | {"table": value.get("table", "")}
         columns, levels, hosts = value["columns"], value.get("levels", []), value.get("hosts", [])
+        catalog = dict(value.get("catalog", {}))
         typed = {name: columns_from_json(value.get(name, [])) for name in _TYPED}
-        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts)):
+        if not all(isinstance(text, str) for text in (*texts.values(), *columns, *levels, *hosts, *catalog.values())):
             raise TypeError("all values but the format are text")
         time_level(texts["partition_by"])
         if texts["split"] not in SPLITS:
             raise ValueError("unknown levels")
-        if texts["table"] not in TABLES:
+        if texts["table"] not in ("", *TITLES):
             raise ValueError(f"unknown table format {texts['table']!r}")
         return Description(
             columns=tuple(columns),
@@ -214,6 +227,7 @@ def read_description(data: bytes, root: str) -> Description:
             hosts=tuple(hosts),
             types=typed["types"],
             level_types=typed["level_types"],
+            catalog=catalog,
             **texts,
         )
     except (ValueError, KeyError, TypeError) as exc:

@@ -81,7 +81,7 @@ def expire(
         raise DatasetMismatchError(f"{storage.root}: there is no dataset here")
     if description.table:
         raise DatasetMismatchError(
-            f"{storage.root} is a table: delete rows by DELETE, and then their files by VACUUM, in the table"
+            f"{storage.root} is a table: delete rows by DELETE in the table, and then their files by its upkeep"
         )
     if dry_run:
         before, until = _bounds(storage, older_s)

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .bucket import Bucket
 from .checkpoint import Checkpoint
@@ -39,18 +39,26 @@ def storage_at(
 
 
 def publication_of(
-    storage: Storage, description: Description, state: Checkpoint, reached: Callable[[str], None]
+    storage: Storage,
+    description: Description,
+    state: Checkpoint,
+    reached: Callable[[str], None],
+    catalog: Mapping[str, str] | None = None,
 ) -> Publication:
     """Return the publication of a dataset: by names, or in its table. ``state`` is the checkpoint that was read."""
     if not description.table:
         return Publication(storage, description.extension, reached)
     from .tablepublication import TablePublication
 
-    return TablePublication(storage, description, table_of(storage, description), state, reached)
+    return TablePublication(storage, description, table_of(storage, description, catalog), state, reached)
 
 
-def table_of(storage: Storage, description: Description) -> PublishedTable:
-    """Return the table in which a dataset is published."""
+def table_of(storage: Storage, description: Description, catalog: Mapping[str, str] | None = None) -> PublishedTable:
+    """Return the table in which a dataset is published; ``catalog`` is by default that of its creation."""
+    if description.table == "iceberg":
+        from .iceberg import IcebergTable
+
+        return IcebergTable(storage, description.id, catalog or description.catalog)
     from .delta import DeltaLog  # its library takes 60 MiB
 
     return DeltaLog(storage, description.id)

@@ -12,12 +12,13 @@ __all__ = ["LogReport", "TableReport", "VerifyReport", "counted"]
 
 @dataclass(slots=True)
 class TableReport:
-    """The table in which a dataset is published: its ``version``, and what it has.
+    """The table in which a dataset is published: its ``format`` and ``version``, and what it has.
 
     It has the files of the log entries up to ``upto``. ``rows`` is None if the table does not say how many each of its
     ``files`` has. ``rewritten`` files were in it and are not any more: their rows are in other files, or deleted.
     """
 
+    format: str
     version: int
     upto: int
     files: int

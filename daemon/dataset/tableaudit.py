@@ -17,17 +17,17 @@ __all__ = ["TableAudit"]
 
 
 class TableAudit:
-    """The table of a dataset at one moment."""
+    """The table of a dataset at one moment; ``catalog`` is by default that of the creation."""
 
-    def __init__(self, storage: Storage, description: Description) -> None:
-        self._url = storage.root
+    def __init__(self, storage: Storage, description: Description, catalog: Mapping[str, str] | None = None) -> None:
         self.why = ""
         """The reason why the table takes no files, or cannot be read; "" without one."""
         self._files: Mapping[str, tuple[int, int | None]] = {}
         self._seen: Seen | None = None
         self._without = 0
         self._deleted = 0
-        table = table_of(storage, description)
+        table = table_of(storage, description, catalog)
+        self._url, self._title = table.url, table.title
         try:
             self._seen = table.look()
             if self._seen is not None:
@@ -62,7 +62,7 @@ class TableAudit:
         self._without = len(published.keys() - self._files.keys())
         counts = [rows for _, rows in self._files.values() if rows is not None]
         rows = sum(counts) if len(counts) == len(self._files) else None
-        report.table = TableReport(self._seen.version, self.upto, len(self._files), rows, self._without)
+        report.table = TableReport(self._title, self._seen.version, self.upto, len(self._files), rows, self._without)
         if rows is None:
             return
         self._deleted = sum(landed_rows for _, _, landed_rows in published.values()) - rows

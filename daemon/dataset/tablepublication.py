@@ -36,9 +36,7 @@ class _Pending:
     types: tuple[Column, ...]
 
 
-def check_fields(
-    table: PublishedTable, seen: Seen, description: Description, types: Sequence[Column]
-) -> list[Column]:
+def check_fields(table: PublishedTable, seen: Seen, description: Description, types: Sequence[Column]) -> list[Column]:
     """Return the columns that the table lacks and may get. Raises TableStoppedError if it cannot take the files."""
     if seen.trouble:
         raise TableStoppedError(seen.trouble)
@@ -140,7 +138,8 @@ class TablePublication(Publication):
             if upto > self._last and not self._storage.exists(entry_name(upto)):
                 raise DatasetDamagedError(
                     f"the log of the dataset at {self._storage.root} ends with entry {self._last}, but its "
-                    f"{self._table.title} table has files up to entry {upto}: the end of the log is lost. Restore the whole dataset"
+                    f"{self._table.title} table has files up to entry {upto}: the end of the log is lost. Restore the "
+                    "whole dataset"
                 )
             if seen.trouble:
                 raise TableStoppedError(seen.trouble)
@@ -157,7 +156,8 @@ class TablePublication(Publication):
         if upto < self._kept:
             has = f"has files up to log entry {upto} only" if upto else "is gone, or another one"
             raise TableStoppedError(
-                f"the {self._table.title} table at {self._table.url} {has}, and those up to {self._kept} were in it: restore it"
+                f"the {self._table.title} table at {self._table.url} {has}, and those up to {self._kept} were in it: "
+                "restore it"
             )
         self._kept = upto
 

@@ -1,4 +1,4 @@
-"""The columns of a dataset as those of a Delta table, and the values of its folder levels."""
+"""The columns of a dataset as those of a table, and the values of its folder levels."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,8 @@ from .level import NO_VALUE, level_keys
 
 __all__ = ["data_columns", "field", "misfit", "partition_columns", "partition_values", "plain_type", "unfit"]
 
-# Types by the Arrow C data interface. The format lacks times of day and columns that are always null.
+# Types by the Arrow C data interface, with the names of Delta. Its tables have no times of day and no columns that are
+# always null.
 _TYPES = {
     "b": "boolean", "i": "integer", "l": "long", "f": "float", "g": "double", "u": "string", "z": "binary",
     "tdD": "date",
@@ -73,35 +74,39 @@ def misfit(before: Sequence[Column], after: Sequence[Column]) -> str:
     for column in after:
         was, is_ = plain_type(known.get(column.name, column)), plain_type(column)
         if was != is_:
-            return f"a Delta table cannot change the type of its column {column.name} from {was} to {is_}"
+            return f"a table cannot change the type of its column {column.name} from {was} to {is_}"
     return unfit(after)
 
 
-def plain_type(column: Column) -> Any:
-    """Return the type of a column, as a table's log has it. Raises ValueError if the format has none."""
+def plain_type(column: Column, *, sized: bool = False) -> Any:
+    """Return the type of a column in a table, with the names of Delta. Raises ValueError if tables have none.
+
+    With ``sized`` texts of a fixed length are "fixed[…]" and not "binary".
+    """
     kind, _, rest = column.arrow.partition(":")
     if column.arrow in _TYPES:
         return _TYPES[column.arrow]
     if kind == "w":
-        return "binary"
+        return f"fixed[{rest}]" if sized else "binary"
     if kind == "d":
         digits, scale = rest.split(",")[:2]
         return f"decimal({digits},{scale})"
     if kind in ("tss", "tsm", "tsu"):
         return "timestamp" if rest else "timestamp_ntz"
     if kind == "+s":
-        return {"type": "struct", "fields": [field(each) for each in column.children]}
+        return {"type": "struct", "fields": [field(each, sized=sized) for each in column.children]}
     if kind == "+l":
-        return {"type": "array", "elementType": plain_type(column.children[0]), "containsNull": True}
+        item = plain_type(column.children[0], sized=sized)
+        return {"type": "array", "elementType": item, "containsNull": True}
     if kind == "+m":
-        key, value = column.children[0].children
-        return {"type": "map", "keyType": plain_type(key), "valueType": plain_type(value), "valueContainsNull": True}
-    raise ValueError(f"Delta tables have no type for {column}")
+        key, value = (plain_type(each, sized=sized) for each in column.children[0].children)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    raise ValueError(f"tables have no type for {column}")
 
 
-def field(column: Column) -> dict[str, Any]:
-    """Return a column as a table's log has it. All take nulls: files of other schemas may lack it."""
-    return {"name": column.name, "type": plain_type(column), "nullable": True, "metadata": {}}
+def field(column: Column, *, sized: bool = False) -> dict[str, Any]:
+    """Return a column of a table, as the log of Delta has it. All take nulls: files of other schemas may lack it."""
+    return {"name": column.name, "type": plain_type(column, sized=sized), "nullable": True, "metadata": {}}
 
 
 def partition_values(directory: str, columns: Sequence[Column]) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ takes no lock.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,15 +54,20 @@ _READ_WHOLE = ("jsonl", "jsonl.gz", "jsonl.zst")
 
 
 def verify(
-    path: str | os.PathLike[str], strict: bool = False, medium: Disk | Bucket | None = None, *, deep: bool = False
+    path: str | os.PathLike[str],
+    strict: bool = False,
+    medium: Disk | Bucket | None = None,
+    *,
+    deep: bool = False,
+    catalog: Mapping[str, str] | None = None,
 ) -> VerifyReport:
-    """Check the dataset at ``path``, or in the bucket ``medium``.
+    """Check the dataset at ``path``, or in the bucket ``medium``; a table in its ``catalog``, if it has one.
 
     ``strict``: files that were removed since are problems, too. ``deep``: read every byte of every file.
 
     Raises OSError for files that cannot be read (permissions, a failing disk).
     """
-    return _Verification(storage_at(path, medium, patient=False), strict, deep).run()
+    return _Verification(storage_at(path, medium, patient=False), strict, deep, catalog).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,9 @@ class _Content(NamedTuple):
 
 
 class _Verification:
-    def __init__(self, storage: Storage, strict: bool, deep: bool) -> None:
+    def __init__(self, storage: Storage, strict: bool, deep: bool, catalog: Mapping[str, str] | None) -> None:
         self._storage = storage
+        self._catalog = catalog
         self._report = VerifyReport(storage.root, strict, deep)
         self._unchained = 0
         self._unsummed = 0
@@ -124,7 +130,7 @@ class _Verification:
         if description.table:
             from .tableaudit import TableAudit
 
-            self._table = TableAudit(self._storage, description)
+            self._table = TableAudit(self._storage, description, self._catalog)
         seen = dict.fromkeys(visible(self._storage))
         letters = dict.fromkeys(f"{DIVERTED}/{name}" for name in self._storage.list(DIVERTED))
         linked = [name for name in self._storage.walk(LOG) if name.endswith(".json")]

@@ -342,7 +342,9 @@ class DatasetWriter:
         self._state = newest_checkpoint(self._storage)
         self._tail = tail_of(self._storage, self._state.number)
         assert self._description is not None
-        self._publication = publication_of(self._storage, self._description, self._state, self._reached)
+        self._publication = publication_of(
+            self._storage, self._description, self._state, self._reached, self._options.catalog
+        )
         self._follow()
         self._check_whole()
         self._reached("log-read")

@@ -8,6 +8,7 @@ from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
 from ..config.decode import DecodeConfig, chosen_columns, read_key_program, read_program
+from ..config.fields import TABLE_TYPES
 from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.store import StoreUrl
 from .base import Sink
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
-__all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_decoder"]
+__all__ = ["bucket_of", "build_sink", "catalog_of", "dataset_options", "load_encoder", "value_decoder"]
 
+# The package for each format of tables, and the extra that brings it.
+_NEEDED = {"delta": ("deltalake", "lake"), "iceberg": ("pyiceberg", "iceberg")}
 # All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
 
@@ -49,7 +52,7 @@ def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | N
 
 def load_encoder(name: str) -> "type[Encoder]":
     """Return the encoder class of a sink type. Raises ConfigError if it cannot be loaded or is not an encoder."""
-    if name in ("parquet", "delta"):
+    if name in ("parquet", *TABLE_TYPES):
         from ..encoders.parquet import ParquetEncoder
 
         return ParquetEncoder
@@ -92,23 +95,31 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
         extension=extension,
         shared=source.shared,
         hosts=tuple(source.url.hosts.split(",")),
-        table=sink.table,
-        level_types=decoder.level_types if sink.table and decoder is not None else (),
+        table=sink.table_format,
+        catalog=catalog_of(sink),
+        level_types=decoder.level_types if sink.table_format and decoder is not None else (),
     )
     if options.table:
         _check_table(options)
     return options
 
 
+def catalog_of(sink: SinkConfig) -> dict[str, str]:
+    """Return the settings of the catalog that has the table of ``sink``, secrets in clear text; {} without one."""
+    return {} if sink.catalog is None or sink.table is None else sink.catalog.settings(sink.table)
+
+
 def _check_table(options: "DatasetOptions") -> None:
     """Raise ConfigError if a table cannot have the columns, or its library is not installed."""
+    from ..dataset.tableformat import TITLES
     from ..dataset.tableschema import data_columns, partition_columns, unfit
 
     levels = partition_columns(options.split, options.partition_by, options.level_types)
     if why := unfit((*data_columns(options.system, options.columns, options.types), *levels)):
-        raise _error("type", f"a Delta table cannot have these columns: {why}")
-    if find_spec("deltalake") is None:
-        raise _error("type", "needs the package deltalake: pip install 'fastwire-daemon[lake]'")
+        raise _error("type", f"a table of {TITLES[options.table]} cannot have these columns: {why}")
+    package, extra = _NEEDED[options.table]
+    if find_spec(package) is None:
+        raise _error("type", f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'")
 
 
 def value_decoder(
@@ -120,7 +131,7 @@ def value_decoder(
     """
     if config.decode is None:
         return None
-    table, by = bool(config.sink.table), config.sink.partition_by
+    table, by = bool(config.sink.table_format), config.sink.partition_by
     if config.decode.transform is not None:
         return _transformed(config.decode, config.source.system, by, memory, topics, for_table=table)
     return decoder_of(config.decode, config.source.system, by, memory=memory, topics=topics, for_table=table)

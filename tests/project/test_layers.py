@@ -71,6 +71,7 @@ ONLY_IN = {
         "encoders",
         "dataset.content",
         "dataset.delta",
+        "dataset.icebergworker",
         "dataset.statistics",
         "dataset.diverted",
         "dataset.verify",
@@ -102,6 +103,7 @@ ONLY_IN = {
     "prometheus_client": {"runtime.metrics"},
     "obstore": {"dataset.bucket"},
     "deltalake": {"dataset.delta"},
+    "pyiceberg": {"dataset.icebergworker"},
     "botocore": {"net.auth.aws_msk_iam"},
     "pydantic": {"config", *(f"systems.{name}.config" for name in SYSTEMS)},
     "typer": {"cli"},
@@ -408,19 +410,21 @@ def test_every_import_from_outside_is_declared() -> None:
     ours = sys.stdlib_module_names | PURE_C | {"fastwire", "fastwire_daemon", "libc"}
     running = [source for source in sources(".py", ".pyx") if unit(source.module) != "testing"]
     with_stores = [each for each in running if unit(each.module) != "spark"]
-    with_sql = [each for each in with_stores if local(each.module) not in ("dataset.bucket", "dataset.delta")]
+    with_lake = [each for each in with_stores if local(each.module) != "dataset.icebergworker"]
+    with_sql = [each for each in with_lake if local(each.module) not in ("dataset.bucket", "dataset.delta")]
     with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "sinks.transform")]
     always = [each for each in with_aws if local(each.module) != "net.auth.aws_msk_iam"]
     for extra, inside_extra in (
         (None, always),
         ("aws", with_aws),
         ("sql", with_sql),
-        ("lake", with_stores),
+        ("lake", with_lake),
+        ("iceberg", with_stores),
         ("spark", running),
     ):
         if extra is not None:
             requirements = [*requirements, *project["optional-dependencies"][extra]]
-        declared = {re.split(r"[<>=~! ]", each)[0] for each in requirements}
+        declared = {re.split(r"[<>=~! \[]", each)[0] for each in requirements}
         roots = {each.module.partition(".")[0] for source in inside_extra for each in imports(source)} - ours
         assert {distributions.get(root, root.replace("_", "-")) for root in roots} <= declared
 

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import rolls
 from tests.support.source_tree import ROOT
 
-__all__ = ["assert_landed", "land", "numbers", "rows_by_duckdb", "stage", "writer"]
+__all__ = ["assert_landed", "land", "numbers", "rows_by_duckdb", "stage", "stage_columns", "writer"]
 
 
 def writer(
@@ -34,12 +34,18 @@ def writer(
 
 def stage(writer: DatasetWriter, numbers: Sequence[int], directory: str = "", **more: pa.Array) -> StagedFile:
     """A staged file with one row for each number, and columns besides."""
+    columns = {"value": pa.array([b"%09d" % n for n in numbers]), "offset": pa.array(numbers, pa.int64()), **more}
+    return stage_columns(writer, columns, directory)
+
+
+def stage_columns(writer: DatasetWriter, columns: Mapping[str, pa.Array], directory: str = "") -> StagedFile:
+    """A staged file with these columns."""
     staged = writer.stage(directory)
-    table = pa.table({"value": [b"%09d" % n for n in numbers], "offset": pa.array(numbers, pa.int64()), **more})
+    table = pa.table(dict(columns))
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     staged.file.write(buffer.getvalue())
-    staged.rows = len(numbers)
+    staged.rows = table.num_rows
     return staged
 
 
@@ -56,26 +62,29 @@ def numbers(path: Path | str, **options: str) -> list[int]:
 
 
 READER = """
-import pickle, sys
+import importlib, pickle, sys
 from pathlib import Path
-import duckdb, duckdb_extension_delta
-(folder,) = duckdb_extension_delta.__path__
-(extension,) = Path(folder).rglob("delta.duckdb_extension")
-connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+import duckdb
+path, columns, function, *extensions = sys.argv[1:]
+connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
 connection.execute("SET enable_progress_bar = false")
-connection.execute(f"LOAD '{extension}'")
-rows = connection.execute(f"SELECT {sys.argv[2]} FROM delta_scan('{sys.argv[1]}')").fetchall()
+for name in extensions:
+    (folder,) = importlib.import_module(f"duckdb_extension_{name}").__path__
+    (extension,) = Path(folder).rglob(f"{name}.duckdb_extension")
+    connection.execute(f"LOAD '{extension}'")
+rows = connection.execute(f"SELECT {columns} FROM {function}('{path}')").fetchall()
 sys.stdout.buffer.write(pickle.dumps(rows))
 """
+READERS = {"delta": ("delta_scan", "delta"), "iceberg": ("iceberg_scan", "avro", "httpfs", "iceberg")}
 
 
-def rows_by_duckdb(path: Path | str, columns: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a table by DuckDB with its own reader of the format.
+def rows_by_duckdb(path: Path | str, columns: str, table: str = "delta") -> list[tuple[Any, ...]]:
+    """Return the rows of a table by DuckDB with its own reader of the format; of Iceberg ``path`` is its metadata.
 
     It runs in a process of its own, because that reader exists for an older DuckDB than the product uses.
     """
     done = subprocess.run(
-        [sys.executable, "-c", READER, str(path), columns],
+        [sys.executable, "-c", READER, str(path), columns, *READERS[table]],
         env={**os.environ, "PYTHONPATH": str(ROOT / "build" / "delta")},
         capture_output=True, check=False, timeout=120,
     )  # fmt: skip

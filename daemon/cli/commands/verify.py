@@ -24,9 +24,9 @@ def verify(
     """Prove from the files and the log of a dataset that it holds every record once. Exit code 1: it does not."""
     from ...dataset.verify import verify as verify_dataset
     from ..printed import show_report
-    from ..stores import bucket_at
+    from ..stores import bucket_at, catalog_at
 
-    report = verify_dataset(path, strict, deep=deep, medium=bucket_at(path, config))
+    report = verify_dataset(path, strict, deep=deep, medium=bucket_at(path, config), catalog=catalog_at(path, config))
     if as_json:
         import json
 

@@ -230,6 +230,7 @@ def test_compressions_are_those_of_the_encoders() -> None:
         "arrow": ArrowEncoder,
         "jsonl": JsonlEncoder,
         "delta": ParquetEncoder,
+        "iceberg": ParquetEncoder,
     }
     assert set(fields_module._CODECS) == set(encoders)
     for name, encoder in encoders.items():

@@ -141,6 +141,6 @@ def test_a_schema_that_makes_a_column_wider_is_refused(
     sink.commit()
     assert DeltaTable(tmp_path / "data").to_pyarrow_table().num_rows == 2
     (letter,) = letters(tmp_path / "data")
-    assert "a Delta table cannot change the type of its column id from integer to long" in letter["reason"]
+    assert "a table cannot change the type of its column id from integer to long" in letter["reason"]
     with pytest.raises(DatasetMismatchError, match="cannot change the type of its column id from integer to long"):
         opened(of_registry(registry, WIDER, for_table=True))

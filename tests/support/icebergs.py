@@ -1,0 +1,54 @@
+"""Iceberg tables of tests: a catalog in SQLite beside the dataset, and what the table has."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from fastwire_daemon.dataset.writer import DatasetWriter
+from tests.support import tables
+
+__all__ = ["NAME", "assert_landed", "catalog", "database", "loaded", "numbers", "opened", "writer"]
+
+NAME = "shop.orders"
+
+
+def catalog(path: Path) -> dict[str, str]:
+    """The settings of the catalog in the folder of the dataset."""
+    return {"type": "sql", "name": "default", "uri": f"sqlite:///{path}/_catalog.db", "table": NAME}
+
+
+def database(path: Path) -> SqlCatalog:
+    """The catalog, as another program opens it."""
+    return SqlCatalog("default", uri=catalog(path)["uri"])
+
+
+def loaded(path: Path) -> Table:
+    """The table as it is now."""
+    return database(path).load_table(NAME)
+
+
+def writer(path: Path, reached: Callable[[str], None] = lambda step: None, **changes: Any) -> DatasetWriter:
+    return tables.writer(path, reached, **({"table": "iceberg", "catalog": catalog(path)} | changes))
+
+
+def opened(path: Path, reached: Callable[[str], None] = lambda step: None, **changes: Any) -> DatasetWriter:
+    made = writer(path, reached, **changes)
+    made.open()
+    return made
+
+
+def numbers(path: Path) -> list[int]:
+    """The numbers in the table by the format's own library, in ascending order."""
+    found: list[int] = loaded(path).scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist()
+    return sorted(found)
+
+
+def assert_landed(path: Path, wanted: Sequence[int]) -> None:
+    """The table has each number once, by the format's own library and by DuckDB."""
+    assert numbers(path) == list(wanted)
+    found = tables.rows_by_duckdb(loaded(path).metadata_location, '"offset"', "iceberg")
+    assert Counter(number for (number,) in found) == Counter(wanted)
