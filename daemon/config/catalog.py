@@ -59,8 +59,11 @@ def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
     name, catalog = sink.get("table"), sink.get("catalog")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         tell((*path, "table"), 'must be a namespace and a name: "shop.orders"')
-    if str(sink.get("path", "")).startswith(("az://", "gs://")):
+    place = str(sink.get("path", ""))
+    if place.startswith(("az://", "gs://")):
         tell((*path, "path"), "is for other sinks: the files of an Iceberg table lie in a folder or in s3://")
+    if "#" in place or "?" in place:
+        tell((*path, "path"), 'has a "#" or "?", which cut the URLs of the files of an Iceberg table')
     if isinstance(catalog, Mapping):
         for type_, keys in _ONLY_FOR.items():
             for key in keys:

@@ -79,6 +79,8 @@ _NAMES: Mapping[type[IcebergType], str] = {type(each): name for name, each in _P
 # Types about whose order all readers agree, and whose statistics our files have.
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
 _UNKNOWN = MetricsMode(MetricModeTypes.NONE)
+# Tables that are remembered as they were seen; one that was forgotten has to be looked at again.
+_MOST_SEEN = 64
 # Names of the settings of a store here and there.
 _STORE = {
     "endpoint": "s3.endpoint", "region": "s3.region", "access_key_id": "s3.access-key-id",
@@ -163,7 +165,10 @@ class _Worker:
             table = catalog.load_table(name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        self._seen.pop(client, None)
         self._seen[client] = table
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
         trouble = _trouble(table, owner)
         fields = table.schema().fields
         partitions = []
