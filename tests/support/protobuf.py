@@ -1,6 +1,7 @@
 """Message types of Protobuf by hypothesis with values of theirs, and the rows that Arrow returns for them."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -39,6 +40,7 @@ FileProto = descriptor_pb2.FileDescriptorProto
 _WELL_KNOWN = (timestamp_pb2, wrappers_pb2, struct_pb2, duration_pb2)
 _WRAPPERS = {each.full_name for each in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()}
 DAY = 86_400
+_LONG = re.compile(rb"[\x80-\xff]{5}[\x00-\xff]")
 
 _SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "int32": st.integers(-(1 << 31), (1 << 31) - 1),
@@ -359,7 +361,10 @@ def agree(made: type[Message], values: pa.Array, pool: Pool) -> Counter[str]:
         try:
             message = made.FromString(value)
         except DecodeError:
-            assert row in wrong, value
+            if row not in wrong:
+                assert _LONG.search(value), value  # it takes no sizes of more than five bytes
+                next(seen)
+                continue
             assert wrong[row].reason in REASONS
             assert 0 <= wrong[row].offset <= len(value)
             continue
