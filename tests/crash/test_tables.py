@@ -1,6 +1,6 @@
 """Tables: kills at every step and at random, with one daemon and with two, and rewriting meanwhile.
 
-Audited by the library of the format, which the daemon uses, and by DuckDB, which has another reader.
+Audited by the library of each format, which the daemon uses, and by DuckDB, which has other readers.
 """
 
 import random
@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from fastwire_daemon.dataset.steps import STEPS
 from fastwire_daemon.dataset.verify import verify as verify_dataset
 from tests.crash.scene import Scene
 from tests.real.daemon import verify
+from tests.support import icebergs
 from tests.support.rolls import entries
 from tests.support.s3_server import new_bucket, s3_server
 from tests.support.sequence_audit import DIGITS, numbers_of
@@ -38,10 +39,15 @@ def judge(scene: Scene) -> None:
     """The table has every record once, and log and table agree; the broker has its acknowledgements."""
     said = verify(scene.path)
     assert said.returncode == 0, said.stdout + said.stderr
-    values = DeltaTable(scene.path).to_pyarrow_table(columns=["value"])["value"]
+    kind, place = scene.job.sink["type"], str(scene.path)
+    if kind == "delta":
+        table = DeltaTable(place).to_pyarrow_table(columns=["value"])
+    else:
+        iceberg = icebergs.loaded(scene.path)
+        table, place = iceberg.scan(selected_fields=("value",)).to_arrow(), iceberg.metadata_location
     produced = Counter(range(scene.feed.count))
-    assert Counter(numbers_of(values).to_pylist()) == produced, "by deltalake"
-    found = rows_by_duckdb(scene.path, f"CAST(decode(value[1:{DIGITS}]) AS BIGINT)")
+    assert Counter(numbers_of(table["value"]).to_pylist()) == produced, "by the library of the format"
+    found = rows_by_duckdb(place, f"CAST(decode(value[1:{DIGITS}]) AS BIGINT)", kind)
     assert Counter(number for (number,) in found) == produced, "by DuckDB"
     assert not scene.unacknowledged()
 
@@ -106,11 +112,14 @@ def test_killed_in_an_object_store(dev_scene: Callable[..., Scene], tmp_path: Pa
         assert report.problems == [] and report.pending == []
 
 
-def kill_two(scene: Scene, times: int, seed: int) -> int:
-    """Kill one of two daemons on one table again and again while it is rewritten; return the number of kills."""
+def kill_two(
+    scene: Scene, times: int, seed: int, rewriting: AbstractContextManager[Callable[[], int]] | None = None
+) -> int:
+    """Kill one of two daemons on one table again and again, also while it is rewritten; return the number of kills."""
     dice = random.Random(seed)
     killed = 0
-    with ExitStack() as stack, compacted(scene.path) as rewritten:
+    with ExitStack() as stack:
+        rewritten = stack.enter_context(rewriting) if rewriting is not None else lambda: 1
         # Without a common subscription both read everything: each entry is published by the one or the other.
         jobs = [{"subscription": f"landing-{number}"} for number in range(2)]
         running = [stack.enter_context(scene.run(until_end=False, job=job)) for job in jobs]
@@ -133,7 +142,22 @@ def kill_two(scene: Scene, times: int, seed: int) -> int:
 
 def test_two_daemons_killed_while_the_table_is_rewritten(dev_scene: Callable[..., Scene]) -> None:
     scene = dev_scene(sink={"type": "delta"}, source={"cluster": "dev"})
-    assert kill_two(scene, 10, seed=1) == 10
+    assert kill_two(scene, 10, seed=1, rewriting=compacted(scene.path)) == 10
+    judge(scene)
+
+
+@pytest.mark.timeout(600)
+def test_two_daemons_killed_while_they_publish_in_iceberg(dev_scene: Callable[..., Scene]) -> None:
+    """Its process is left by the one that was killed, and may commit after it."""
+    scene = dev_scene(sink={"type": "iceberg"}, source={"cluster": "dev"})
+    scene.path.mkdir()
+    catalog = icebergs.catalog(scene.path)
+    scene.job.sink.update(table=catalog.pop("table"), catalog=catalog)
+    for step in ("table-created", "table-ready", "table-committed"):
+        scene.feed.add(6)
+        with scene.run(script={"at": step, "do": "kill"}) as daemon:
+            assert daemon.wait() == KILLED, daemon.tail()
+    assert kill_two(scene, 9, seed=3) == 9
     judge(scene)
 
 
@@ -142,5 +166,5 @@ def test_two_daemons_killed_while_the_table_is_rewritten(dev_scene: Callable[...
 @pytest.mark.parametrize("kind", ["failover", "shared", "none"])
 def test_two_daemons_killed_two_hundred_times(dev_scene: Callable[..., Scene], kind: str) -> None:
     scene = dev_scene(kind=kind, sink={"type": "delta"}, source={"cluster": "dev"})
-    assert kill_two(scene, 200, seed=2) == 200
+    assert kill_two(scene, 200, seed=2, rewriting=compacted(scene.path)) == 200
     judge(scene)
