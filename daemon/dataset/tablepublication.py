@@ -194,6 +194,7 @@ class TablePublication(Publication):
         first, last = batch[0][0].number, batch[-1][0].number
         self._reached("table-ready")
         self._table.add(files, first, last)
+        self._kept = last  # a table that has not noted it by the next look stops here, or it would get the files again
         self._reached("table-committed")
 
     def _described(self, number: int, entry: LogEntry) -> Iterator[AddedFile]:
