@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.expiry import expire
 from fastwire_daemon.dataset.place import storage_at
 from fastwire_daemon.dataset.steps import STEPS
-from fastwire_daemon.dataset.tableformat import TableRacedError
+from fastwire_daemon.dataset.tableformat import Seen, TableRacedError
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.dataset.writer import DatasetWriter
 from fastwire_daemon.runtime.errors import DatasetDamagedError, DatasetMismatchError
@@ -223,6 +224,26 @@ def test_a_table_of_others_gets_no_files(tmp_path: Path) -> None:
     assert tables.numbers(tmp_path) == [1]
     shutil.rmtree(tmp_path / "_delta_log")
     tables.land(writer, 4, 9)
+    tables.assert_landed(tmp_path, range(10))
+
+
+def test_a_table_that_does_not_note_what_it_was_given_gets_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(tmp_path)
+    tables.land(writer, -1, 4)
+    look = DeltaLog.look
+
+    def of_old(log: DeltaLog) -> Seen | None:
+        seen = look(log)
+        return seen and replace(seen, upto=1)
+
+    monkeypatch.setattr(DeltaLog, "look", of_old)
+    assert rolls.end_of(tables.land(writer, 4, 9)) == 9
+    assert "and those up to 2 were in it" in writer.stopped
+    monkeypatch.undo()
+    writer.close()
+    opened(tmp_path).close()
     tables.assert_landed(tmp_path, range(10))
 
 
