@@ -40,6 +40,7 @@ from .until_end import watch_end
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
+PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also without a commit
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 
 log = get_logger("pipeline")
@@ -328,7 +329,10 @@ class Pipeline:
                 return
             if not self._pending():
                 self._wake.clear()
-                await wait_for_set(self._wake, self._roll.next_look(self._clock()))
+                look = self._roll.next_look(self._clock())
+                if self._sink.unpublished:
+                    look = PUBLISH_AGAIN_S if look is None else min(look, PUBLISH_AGAIN_S)
+                await wait_for_set(self._wake, look)
 
     def _pending(self) -> bool:
         asked = self._assigned or self._settled or self._commit_reason or self._diverged or self._stale
@@ -350,7 +354,7 @@ class Pipeline:
             return
         if reason and not self._roll.empty:
             await self._commit(reason)
-        if self._stale:
+        if self._stale or self._sink.publish_again(self._clock(), PUBLISH_AGAIN_S):
             await self._refresh()
         if self._assigned and not self._chunks and not self._draining:
             await self._assign()

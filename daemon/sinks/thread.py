@@ -29,6 +29,7 @@ class SinkThread:
         """The loop's time at which the running call began; None while no call runs."""
         self.busy_ns = 0
         """Nanoseconds of all calls so far."""
+        self._unpublished_at: float | None = None  # when files were seen to be unpublished, or tried again
         # Two thread switches per chunk cost more than a sink that only counts.
         self._quick = bool(getattr(sink, "quick", False))
         self._loop = asyncio.get_running_loop()
@@ -82,6 +83,16 @@ class SinkThread:
     def unpublished(self) -> str:
         """See ``LoggedSink``; "" for a sink without a table."""
         return getattr(self.logged, "unpublished", "")
+
+    def publish_again(self, now: float, every_s: float) -> bool:
+        """Return True, once in ``every_s``, while files are unpublished: a refresh of the sink tries them again."""
+        if not self.unpublished or self._unpublished_at is None:
+            self._unpublished_at = now if self.unpublished else None
+            return False
+        due = now - self._unpublished_at >= every_s
+        if due:
+            self._unpublished_at = None
+        return due
 
     @property
     def must_end(self) -> str | None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -144,6 +144,29 @@ async def test_a_void_roll_is_read_again(error: Exception, method: str) -> None:
     assert bed.pipeline.figures.rows_committed == 0
     await bed.end()
     assert bed.sink.rows == 0
+
+
+async def test_files_that_a_table_did_not_take_are_tried_again_without_a_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fastwire_daemon.pipeline.pipeline.PUBLISH_AGAIN_S", 0.01)
+    bed = Bed()
+    await bed.running()
+    bed.sink.unpublished = "the catalog is away"
+    await bed.give()
+    del bed.notes[:]
+
+    def later(what: Callable[[], bool]) -> bool:
+        bed.now += 0.001
+        return what()
+
+    await bed.until(lambda: later(lambda: bed.notes.count("refresh") == 3))
+    assert bed.notes == ["refresh"] * 3
+    bed.sink.unpublished = ""
+    now = bed.now
+    await bed.until(lambda: later(lambda: bed.now > now + 0.1))
+    assert bed.notes.count("refresh") <= 4
+    await bed.end()
 
 
 async def test_what_the_broker_has_lost_never_lands() -> None:
