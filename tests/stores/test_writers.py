@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastwire_daemon.dataset.verify import verify
+from fastwire_daemon.runtime.errors import Superseded
 from tests.stores.place import AzurePlace, BucketPlace
 from tests.stores.proxy import FAULTS, InTurn, StoreProxy
 from tests.stores.servers import S3Server, VersityGateway
@@ -29,7 +30,11 @@ def race(place: BucketPlace | AzurePlace, judged: BucketPlace | None = None) -> 
     def write(partition: int) -> None:
         writer = rolls.writer(Path(place.prefix), place.bucket())
         writer.open()
-        writer.commit([], [rolls.begun(partition)])
+        try:
+            writer.commit([], [rolls.begun(partition)])
+        except Superseded:  # another one has created the dataset since, and committed to it
+            writer.open()
+            writer.commit([], [rolls.begun(partition)])
         for number in range(ROLLS):
             rolls.land(writer, number - 1, number, partition)
         writer.close()
