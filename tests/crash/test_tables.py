@@ -146,18 +146,24 @@ def test_two_daemons_killed_while_the_table_is_rewritten(dev_scene: Callable[...
     judge(scene)
 
 
-@pytest.mark.timeout(600)
-def test_two_daemons_killed_while_they_publish_in_iceberg(dev_scene: Callable[..., Scene]) -> None:
-    """Its process is left by the one that was killed, and may commit after it."""
+def iceberg_scene(dev_scene: Callable[..., Scene]) -> Scene:
+    """A pipeline that lands in an Iceberg table of a catalog of its own."""
     scene = dev_scene(sink={"type": "iceberg"}, source={"cluster": "dev"})
     scene.path.mkdir()
     catalog = icebergs.catalog(scene.path)
     scene.job.sink.update(table=catalog.pop("table"), catalog=catalog)
+    return scene
+
+
+@pytest.mark.timeout(600)
+def test_two_daemons_killed_while_they_publish_in_iceberg(dev_scene: Callable[..., Scene]) -> None:
+    """Its process is left by the one that was killed, and may commit after it."""
+    scene = iceberg_scene(dev_scene)
     for step in ("table-created", "table-ready", "table-committed"):
         scene.feed.add(6)
         with scene.run(script={"at": step, "do": "kill"}) as daemon:
             assert daemon.wait() == KILLED, daemon.tail()
-    assert kill_two(scene, 9, seed=3) == 9
+    assert kill_two(scene, 4, seed=3) == 4
     judge(scene)
 
 
@@ -167,4 +173,12 @@ def test_two_daemons_killed_while_they_publish_in_iceberg(dev_scene: Callable[..
 def test_two_daemons_killed_two_hundred_times(dev_scene: Callable[..., Scene], kind: str) -> None:
     scene = dev_scene(kind=kind, sink={"type": "delta"}, source={"cluster": "dev"})
     assert kill_two(scene, 200, seed=2, rewriting=compacted(scene.path)) == 200
+    judge(scene)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_two_daemons_killed_two_hundred_times_in_iceberg(dev_scene: Callable[..., Scene]) -> None:
+    scene = iceberg_scene(dev_scene)
+    assert kill_two(scene, 200, seed=4) == 200
     judge(scene)
