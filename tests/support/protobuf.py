@@ -369,9 +369,10 @@ def agree(made: type[Message], values: pa.Array, pool: Pool) -> Counter[str]:
             assert 0 <= wrong[row].offset <= len(value)
             continue
         if row in wrong:
-            place = min(wrong[row].offset, len(value) - 1)
             # It does not check texts of proto2, times, and the numbers of fields in unknown groups.
-            allowed = ("InvalidUtf8", "OutOfRange", "MissingField", *(["InvalidTag"] if value[place] < 1 << 3 else []))
+            allowed = ["InvalidUtf8", "OutOfRange", "MissingField"]
+            if value and value[min(wrong[row].offset, len(value) - 1)] < 1 << 3:
+                allowed.append("InvalidTag")
             assert wrong[row].reason in allowed, (value, wrong[row], message)
             assert wrong[row].reason != "MissingField" or not message.IsInitialized()
             continue

@@ -21,7 +21,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> VerifyReport:
     found.proven, found.trusted = ["the log is whole: entries 1 to 12"], ["that a reader was given all"]
     found.unproven = ["the content of 3 files"]
 
-    def answer(path: str, strict: bool, *, deep: bool, medium: None) -> VerifyReport:
+    def answer(path: str, strict: bool, *, deep: bool, medium: None, catalog: None) -> VerifyReport:
         found.path, found.strict, found.deep = path, strict, deep
         return found
 

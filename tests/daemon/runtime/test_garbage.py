@@ -1,4 +1,4 @@
-"""What is alive is exempt from garbage collection, and what comes later is not."""
+"""Garbage collection leaves out all that is alive at a start, and nothing that comes later."""
 
 import gc
 import weakref

@@ -53,7 +53,7 @@ async def test_who_loses_the_role_is_told_and_holds_no_permits() -> None:
         passive = "a" if active == "b" else "b"
         assert states[passive].granted == 0
         stand_by = one if passive == "a" else other
-        assert stand_by.source.status()["partitions"] == {"stand-by": 1}
+        await until(lambda: stand_by.source.status()["partitions"] == {"stand-by": 1}, "a stand-by")
         assert stand_by.source.standing_by and not (other if stand_by is one else one).source.standing_by
         await one.close()
         await other.close()
