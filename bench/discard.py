@@ -4,8 +4,7 @@
 
 Beside it, in the same run, a bare socket that is read without a look into the frames, and pulsar-client by ``receive``
 and by ``batch_receive``, and the clients for Java and Rust where Maven and Cargo are, looking at no more than the
-payload. CPU is that of the consumer's process, kernel included,
-from the first record to the last acknowledgement.
+payload. CPU is that of the consumer's process, kernel included, from the first record to the last acknowledgement.
 """
 
 from .child import Case, cases, show

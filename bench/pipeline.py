@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .child import Case, run, run_program, serving
+from .child import Case, Child, run, run_program, serving
 
 __all__ = ["compare", "configured", "consume", "landed", "ours", "pyarrow", "row", "theirs"]
 
@@ -54,16 +54,19 @@ def landed(told: Mapping[str, Any], config: Path, folder: Path) -> dict[str, Any
 def theirs(told: Mapping[str, Any], messages: int, how: str, where: str, folder: Path) -> dict[str, Any]:
     """The same for pulsar-client, which stops after ``messages``."""
     child = run(["-m", "bench.peer", told["url"], told["topic"], str(messages), how, where], folder)
-    if child.code:
-        raise SystemExit(f"pulsar-client ended with {child.code}:\n{child.error[-2000:]}")
-    return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
+    return _figures("pulsar-client", child)
 
 
 def others(told: Mapping[str, Any], messages: int, command: Sequence[str], folder: Path) -> dict[str, Any]:
     """The same for a consumer in another language, which stops after ``messages``."""
     child = run_program([*command, told["url"], told["topic"], str(messages)], folder)
+    return _figures(command[-1], child)
+
+
+def _figures(who: str, child: Child) -> dict[str, Any]:
+    """Return the figures of a peer that has ended."""
     if child.code:
-        raise SystemExit(f"{command} ended with {child.code}:\n{child.error[-2000:]}")
+        raise SystemExit(f"{who} ended with {child.code}:\n{child.error[-2000:]}")
     return {**child.last("cpu_us_per_row"), "peak_rss_mib": child.peak_rss_mib}
 
 

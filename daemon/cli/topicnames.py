@@ -12,7 +12,7 @@ from .options import broker_options
 __all__ = ["complete_topic"]
 
 PATIENCE_S = 2.0
-"""The longest wait for the brokers: somebody has pressed a key."""
+"""The longest wait for the brokers, in seconds: a person waits for the shell."""
 
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:

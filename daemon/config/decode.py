@@ -12,7 +12,7 @@ from fastwire.systems import grammar_named, row_of
 
 from .access import AuthConfig, TlsConfig
 from .connection import Tell
-from .fields import FolderPath, RegistryUrl, Text, is_exposed
+from .fields import DATASET_TYPES, TABLE_TYPES, FolderPath, RegistryUrl, Text, is_exposed
 from .partitioning import check_partitioning
 from .problem import ConfigError, Problem
 from .secured import check_auth, check_tls
@@ -35,7 +35,7 @@ __all__ = [
     "read_program",
 ]
 
-SINKS = ("parquet", "arrow", "jsonl", "delta", "iceberg", "stdout")
+SINKS = (*DATASET_TYPES, "stdout")
 KEY = "_key"
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
@@ -244,7 +244,7 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
             tell((*path, "transform"), str(exc))
             return
     fine = next((step for step in program if step.arrow.startswith("tsn")), None)
-    if fine is not None and kind in ("parquet", "delta", "iceberg"):
+    if fine is not None and kind in ("parquet", *TABLE_TYPES):
         tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
     check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell, landing)
 

@@ -369,8 +369,8 @@ StartField = Annotated[
 
 # -- kinds of sinks --------------------------------------------------------------------------------------------------
 
-DATASET_TYPES = ("parquet", "arrow", "jsonl", "delta", "iceberg")
 TABLE_TYPES = ("delta", "iceberg")
+DATASET_TYPES = ("parquet", "arrow", "jsonl", *TABLE_TYPES)
 PLAIN_TYPES = ("stdout", "discard")
 
 # The encoders have the same table; they are not imported here because they import pyarrow.

@@ -31,7 +31,7 @@ _WORDS = {
     "table": "the table format",
     "level_types": "the types of the partition columns",
 }
-# What a catalog may ask for, and dataset.json must not have.
+# Settings of a catalog that are secret: dataset.json leaves them out.
 _SECRET = ("token", "credential", "password")
 _TYPED = ("types", "level_types")
 _NO_TEXT = ("columns", "levels", "hosts", "table", "catalog", *_TYPED)

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol
 
 from fastwire.errors import ProtocolError
 from fastwire.wire.pool import Pool
-from tests.fuzz.hunt import Case, Subject, main
+from tests.fuzz.hunt import Case, Subject, counting, main
 
 __all__ = ["Answers", "Reading"]
 
@@ -77,10 +76,7 @@ class Answers:
 
     def run_block(self, seed: int, first: int, count: int) -> Counter[str]:
         """Run cases ``first`` to ``first + count``; returns how often what came of them."""
-        reached: Counter[str] = Counter()
-        for words in islice(self.cases(seed), first, first + count):
-            reached += self.run_case(words)
-        return reached
+        return counting(self.cases, self.run_case)(seed, first, count)
 
     def main(self, described: str | None) -> int:
         """Hunt for findings, as the command line says; returns the exit code."""

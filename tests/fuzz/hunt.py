@@ -11,14 +11,16 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["CORPUS", "Case", "Subject", "found", "kept", "main"]
+__all__ = ["CORPUS", "Case", "Subject", "counting", "found", "kept", "main"]
 
 CORPUS = Path(os.environ.get("FASTWIRE_FUZZ_CORPUS", Path(__file__).parent / "corpus"))
 SEEDS = 1_000_000  # blocks that a run may have before it comes to those of the next one
@@ -36,6 +38,20 @@ class Subject:
     block: Callable[[int, int, int], object]
     cases: Callable[[int], Iterator[Case]]
     run: Callable[[Case], object]
+
+
+def counting(
+    cases: Callable[[int], Iterator[Case]], run: Callable[[Case], Counter[str]]
+) -> Callable[[int, int, int], Counter[str]]:
+    """Return the ``block`` of a target whose ``run`` counts what came of a case."""
+
+    def block(seed: int, first: int, count: int) -> Counter[str]:
+        reached: Counter[str] = Counter()
+        for words in islice(cases(seed), first, first + count):
+            reached += run(words)
+        return reached
+
+    return block
 
 
 def found(suffix: str) -> Sequence[Any]:

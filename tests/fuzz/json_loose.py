@@ -7,7 +7,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from fastwire.decode.jsonschema import compile_json
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.wire.pool import Pool
 from tests.fuzz.drawn import case_of, drawn, numbers_of, parted, spoilt
-from tests.fuzz.hunt import Case, Subject, main
+from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.fuzz.json_values import NOT_JSON, PIECES, column
 from tests.support.json import documents, is_json, written
 
@@ -60,12 +59,8 @@ def run_case(words: Case) -> Counter[str]:
     return Counter([bad.reason])
 
 
-def run_block(seed: int, first: int, count: int) -> Counter[str]:
-    """Run cases ``first`` to ``first + count``; returns how often what came of them."""
-    reached: Counter[str] = Counter()
-    for words in islice(cases(seed), first, first + count):
-        reached += run_case(words)
-    return reached
+run_block = counting(cases, run_case)
+"""Run so many cases of a seed from one on; returns how often what came of them."""
 
 
 SUBJECT = Subject("tests.fuzz.json_loose", "loose", BLOCK, run_block, cases, run_case)

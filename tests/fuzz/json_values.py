@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -21,7 +21,7 @@ from fastwire.decode.jsonschema import compile_json
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.wire.pool import Pool
 from tests.fuzz.drawn import spoilt
-from tests.fuzz.hunt import Case, Subject, main
+from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.support.json import is_json, written
 
 __all__ = ["NOT_JSON", "PIECES", "SUBJECT", "column", "run_block", "run_case"]
@@ -105,12 +105,8 @@ def run_case(words: Case) -> Counter[str]:
     return Counter([bad.reason])
 
 
-def run_block(seed: int, first: int, count: int) -> Counter[str]:
-    """Run cases ``first`` to ``first + count``; returns how often what came of them."""
-    reached: Counter[str] = Counter()
-    for words in islice(cases(seed), first, first + count):
-        reached += run_case(words)
-    return reached
+run_block = counting(cases, run_case)
+"""Run so many cases of a seed from one on; returns how often what came of them."""
 
 
 SUBJECT = Subject("tests.fuzz.json_values", "json", BLOCK, run_block, cases, run_case)

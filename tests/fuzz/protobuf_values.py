@@ -6,12 +6,11 @@ It runs in the build with the sanitizers, and a column ends where its last messa
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from fastwire.wire.pool import Pool
 from tests.fuzz.drawn import case_of, drawn, numbers_of, parted, spoilt
-from tests.fuzz.hunt import Case, Subject, main
+from tests.fuzz.hunt import Case, Subject, counting, main
 from tests.fuzz.json_values import column
 from tests.support.protobuf import agree, messages
 
@@ -51,12 +50,8 @@ def run_case(words: Case) -> Counter[str]:
     return alone
 
 
-def run_block(seed: int, first: int, count: int) -> Counter[str]:
-    """Run cases ``first`` to ``first + count``; returns how often what came of them."""
-    reached: Counter[str] = Counter()
-    for words in islice(cases(seed), first, first + count):
-        reached += run_case(words)
-    return reached
+run_block = counting(cases, run_case)
+"""Run so many cases of a seed from one on; returns how often what came of them."""
 
 
 SUBJECT = Subject("tests.fuzz.protobuf_values", "protobuf", BLOCK, run_block, cases, run_case)

@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["ByBroker", "scope", "turn"]
 
-# What begins a test's name, and the name under which all that begin so are kept together. The first that fits counts.
+# Patterns of the beginning of a test's name, each with the name of its group. The first that fits counts.
 TOGETHER = (
     (r"tests/real/test_tubemq_guarded", "guarded TubeMQ"),
     (r"tests/real/test_kafka_cluster", "Kafka cluster"),
@@ -21,7 +21,7 @@ TOGETHER = (
     (r"tests/real/test_spark", "Spark"),
     (r"tests/spark/", "Spark"),
     (r"tests/real/test_kafka", "Kafka"),
-    # Of a test that both systems have: the case of Kafka's.
+    # Kafka's case of a test that runs for several systems.
     (r"tests/real/.*\[(\w+-)*(kafka|classic)(-\w+)*\]$", "Kafka"),
     (r"tests/crash/.*_real_broker\[(static|none|classic|consumer)(-|\])", "Kafka"),
     (r"tests/real/test_tubemq", "TubeMQ"),

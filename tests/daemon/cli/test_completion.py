@@ -132,7 +132,7 @@ def test_bash_completes_the_topics_of_a_broker(path: str, system: str) -> None:
         for command in ("tail", "produce"):
             assert in_bash(path, command, broker.url, "o") == ["orders", "others.of-today"]
         assert in_bash(path, "tail", broker.url, "-n", "3", "re") == ["refunds"]
-    assert in_bash(path, "tail", broker.url, "o") == []  # nobody answers
+    assert in_bash(path, "tail", broker.url, "o") == []  # the broker has ended
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -140,7 +140,7 @@ def test_bash_completes_topics_of_other_namespaces_and_nothing_for_a_bad_url(pat
     with running(PulsarDevBroker()) as broker:
         broker.create_topic("persistent://public/other/orders")
         broker.create_topic("refunds")
-        # What is offered begins behind the colon: readline replaces no more.
+        # Readline replaces only the text behind the colon.
         assert in_bash(path, "tail", broker.url, "persistent://public/other/") == ["//public/other/orders"]
         assert in_bash(path, "tail", broker.url, "persistent://public/default/r") == ["//public/default/refunds"]
         assert in_bash(path, "tail", broker.url, "persistent://x") == []
