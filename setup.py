@@ -9,9 +9,10 @@ from setuptools import Extension, find_packages, setup
 
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 # FASTWIRE_BUILD chooses; bounds checks are on in each. The sanitizer is built without freelists, because it cannot see
-# the use of an object that is only parked.
+# the use of an object that is only parked. The quick one is for tests of the packages, not of what is in them.
 FLAGS = {
     "release": ["-O3"],
+    "quick": ["-O0"],
     "debug": ["-O0", "-g3", "-UNDEBUG"],
     "asan": ["-O1", "-g", "-fno-omit-frame-pointer", "-DCYTHON_USE_FREELISTS=0", *SANITIZERS],
 }

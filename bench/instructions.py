@@ -30,33 +30,47 @@ CASES = (
 )
 BASELINE = Path(__file__).parent / "results" / "instructions.json"
 TOLERANCE = 0.03
-FEW, MANY = 4, 12  # rounds: the difference leaves out what is done once
+ROUNDS = 8
 
 
-def count(system: str, data: bytes, rounds: int) -> int:
-    """Instructions inside ``Scanner.scan`` for so many rounds over these frames."""
+def counts(streams: list[tuple[str, bytes]]) -> list[int]:
+    """Instructions inside ``Scanner.scan`` for ``ROUNDS`` rounds over the frames of each system."""
     with tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-        frames = Path(folder, "frames")
-        frames.write_bytes(data)
+        pairs = []
+        for number, (system, data) in enumerate(streams):
+            frames = Path(folder, f"frames{number}")
+            frames.write_bytes(data)
+            pairs += [system, str(frames)]
         command = [
             "valgrind",
             "--tool=callgrind",
             "--toggle-collect=*Scanner_*scan*",
+            "--dump-before=getppid",
             f"--callgrind-out-file={folder}/out",
-            *(sys.executable, "-m", "bench.scan_rounds", system, str(frames), str(rounds)),
+            *(sys.executable, "-m", "bench.scan_rounds", str(ROUNDS), *pairs),
         ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    if done.returncode or not found:
-        raise SystemExit(f"valgrind ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return int(found[1])
+        # One file for each call of getppid: what was counted since the one before.
+        parts = [Path(folder, f"out.{number}") for number in range(1, len(pairs) + 1)]
+        if done.returncode or not all(part.exists() for part in parts):
+            raise SystemExit(f"valgrind ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        found = [re.search(r"^(?:summary|totals): (\d+)", part.read_text(), re.MULTILINE) for part in parts[1::2]]
+        return [int(total[1]) for total in found if total]
 
 
-def measure(system: str, case: Case) -> dict[str, Any]:
-    """Instructions a message, without what is done once."""
-    data, entries = STREAMS[system](case)
-    each = (count(system, data, MANY) - count(system, data, FEW)) / (entries * case.batch) / (MANY - FEW)
-    return {"bench": "instructions", "system": system, **case.fields(), "instructions_per_message": round(each, 1)}
+def measure() -> list[dict[str, Any]]:
+    """Instructions a message in each case, without what is done once."""
+    made = [STREAMS[system](case) for system, case in CASES]
+    counted = counts([(system, data) for (system, _), (data, _) in zip(CASES, made, strict=True)])
+    return [
+        {
+            "bench": "instructions",
+            "system": system,
+            **case.fields(),
+            "instructions_per_message": round(count / (entries * case.batch * ROUNDS), 1),
+        }
+        for (system, case), (_, entries), count in zip(CASES, made, counted, strict=True)
+    ]
 
 
 def compiler() -> str:
@@ -90,7 +104,7 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("valgrind is not installed: apt-get install valgrind")
         return 0
-    rows = [measure(system, case) for system, case in CASES]
+    rows = measure()
     show(rows)
     if "--save" in sys.argv:
         counts = [row["instructions_per_message"] for row in rows]

@@ -1,8 +1,12 @@
 """The scan loop over prepared frames and as little else as possible: what ``instructions`` runs under valgrind.
 
-python -m bench.scan_rounds pulsar|kafka|tank|tubemq FILE ROUNDS
+python -m bench.scan_rounds ROUNDS pulsar|kafka|tank|tubemq FILE […]
+
+Each pair of a system and its frames is scanned a few times, and then so many times between two calls of ``getppid``,
+which is called nowhere else: valgrind takes note of the counts at these.
 """
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -41,6 +45,7 @@ FETCH_VERSION = 12
 GETS = 2  # responses of TubeMQ, numbered from CORRELATION on: a Broker sends half a MiB in each
 TOPIC = "bench"
 BUFFER_BYTES = 2 << 20
+WARM_ROUNDS = 4  # what is done once is done in these
 
 
 class Rounds(ABC):
@@ -166,11 +171,15 @@ SYSTEMS: dict[str, type[PulsarRounds | KafkaRounds | TankRounds | TubeMQRounds]]
 
 
 def main() -> None:
-    """So many rounds."""
-    rounds = SYSTEMS[sys.argv[1]](Path(sys.argv[2]).read_bytes())
-    for _ in range(int(sys.argv[3])):
-        rounds.fill()
-        rounds.work()
+    """So many rounds of each."""
+    for system, frames in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
+        rounds = SYSTEMS[system](Path(frames).read_bytes())
+        for number in range(WARM_ROUNDS + int(sys.argv[1])):
+            if number == WARM_ROUNDS:
+                os.getppid()
+            rounds.fill()
+            rounds.work()
+        os.getppid()
 
 
 if __name__ == "__main__":

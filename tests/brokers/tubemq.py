@@ -29,6 +29,7 @@ TOPICS = (*STORES, FLUSHED, *(f"t{number:02}" for number in range(32)))
 FLUSH = {"unflushThreshold": 1, "unflushInterval": 1000, "memCacheMsgCntInK": 1, "memCacheFlushIntvl": 4000}
 QUICK_START = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # for what does not run long
 TOOL_LIMIT = 120.0  # seconds; 5 on a quiet machine
+RELOAD_S = 30.0  # a Broker that has not lost its topics serves them 5 to 20 s after a change of the Master
 PASSWORD = "abc"  # of the Master's web interface
 
 LIBRARIES = (
@@ -311,11 +312,31 @@ class TubeMQBroker(JavaBroker):
         return [*java, "org.apache.inlong.tubemq.server.tools.BrokerStartup", "-f", written]
 
     def healthy(self) -> bool:
+        return self.serves(TOPICS[-1])
+
+    def serves(self, topic: str) -> bool:
+        """Return whether the Broker takes and gives messages of a topic, by what the Master knows."""
         try:
-            said = json.dumps(self.master.web("op_query", "admin_query_topic_info", topicName=TOPICS[-1]))
+            said = json.dumps(self.master.web("op_query", "admin_query_topic_info", topicName=topic))
         except (OSError, ValueError):
             return False
         return '"isSrvAcceptPublish": true' in said and '"isSrvAcceptSubscribe": true' in said
+
+    def wait_until_serves(self, topic: str) -> None:
+        """Wait until a Broker whose Master has changed serves a topic; where it has lost it, reload as operators do.
+
+        A Master is active before it has read all topics from ZooKeeper. A Broker that registers in between is told of
+        none of them, closes them, and hears nothing more until somebody asks for a reload.
+        """
+        limit = time.monotonic() + START_LIMIT
+        reload_at = time.monotonic() + RELOAD_S
+        while not self.serves(topic):
+            if time.monotonic() > limit:
+                raise RuntimeError(f"the Broker did not serve {topic} after {START_LIMIT:.0f} s")
+            if time.monotonic() > reload_at:
+                self.master.change("admin_reload_broker_configure", brokerId=1, modifyUser="admin")
+                reload_at = time.monotonic() + RELOAD_S
+            time.sleep(0.2)
 
     def tool(self, name: str, *arguments: str) -> str:
         """Run a stock command-line tool to its end, and return what it says. Fails if it fails."""

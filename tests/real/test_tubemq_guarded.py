@@ -78,6 +78,7 @@ def test_the_other_master_takes_over(guarded_tubemq: GuardedTubeMQ, tmp_path: Pa
         gone = guarded_tubemq.master
         gone.stop(at_once=True)
         assert guarded_tubemq.master is not gone
+        guarded_tubemq.wait_until_serves(topic)
         consumer.wait_until(lambda: len(masters(consumer)) == 2, "the other Master knew it", TAKEOVER_LIMIT)
         consumer.wait_for_rows(consumer.committed() + 400, TAKEOVER_LIMIT)
         count = produced(producer)

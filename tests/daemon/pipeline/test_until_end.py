@@ -66,7 +66,7 @@ async def test_commits_the_first_position_of_an_empty_log(monkeypatch: pytest.Mo
     """Without it the next run would take the topic for a new one, and its later partitions with it."""
     monkeypatch.setattr(until_end, "LOOK_S", 0.001)
     bed = Bed(until_end=True)
-    found = asyncio.Event()
+    asked, found = asyncio.Event(), asyncio.Event()
     looks: list[str] = []
 
     def prepare(source: NotingSource) -> None:
@@ -75,6 +75,7 @@ async def test_commits_the_first_position_of_an_empty_log(monkeypatch: pytest.Mo
 
         async def slowly(assignments: Sequence[Assignment], coverage: Coverage) -> list[First]:
             looks.clear()
+            asked.set()
             await found.wait()
             return await resolve(assignments, coverage)
 
@@ -89,7 +90,7 @@ async def test_commits_the_first_position_of_an_empty_log(monkeypatch: pytest.Mo
     await bed.until(lambda: len(looks) > 2)
     bed.source.events.on_assigned([bed.source.assignment()])
     bed.source.offering = False
-    await bed.until(lambda: not looks)
+    await asyncio.wait_for(asked.wait(), 20)
     await bed.until(lambda: len(looks) > 2)
     assert not bed.done
     found.set()
