@@ -6,6 +6,7 @@ turn, each listing the folder (or, with an ACCESS as JSON, the bucket) by itself
 """
 
 import json
+import os
 import re
 import select
 import subprocess
@@ -29,7 +30,10 @@ from tests.support.waiting import eventually
 __all__ = ["Watch"]
 
 ROOT = Path(__file__).parents[2]
-PAUSE = 0.1  # the machine is for the writers
+# The machine is for the writers: a reader has one thread, and all rest twice as long as they looked.
+PAUSE = 0.1
+REST = 2
+ONE_THREAD = {"POLARS_MAX_THREADS": "1"}
 
 # One look: the file names that a reader saw, and the numbers of all rows it read from them.
 Look = tuple[set[str], list[int]]
@@ -44,7 +48,7 @@ VANISHED = re.compile(r"_fastwire/staging/\S+.*No such file or directory", re.DO
 def look_with_duckdb(path: str, access: Access) -> Look:
     """DuckDB's own glob, and its own Parquet reader."""
     try:
-        with duckdb.connect() as connection:
+        with duckdb.connect(config={"threads": 1}) as connection:
             if access:
                 connection.register_filesystem(s3_for_duckdb(access))
             rows = connection.execute(
@@ -55,7 +59,7 @@ def look_with_duckdb(path: str, access: Access) -> Look:
         if "No files found" in str(error):
             return set(), []
         raise
-    return {Path(name).name for name, _ in rows}, [number for _, number in rows]
+    return {Path(name).name for name in {name for name, _ in rows}}, [number for _, number in rows]
 
 
 def look_with_polars(path: str, access: Access) -> Look:
@@ -81,7 +85,7 @@ def look_with_pyarrow(path: str, access: Access) -> Look:
     found = pyarrow.dataset.dataset(path.removeprefix("s3://"), format="parquet", filesystem=files)
     if not found.files:
         return set(), []
-    numbers = numbers_of(found.to_table(columns=["value"])["value"]).to_pylist()
+    numbers = numbers_of(found.to_table(columns=["value"], use_threads=False)["value"]).to_pylist()
     return {Path(name).name for name in found.files}, numbers
 
 
@@ -98,8 +102,10 @@ def watch(path: str, rounds: Path, access: Access) -> dict[str, Any]:
     wrong: list[str] = []
     looks = 0
     ending = False
+    pause = PAUSE
     while not ending:
-        ending = bool(select.select([sys.stdin], [], [], PAUSE)[0])
+        ending = bool(select.select([sys.stdin], [], [], pause)[0])
+        began = time.monotonic()
         for reader, look in READERS.items():
             looks += 1
             try:
@@ -116,6 +122,7 @@ def watch(path: str, rounds: Path, access: Access) -> dict[str, Any]:
             if listings[-1:] != [listing]:
                 listings.append(listing)
         rounds.write_text("." * (looks // len(READERS)))
+        pause = max(PAUSE, REST * (time.monotonic() - began))
     return {"looks": looks, "listings": listings, "wrong": wrong[:20]}
 
 
@@ -134,6 +141,7 @@ class Watch:
             ["setpriv", "--pdeathsig", "KILL", "nice", *program],
             stdin=subprocess.PIPE,
             cwd=ROOT,
+            env={**os.environ, **ONE_THREAD},
         )
 
     def __enter__(self) -> Self:

@@ -1,13 +1,15 @@
 """A process that has imported the whole daemon and forks one whenever a test wants one.
 
 An interpreter with everything imported takes a second of processor time to start, and the tests start hundreds.
-What is forked runs the same command line as what is executed; only the imports are behind it.
+What is forked runs the same command line as what is executed; only the imports are behind it, and the construction of
+the models of the configuration, which is done at their first use.
 """
 
 import atexit
 import contextlib
 import ctypes
 import functools
+import gc
 import importlib
 import json
 import os
@@ -27,6 +29,17 @@ __all__ = ["Forked", "Nursery", "shared"]
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
 DAEMON = ("service", "sinks.dataset", "encoders.parquet", "systems", "cli.stores", "dataset.verify")
+CONFIG = """
+[pipelines.p.source]
+url = "{system}://127.0.0.1:1"
+topics = ["t"]
+start = "earliest"
+{reader}
+[pipelines.p.sink]
+type = "parquet"
+path = "data"
+"""
+READERS = {"pulsar": 'subscription = "s"', "kafka": 'group = "g"', "tank": "", "tubemq": 'group = "group"'}
 
 
 class Forked:
@@ -152,6 +165,16 @@ def shared() -> Nursery:
     return nursery
 
 
+def prepare() -> None:
+    """Use the configuration and the source of each system once."""
+    from fastwire_daemon.config import parse_config
+    from fastwire_daemon.systems.registry import system_named
+
+    for name, reader in READERS.items():
+        config = parse_config(CONFIG.format(system=name, reader=reader))
+        system_named(name).make_source(config.pipelines["p"].source)
+
+
 def serve(address: str) -> None:
     """Fork on request, until killed; returns in each child."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -206,7 +229,11 @@ if __name__ == "__main__":
 
     for name in DAEMON:
         importlib.import_module(f"fastwire_daemon.{name}")
+    prepare()
     with contextlib.suppress(ImportError):
         importlib.import_module("pandas")  # pyarrow loads it when a dataset is verified, if it is there
+    # A child that looked for garbage among these objects would write to most pages, and copy each of them.
+    gc.collect()
+    gc.freeze()
     serve(sys.argv[1])
     main()
