@@ -163,7 +163,7 @@ def test_two_daemons_killed_while_they_publish_in_iceberg(dev_scene: Callable[..
         scene.feed.add(6)
         with scene.run(script={"at": step, "do": "kill"}) as daemon:
             assert daemon.wait() == KILLED, daemon.tail()
-    assert kill_two(scene, 4, seed=3) == 4
+    assert kill_two(scene, 2, seed=3) == 2
     judge(scene)
 
 
