@@ -15,7 +15,7 @@ __all__ = ["CatalogConfig", "check_catalog"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _WITH_PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
-_ONLY_FOR = {"rest": ("token", "credential"), "sql": ("password",)}
+_ONLY_FOR = {"rest": ("token", "credential", "scope", "oauth2_server_uri"), "sql": ("password",)}
 
 
 class CatalogConfig(Table):
@@ -33,6 +33,10 @@ class CatalogConfig(Table):
     """rest: bearer token."""
     credential: Password | None = None
     """rest: id and secret for OAuth2, "id:secret"."""
+    scope: Text | None = None
+    """rest: scope of the token that the credential gives; default: catalog."""
+    oauth2_server_uri: Text | None = None
+    """rest: URL that gives tokens; default: that of the catalog, URI/v1/oauth/tokens."""
     password: Password | None = None
     """sql: password of the user that the URL names."""
 

@@ -81,7 +81,11 @@ _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
 _UNKNOWN = MetricsMode(MetricModeTypes.NONE)
 # Tables that are remembered as they were seen; one that was forgotten has to be looked at again.
 _MOST_SEEN = 64
-# Names of the settings of a store here and there.
+# Names of the settings of a catalog and of a store here and there.
+_CATALOG = {
+    "type": "type", "warehouse": "warehouse", "token": "token", "credential": "credential", "scope": "scope",
+    "oauth2_server_uri": "oauth2-server-uri",
+}  # fmt: skip
 _STORE = {
     "endpoint": "s3.endpoint", "region": "s3.region", "access_key_id": "s3.access-key-id",
     "secret_access_key": "s3.secret-access-key", "session_token": "s3.session-token",
@@ -148,9 +152,7 @@ class _Worker:
     def _catalog(self, settings: Mapping[str, Any]) -> Catalog:
         key = json.dumps(settings, sort_keys=True)
         if key not in self._catalogs:
-            known = {
-                name: str(settings[name]) for name in ("type", "warehouse", "token", "credential") if name in settings
-            }
+            known = {theirs: str(settings[name]) for name, theirs in _CATALOG.items() if name in settings}
             store = {_STORE[name]: value for name, value in settings["store"].items() if name in _STORE}
             uri = settings["uri"]
             if "password" in settings:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.fixtures import alive, running
+from tests.stores.catalog import RestCatalog
 from tests.stores.place import AzurePlace, BucketPlace
 from tests.stores.servers import Azurite, Moto, S3Server, VersityGateway
 
-__all__ = ["azure_place", "moto", "place_on", "versity"]
+__all__ = ["azure_place", "moto", "place_on", "rest_catalog", "versity"]
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,11 @@ def _azurite_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azuri
     yield from running(Azurite(tmp_path_factory.mktemp("azurite")))
 
 
+@pytest.fixture(scope="session")
+def _catalog_session(tmp_path_factory: pytest.TempPathFactory, _moto_session: Moto) -> Iterator[RestCatalog]:
+    yield from running(RestCatalog(tmp_path_factory.mktemp("catalog"), _moto_session.endpoint))
+
+
 @pytest.fixture
 def versity(_versity_session: VersityGateway) -> VersityGateway:
     """A store with S3's protocol that keeps everything on disk; alive, whatever the test before did to it."""
@@ -38,6 +44,12 @@ def versity(_versity_session: VersityGateway) -> VersityGateway:
 def moto(_moto_session: Moto) -> Moto:
     """A store with S3's protocol in memory."""
     return alive(_moto_session)
+
+
+@pytest.fixture
+def rest_catalog(_catalog_session: RestCatalog) -> RestCatalog:
+    """A catalog of Iceberg's REST protocol; it also reaches the files in ``moto``."""
+    return alive(_catalog_session)
 
 
 @pytest.fixture

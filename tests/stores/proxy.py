@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-__all__ = ["FAULTS", "Fault", "InTurn", "Request", "StoreProxy", "slow_down"]
+__all__ = ["FAULTS", "NOTHING", "Fault", "InTurn", "Request", "StoreProxy", "slow_down"]
 
 LINE = 64 << 10  # bytes that are passed on at once where a connection is slow
 HOP_BY_HOP = ("connection", "transfer-encoding", "content-length")
@@ -51,7 +51,8 @@ class Request:
 class Fault:
     """A fault of a request: its parts happen in this order; by default the request is passed on.
 
-    ``wait_s`` seconds pass. A ``status`` is the answer, and the store hears of nothing. ``cut``: the connection is
+    ``wait_s`` seconds pass. A ``status`` is the answer, with ``content`` or an error of S3 with ``code``, and the store
+    hears of nothing. ``cut``: the connection is
     reset before the store hears of it; ``lost``: after the store has acted, instead of the answer; ``late_s``: the
     connection is reset, and the store acts so many seconds later. ``rate``: the answer comes at so many bytes a second.
     ``short``: half of the answer comes. ``without`` are headers that are taken out.
@@ -60,6 +61,7 @@ class Fault:
     wait_s: float = 0.0
     status: int = 0
     code: str = ""
+    content: bytes = b""
     retry_after: str = ""
     cut: bool = False
     lost: bool = False
@@ -250,7 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _refuse(self, fault: Fault) -> None:
-        content = f"<Error><Code>{fault.code}</Code><Message>As the test wants it.</Message></Error>".encode()
+        error = f"<Error><Code>{fault.code}</Code><Message>As the test wants it.</Message></Error>"
+        content = fault.content or error.encode()
         self.send_response(fault.status)
         if fault.retry_after:
             self.send_header("retry-after", fault.retry_after)

@@ -11,7 +11,18 @@ from pyiceberg.table import Table
 from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.support import tables
 
-__all__ = ["NAME", "assert_landed", "catalog", "database", "loaded", "numbers", "opened", "writer"]
+__all__ = [
+    "NAME",
+    "assert_in",
+    "assert_landed",
+    "catalog",
+    "database",
+    "loaded",
+    "numbers",
+    "numbers_in",
+    "opened",
+    "writer",
+]
 
 NAME = "shop.orders"
 
@@ -43,12 +54,22 @@ def opened(path: Path, reached: Callable[[str], None] = lambda step: None, **cha
 
 def numbers(path: Path) -> list[int]:
     """The numbers in the table by the format's own library, in ascending order."""
-    found: list[int] = loaded(path).scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist()
+    return numbers_in(loaded(path))
+
+
+def numbers_in(table: Table) -> list[int]:
+    """The same of a table of any catalog."""
+    found: list[int] = table.scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist()
     return sorted(found)
 
 
 def assert_landed(path: Path, wanted: Sequence[int]) -> None:
     """The table has each number once, by the format's own library and by DuckDB."""
-    assert numbers(path) == list(wanted)
-    found = tables.rows_by_duckdb(loaded(path).metadata_location, '"offset"', "iceberg")
+    assert_in(loaded(path), wanted)
+
+
+def assert_in(table: Table, wanted: Sequence[int]) -> None:
+    """The same of a table of any catalog, whose files are in a folder."""
+    assert numbers_in(table) == list(wanted)
+    found = tables.rows_by_duckdb(table.metadata_location, '"offset"', "iceberg")
     assert Counter(number for (number,) in found) == Counter(wanted)
