@@ -8,25 +8,32 @@ from pydantic import SecretStr
 
 from .connection import Tell
 from .fields import Password, Text
+from .store import KEY_OF_AWS, check_key_of_aws
 from .table import Table
 from .text import KeyPath
 
 __all__ = ["CatalogConfig", "check_catalog"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
+_NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
 _WITH_PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
-_ONLY_FOR = {"rest": ("token", "credential", "scope", "oauth2_server_uri"), "sql": ("password",)}
+_ONLY_FOR = {
+    "rest": ("token", "credential", "scope", "oauth2_server_uri"),
+    "sql": ("password",),
+    "glue": ("region", "catalog_id", *KEY_OF_AWS),
+}
 
 
 class CatalogConfig(Table):
     """The catalog of an Iceberg table. What is not given comes from the configuration of PyIceberg, if it has one."""
 
-    type: Literal["rest", "sql"]
-    """rest: a service with the REST protocol of Iceberg; sql: tables of a database, as PyIceberg keeps them."""
-    uri: Text
-    """URL of the service, or of the database: "sqlite:////data/catalog.db"."""
+    type: Literal["rest", "sql", "glue"]
+    """rest: a service with the REST protocol of Iceberg; sql: tables of a database, as PyIceberg keeps them; glue: the
+    one of AWS."""
+    uri: Text | None = None
+    """URL of the service, or of the database: "sqlite:////data/catalog.db". Glue has one in each region."""
     warehouse: Text | None = None
-    """The warehouse in the catalog, where it has several."""
+    """rest, sql: the warehouse in the catalog, where it has several."""
     name: Text = "default"
     """The name of the catalog, by which PyIceberg finds its configuration, and tables of a database belong to it."""
     token: Password | None = None
@@ -39,6 +46,17 @@ class CatalogConfig(Table):
     """rest: URL that gives tokens; default: that of the catalog, URI/v1/oauth/tokens."""
     password: Password | None = None
     """sql: password of the user that the URL names."""
+    region: Text | None = None
+    """glue: region of the catalog."""
+    catalog_id: Text | None = None
+    """glue: the account whose catalog it is; default: that of the key."""
+    access_key_id: Text | None = None
+    """glue: name of the key. Without a key: environment, profile, web identity, container or instance, renewed as
+    needed."""
+    secret_access_key: Password | None = None
+    """glue: the key."""
+    session_token: Password | None = None
+    """glue: token of temporary credentials, which are not renewed."""
 
     def settings(self, table: str) -> dict[str, str]:
         """Return what is given, secrets in clear text, and the name of the table."""
@@ -61,17 +79,34 @@ def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
     if not iceberg:
         return
     name, catalog = sink.get("table"), sink.get("catalog")
-    if isinstance(name, str) and not _NAME.fullmatch(name):
-        tell((*path, "table"), 'must be a namespace and a name: "shop.orders"')
+    type_ = catalog.get("type") if isinstance(catalog, Mapping) else None
+    if isinstance(name, str) and not (_NAME_IN_GLUE if type_ == "glue" else _NAME).fullmatch(name):
+        what = "a database, in small letters," if type_ == "glue" else "a namespace"
+        tell((*path, "table"), f'must be {what} and a name: "shop.orders"')
     place = str(sink.get("path", ""))
-    if place.startswith(("az://", "gs://")):
-        tell((*path, "path"), "is for other sinks: the files of an Iceberg table lie in a folder or in s3://")
+    if place.startswith("az://") and not _has(sink.get("store"), "account_name"):
+        tell((*path, "store", "account_name"), "is required: it is in the URLs of the files of an Iceberg table")
     if "#" in place or "?" in place:
         tell((*path, "path"), 'has a "#" or "?", which cut the URLs of the files of an Iceberg table')
     if isinstance(catalog, Mapping):
-        for type_, keys in _ONLY_FOR.items():
-            for key in keys:
-                if key in catalog and catalog.get("type") != type_:
-                    tell((*path, "catalog", key), f'is for type = "{type_}"')
-        if _WITH_PASSWORD.match(str(catalog.get("uri", ""))):
-            tell((*path, "catalog", "uri"), "has a password: give it as catalog.password")
+        _check_keys((*path, "catalog"), catalog, tell)
+
+
+def _check_keys(path: KeyPath, catalog: Mapping[str, Any], tell: Tell) -> None:
+    type_ = catalog.get("type")
+    for other, keys in _ONLY_FOR.items():
+        for key in keys:
+            if key in catalog and type_ != other:
+                tell((*path, key), f'is for type = "{other}"')
+    if type_ == "glue":
+        if "warehouse" in catalog:
+            tell((*path, "warehouse"), 'is for type = "rest" and "sql"')
+        check_key_of_aws(path, catalog, tell)
+    elif "uri" not in catalog:
+        tell((*path, "uri"), "is required: the URL of the service, or of the database")
+    if _WITH_PASSWORD.match(str(catalog.get("uri", ""))):
+        tell((*path, "uri"), "has a password: give it as catalog.password")
+
+
+def _has(table: Any, key: str) -> bool:
+    return isinstance(table, Mapping) and key in table

@@ -12,17 +12,28 @@ from .fields import FolderPath, Password, Switch, Text, read_path
 from .table import Table
 from .text import KeyPath, either, format_size, parse_size
 
-__all__ = ["DatasetPath", "StoreConfig", "StoreUrl", "check_store", "parse_dataset_path"]
+__all__ = [
+    "KEY_OF_AWS",
+    "DatasetPath",
+    "StoreConfig",
+    "StoreUrl",
+    "check_key_of_aws",
+    "check_store",
+    "parse_dataset_path",
+]
 
 SCHEMES = ("s3://", "az://", "gs://")
 # What may be in a name and means the same in each URL and each listing.
 _URL = re.compile(r"(?:s3|az|gs)://[a-z0-9][a-z0-9._-]{1,62}(?:/[A-Za-z0-9!_.*'()=+,@-]+)*")
 # A larger object cannot be copied by one request (S3).
 _MOST_BYTES = 4 << 30
+KEY_OF_AWS = ("access_key_id", "secret_access_key", "session_token")
+"""Keys of a table that say who asks a service of AWS."""
+
 _ENCRYPTION = ("server_side_encryption", "sse_kms_key_id")
 # Keys that only one kind of store knows.
 _ONLY_FOR = {
-    "s3://": ("region", "access_key_id", "secret_access_key", "session_token", *_ENCRYPTION),
+    "s3://": ("region", *KEY_OF_AWS, *_ENCRYPTION),
     "az://": ("account_name", "account_key"),
     "gs://": ("service_account",),
 }
@@ -106,9 +117,7 @@ def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
                     tell((*path, "store", key), f"is for {scheme} only")
         if "endpoint" in store and url.startswith("gs://"):
             tell((*path, "store", "endpoint"), "is for s3:// and az:// only")
-        for one, other in (("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")):
-            if one in store and other not in store:
-                tell((*path, "store", one), f"{other} is missing")
+        check_key_of_aws((*path, "store"), store, tell)
         if str(store.get("endpoint", "")).startswith("http://") and store.get("allow_http") not in (True, "true"):
             tell((*path, "store", "endpoint"), "is without TLS: allow_http = true is missing")
     roll = sink.get("roll")
@@ -118,3 +127,10 @@ def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
         return  # reported where it is read
     if most > _MOST_BYTES:
         tell((*path, "roll", "bytes"), f"is too large for an object store: at most {format_size(_MOST_BYTES)}")
+
+
+def check_key_of_aws(path: KeyPath, table: Mapping[str, Any], tell: Tell) -> None:
+    """Report a key of AWS that is there in part."""
+    for one, other in (("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")):
+        if one in table and other not in table:
+            tell((*path, one), f"{other} is missing")

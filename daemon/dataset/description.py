@@ -32,7 +32,7 @@ _WORDS = {
     "level_types": "the types of the partition columns",
 }
 # Settings of a catalog that are secret: dataset.json leaves them out.
-_SECRET = ("token", "credential", "password")
+_SECRET = ("token", "credential", "password", "secret_access_key", "session_token")
 _TYPED = ("types", "level_types")
 _NO_TEXT = ("columns", "levels", "hosts", "table", "catalog", *_TYPED)
 _HOST = re.compile(r"\S+:[0-9]{1,5}")

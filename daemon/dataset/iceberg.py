@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from fastwire.decode.evolution import Column
@@ -124,9 +125,9 @@ class IcebergTable:
 
     def __init__(self, storage: Storage, owner: str, catalog: Mapping[str, str]) -> None:
         self.url = catalog["table"]
-        root = storage.root
-        self._root = root if "://" in root else f"file://{Path(root).absolute()}"
-        self._request = {"table": {**catalog, "store": dict(storage.access)}, "owner": owner, "client": uuid4().hex}
+        self._location = _location(storage.root, storage.access)
+        place = {"root": storage.root, "location": self._location, "store": dict(storage.access)}
+        self._request = {"table": {**catalog, **place}, "owner": owner, "client": uuid4().hex}
 
     def type_of(self, column: Column) -> object:
         """Return the type of ``column`` as the process reports it."""
@@ -155,7 +156,7 @@ class IcebergTable:
 
     def create(self, columns: Sequence[Column], partitions: Sequence[str]) -> None:
         """Create the table with these columns. Raises TableRacedError if there is one now."""
-        self._ask("create", fields=_fields(columns), partitions=list(partitions), location=self._root)
+        self._ask("create", fields=_fields(columns), partitions=list(partitions))
 
     def add_columns(self, columns: Sequence[Column]) -> None:
         """Add columns to the table as it was seen last. Raises TableRacedError."""
@@ -167,14 +168,14 @@ class IcebergTable:
         In the same commit the table notes ``upto``.
         """
         described = [
-            {"path": f"{self._root}/{each.name}", "nbytes": each.nbytes, "rows": each.rows, "values": each.values}
+            {"path": f"{self._location}/{each.name}", "nbytes": each.nbytes, "rows": each.rows, "values": each.values}
             for each in files
         ]
         self._ask("add", files=described, first=first, upto=upto)
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return the files of the table as it was seen last: size in bytes and rows (None: unknown), by name."""
-        found, prefix = self._ask("files"), f"{self._root}/"
+        found, prefix = self._ask("files"), f"{self._location}/"
         known = bool(found["rows"])
         return {path.removeprefix(prefix): (size, rows if known else None) for path, size, rows in found["files"]}
 
@@ -183,6 +184,20 @@ class IcebergTable:
             return _PROCESS.ask({**self._request, "do": do, **facts})
         except TableStoppedError as exc:
             raise TableStoppedError(f"the Iceberg table {self.url}: {exc}") from exc
+
+
+def _location(root: str, access: Mapping[str, str]) -> str:
+    """Return the URL of the dataset at ``root`` that is in tables: one that other programs have for the same place."""
+    if "://" not in root:
+        return f"file://{Path(root).absolute()}"
+    if not root.startswith("az://"):
+        return root
+    # They want the account, and a host of this form, wherever the service is.
+    account = access.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    host = urlsplit(access.get("endpoint", "")).hostname or ""
+    _, dot, domain = host.partition(".blob.")
+    container, _, prefix = root.removeprefix("az://").partition("/")
+    return f"abfss://{container}@{account}.dfs.{domain if dot else 'core.windows.net'}/{prefix}".rstrip("/")
 
 
 def _fields(columns: Sequence[Column]) -> list[dict[str, Any]]:

@@ -1,11 +1,10 @@
-"""The process that commits to Iceberg tables. The only module of this package that calls the library of the format.
+"""The process that commits to Iceberg tables. It has all calls of the library of the format, but for those of files.
 
 It answers requests of ``iceberg.py``: one JSON object a line on stdin, one a line on stdout, until stdin ends. The
 library takes seconds and 100 MiB to import, so the daemon does not load it.
 """
 
 import contextlib
-import io
 import json
 import os
 import sys
@@ -28,8 +27,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
-    PyArrowFile,
-    PyArrowFileIO,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -62,9 +59,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from .icebergfiles import file_properties
 from .tableformat import OWNER
 
-__all__ = ["SyncedFileIO", "main"]
+__all__ = ["main"]
 
 UPTO = "fastwire.upto"
 """Property of a table: the log entry up to which it has the files of the dataset, written with the files."""
@@ -81,49 +79,13 @@ _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
 _UNKNOWN = MetricsMode(MetricModeTypes.NONE)
 # Tables that are remembered as they were seen; one that was forgotten has to be looked at again.
 _MOST_SEEN = 64
-# Names of the settings of a catalog and of a store here and there.
+# Names of the settings of a catalog in the library.
 _CATALOG = {
-    "type": "type", "warehouse": "warehouse", "token": "token", "credential": "credential", "scope": "scope",
-    "oauth2_server_uri": "oauth2-server-uri",
+    "type": "type", "uri": "uri", "warehouse": "warehouse", "token": "token", "credential": "credential",
+    "scope": "scope", "oauth2_server_uri": "oauth2-server-uri", "region": "glue.region", "catalog_id": "glue.id",
+    "access_key_id": "glue.access-key-id", "secret_access_key": "glue.secret-access-key",
+    "session_token": "glue.session-token",
 }  # fmt: skip
-_STORE = {
-    "endpoint": "s3.endpoint", "region": "s3.region", "access_key_id": "s3.access-key-id",
-    "secret_access_key": "s3.secret-access-key", "session_token": "s3.session-token",
-}  # fmt: skip
-
-
-class SyncedFileIO(PyArrowFileIO):
-    """Files of a table as the library has them, but local ones are durable before a commit names them."""
-
-    def new_output(self, location: str) -> PyArrowFile:
-        """Return a file to write."""
-        scheme, _, path = self.parse_location(location, self.properties)
-        if scheme != "file":
-            return super().new_output(location)
-        return _LocalFile(location, path, self.fs_by_scheme(scheme, None))
-
-
-class _LocalFile(PyArrowFile):
-    def create(self, overwrite: bool = False) -> Any:
-        folder = os.path.dirname(self._path)
-        os.makedirs(folder, exist_ok=True)
-        return _Synced(open(self._path, "wb" if overwrite else "xb", buffering=0))
-
-
-class _Synced(io.BufferedWriter):
-    def close(self) -> None:
-        if self.closed:
-            return
-        self.flush()
-        os.fsync(self.fileno())
-        folder = os.path.dirname(os.fsdecode(self.raw.name))  # type: ignore[attr-defined]
-        super().close()
-        for each in (folder, os.path.dirname(folder)):
-            number = os.open(each, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(number)
-            finally:
-                os.close(number)
 
 
 class _Worker:
@@ -153,13 +115,13 @@ class _Worker:
         key = json.dumps(settings, sort_keys=True)
         if key not in self._catalogs:
             known = {theirs: str(settings[name]) for name, theirs in _CATALOG.items() if name in settings}
-            store = {_STORE[name]: value for name, value in settings["store"].items() if name in _STORE}
-            uri = settings["uri"]
             if "password" in settings:
-                user, at, rest = uri.partition("@")
-                uri = f"{user}:{quote(settings['password'], safe='')}{at}{rest}"
-            implementation = {"py-io-impl": f"{SyncedFileIO.__module__}.{SyncedFileIO.__name__}"}
-            self._catalogs[key] = load_catalog(settings["name"], uri=uri, **known, **store, **implementation)
+                user, at, rest = known["uri"].partition("@")
+                known["uri"] = f"{user}:{quote(settings['password'], safe='')}{at}{rest}"
+            if known["type"] == "glue" and "uri" in known:
+                known["glue.endpoint"] = known.pop("uri")
+            files = file_properties(settings["root"], settings["location"], settings["store"])
+            self._catalogs[key] = load_catalog(settings["name"], **known, **files)
         return self._catalogs[key]
 
     def _look(self, catalog: Catalog, name: str, owner: str, client: str) -> dict[str, Any] | None:
@@ -198,7 +160,7 @@ class _Worker:
         catalog.create_table(
             name,
             schema,
-            location=request["location"],
+            location=request["table"]["location"],
             partition_spec=PartitionSpec(*by),
             properties={
                 OWNER: owner,

@@ -265,6 +265,14 @@ class _ObjectReader(io.RawIOBase):
         self._position = max(0, base + offset)
         return self._position
 
+    def readall(self) -> bytes:
+        size = self._size - self._position
+        if size <= 0:
+            return b""
+        content = self._read(self._position, size)
+        self._position += size
+        return content
+
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         size = min(len(buffer), self._size - self._position)
         if size <= 0:

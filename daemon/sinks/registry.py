@@ -117,9 +117,14 @@ def _check_table(options: "DatasetOptions") -> None:
     levels = partition_columns(options.split, options.partition_by, options.level_types)
     if why := unfit((*data_columns(options.system, options.columns, options.types), *levels)):
         raise _error("type", f"a table of {TITLES[options.table]} cannot have these columns: {why}")
-    package, extra = _NEEDED[options.table]
+    _check_installed("type", *_NEEDED[options.table])
+    if options.catalog.get("type") == "glue":
+        _check_installed("catalog.type", "boto3", "glue")
+
+
+def _check_installed(key: str, package: str, extra: str) -> None:
     if find_spec(package) is None:
-        raise _error("type", f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'")
+        raise _error(key, f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'")
 
 
 def value_decoder(

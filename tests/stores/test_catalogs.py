@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from fastwire_daemon.dataset.verify import verify
@@ -18,10 +19,10 @@ from fastwire_daemon.dataset.writer import DatasetWriter
 from tests.crash.scene import Scene
 from tests.real.daemon import verify as verify_by_command
 from tests.stores.catalog import RestCatalog
-from tests.stores.place import BucketPlace
+from tests.stores.place import AzurePlace, BucketPlace
 from tests.stores.proxy import NOTHING, Fault, Request, StoreProxy
 from tests.stores.reading import s3_files
-from tests.stores.servers import Moto, S3Server
+from tests.stores.servers import BUCKET, Azurite, Moto, S3Server
 from tests.support import icebergs, rolls, tables
 from tests.support.sequence_audit import DIGITS, numbers_of
 from tests.support.waiting import eventually
@@ -91,6 +92,31 @@ def test_the_files_are_in_a_store(landing: Landing, moto: Moto, place_on: Callab
     assert table.location() == place.url
     names = [each["file_path"].removeprefix("s3://") for each in table.inspect.files().to_pylist()]
     found = [pq.read_table(name, columns=["offset"], filesystem=s3_files(place.reading)) for name in names]
+    assert Counter(number for each in found for number in each["offset"].to_pylist()) == Counter(range(20))
+
+
+def test_the_files_are_in_azure(azure_place: AzurePlace, tmp_path: Path) -> None:
+    """The catalog is a database, because that of the tests has no client for it."""
+    catalog = icebergs.catalog(tmp_path)
+    for first in (0, 10):
+        writer = tables.writer(Path(), medium=azure_place.bucket(), table="iceberg", catalog=catalog, split="partition")
+        writer.open()
+        for at in (first, first + 5):
+            tables.land(writer, at - 1, at + 4, directory="t=orders/p=0/")
+        assert writer.stopped == ""
+        writer.close()
+    report = verify("", medium=azure_place.bucket(), strict=True)
+    assert report.problems == [] and "the table has all 20 rows of log entries 1 to 4, once" in report.proven
+    account = f"AccountName={Azurite.ACCOUNT};AccountKey={Azurite.ACCOUNT_KEY}"
+    service = f"DefaultEndpointsProtocol=http;{account};BlobEndpoint={azure_place.endpoint}/{Azurite.ACCOUNT};"
+    # The library's own choice for such URLs: the client of fsspec.
+    theirs = SqlCatalog("default", uri=catalog["uri"], **{"adls.connection-string": service})
+    table = theirs.load_table(icebergs.NAME)
+    assert table.location() == f"abfss://{BUCKET}@{Azurite.ACCOUNT}.dfs.core.windows.net/{azure_place.prefix}"
+    assert icebergs.numbers_in(table) == list(range(20))
+    local = azure_place.local()
+    names = [each["file_path"].removeprefix(table.location() + "/") for each in table.inspect.files().to_pylist()]
+    found = [pq.read_table(local / name, columns=["offset"], partitioning=None) for name in names]
     assert Counter(number for each in found for number in each["offset"].to_pylist()) == Counter(range(20))
 
 
@@ -198,7 +224,7 @@ def test_an_answer_that_is_lost_changes_nothing(landing: Landing, proxy: StorePr
 
 
 def test_two_writers_whose_answers_are_lost(landing: Landing, proxy: StoreProxy) -> None:
-    """What the one does not know to have committed the other finds, and nobody adds it again."""
+    """The other one finds a commit of which its writer has not heard, and nobody adds it again."""
     hit: list[str] = []
 
     def every_other(request: Request) -> Fault:

@@ -42,7 +42,9 @@ def test_the_settings_of_a_catalog() -> None:
         ('"iceberg"', '"delta"', 'sink.catalog: is for type = "iceberg"'),
         ('type = "rest"', 'type = "sql"', 'sink.catalog.token: is for type = "rest"'),
         ("http://127", "http://me:secret@127", "sink.catalog.uri: has a password"),
-        ('"/data/orders"', '"az://lake/orders"', "sink.path: is for other sinks"),
+        ('uri = "http://127.0.0.1:8181", ', "", "sink.catalog.uri: is required"),
+        ('type = "rest"', 'type = "hive"', "sink.catalog.type: "),
+        ('"/data/orders"', '"az://lake/orders"', "sink.store.account_name: is required"),
         ('"/data/orders"', '"/data/orders#1"', 'sink.path: has a "#"'),
     ],
 )
@@ -51,3 +53,45 @@ def test_what_is_refused(was: str, now: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_config(TEXT.replace(was, now), {})
     assert said in str(error.value) and "secret" not in str(error.value)
+
+
+GLUE = (
+    'type = "glue", region = "eu-west-1", catalog_id = "123456789012", access_key_id = "me", '
+    'secret_access_key = "hidden"'
+)
+
+
+def test_the_settings_of_glue() -> None:
+    sink = parse_config(of_glue("shop.orders", GLUE), {}).pipelines["orders"].sink
+    assert "hidden" not in repr(sink)
+    assert catalog_of(sink) == {
+        "type": "glue",
+        "name": "default",
+        "region": "eu-west-1",
+        "catalog_id": "123456789012",
+        "access_key_id": "me",
+        "secret_access_key": "hidden",
+        "table": "shop.orders",
+    }
+
+
+def test_all_that_is_refused_is_said_at_once() -> None:
+    wrong = 'type = "glue", warehouse = "w", token = "secret", scope = "s", password = "secret", access_key_id = "me"'
+    with pytest.raises(ConfigError) as error:
+        parse_config(of_glue("lake.Shop.orders", wrong), {})
+    assert sorted(str(error.value).replace("pipelines.orders.sink.", "").splitlines()) == [
+        "configuration:10: catalog.access_key_id: secret_access_key is missing",
+        'configuration:10: catalog.password: is for type = "sql"',
+        'configuration:10: catalog.scope: is for type = "rest"',
+        'configuration:10: catalog.token: is for type = "rest"',
+        'configuration:10: catalog.warehouse: is for type = "rest" and "sql"',
+        'configuration:11: table: must be a database, in small letters, and a name: "shop.orders"',
+    ]
+    with pytest.raises(ConfigError) as error:
+        parse_config(TEXT.replace('type = "rest"', 'type = "rest", region = "r", session_token = "secret"'), {})
+    assert [problem.message for problem in error.value.problems] == ['is for type = "glue"'] * 2
+
+
+def of_glue(table: str, catalog: str) -> str:
+    text = TEXT.replace('type = "rest", uri = "http://127.0.0.1:8181", warehouse = "lake", token = "hidden"', catalog)
+    return text.replace('"shop.orders"', f'"{table}"')

@@ -1,12 +1,20 @@
-"""Iceberg tables whose files are in an object store, by the protocol of S3."""
+"""Iceberg tables whose files are in an object store, and catalogs that are services beside it."""
 
 from pathlib import Path
+from uuid import uuid4
 
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
+import pytest
+
+from fastwire_daemon.dataset.iceberg import IcebergTable
+from fastwire_daemon.dataset.place import storage_at
+from fastwire_daemon.dataset.bucket import open_bucket
+from fastwire_daemon.dataset.tableformat import TableRacedError
 from fastwire_daemon.dataset.verify import verify
 from tests.support import icebergs, tables
-from tests.support.s3_server import new_bucket, s3_server
+from tests.support.s3_server import Settings, new_bucket, s3_server
 
 
 def test_the_files_of_commits_are_in_the_table(tmp_path: Path) -> None:
@@ -30,3 +38,75 @@ def test_the_files_of_commits_are_in_the_table(tmp_path: Path) -> None:
         rows = table.scan(row_filter="t = 'persistent://public/default/orders'").to_arrow()
         assert sorted(rows["offset"].to_pylist()) == list(range(10))
         assert table.location() == bucket.url
+
+
+def glue(settings: Settings) -> dict[str, str]:
+    """The settings of a catalog beside the store. Its tables are those of all servers of this process."""
+    key = {name: settings[name] for name in ("region", "access_key_id", "secret_access_key")}
+    table = f"shop.orders_{uuid4().hex}"
+    return {"type": "glue", "name": "default", "uri": settings["endpoint"], **key, "table": table}
+
+
+def test_a_catalog_of_glue(tmp_path: Path) -> None:
+    with s3_server() as settings:
+        bucket = new_bucket(settings, tmp_path.name)
+        catalog = glue(settings)
+        for first in (0, 10):
+            writer = tables.writer(Path(), medium=bucket, table="iceberg", catalog=catalog)
+            writer.open()
+            tables.land(writer, first - 1, first + 4)
+            tables.land(writer, first + 4, first + 9)
+            assert writer.stopped == ""
+            writer.close()
+        kept = bucket.get("_fastwire/dataset.json") or b""
+        assert b"access_key_id" in kept and b"secret" not in kept
+        report = verify("", medium=bucket, strict=True, catalog=catalog)
+        assert report.problems == [] and "the table has all 20 rows of log entries 1 to 4, once" in report.proven
+        names = {name: settings[name.replace("-", "_")] for name in ("region", "access-key-id", "secret-access-key")}
+        theirs = load_catalog(
+            "theirs",
+            **{"type": "glue", "glue.endpoint": settings["endpoint"], "s3.endpoint": settings["endpoint"]},
+            **{f"{service}.{name}": value for service in ("glue", "s3") for name, value in names.items()},
+        )
+        assert icebergs.numbers_in(theirs.load_table(catalog["table"])) == list(range(20))
+
+
+def test_a_commit_to_glue_from_a_stale_look_is_refused(tmp_path: Path) -> None:
+    with s3_server() as settings:
+        bucket = new_bucket(settings, tmp_path.name)
+        catalog = glue(settings)
+        one, other = (IcebergTable(storage_at("", bucket), "0123456789abcdef", catalog) for _ in range(2))
+        one.create([], [])
+        with pytest.raises(TableRacedError):
+            other.create([], [])
+        one.look()
+        other.look()
+        one.add([], 1, 1)
+        with pytest.raises(TableRacedError):
+            other.add([], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("root", "access", "location"),
+    [
+        ("/data/orders", {}, "file:///data/orders"),
+        ("s3://lake/orders", {}, "s3://lake/orders"),
+        ("gs://lake/orders", {}, "gs://lake/orders"),
+        ("az://lake/orders", {"account_name": "me"}, "abfss://lake@me.dfs.core.windows.net/orders"),
+        (
+            "az://lake",
+            {"account_name": "me", "endpoint": "http://127.0.0.1:10000/me"},
+            "abfss://lake@me.dfs.core.windows.net",
+        ),
+        (
+            "az://lake/orders",
+            {"account_name": "me", "endpoint": "https://me.blob.core.chinacloudapi.cn"},
+            "abfss://lake@me.dfs.core.chinacloudapi.cn/orders",
+        ),
+    ],
+)
+def test_the_location_of_the_table(root: str, access: dict[str, str], location: str) -> None:
+    """Its files and its metadata have URLs that other programs understand."""
+    storage = storage_at(root) if root.startswith("/") else storage_at("", open_bucket(root, access))
+    table = IcebergTable(storage, "0123456789abcdef", {"table": icebergs.NAME})
+    assert table._request["table"]["location"] == location
