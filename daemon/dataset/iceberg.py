@@ -122,11 +122,13 @@ class IcebergTable:
     """
 
     title = "Iceberg"
+    location: str
+    """The URL of the dataset that is in the table."""
 
     def __init__(self, storage: Storage, owner: str, catalog: Mapping[str, str]) -> None:
         self.url = catalog["table"]
-        self._location = _location(storage.root, storage.access)
-        place = {"root": storage.root, "location": self._location, "store": dict(storage.access)}
+        self.location = _location(storage.root, storage.access)
+        place = {"root": storage.root, "location": self.location, "store": dict(storage.access)}
         self._request = {"table": {**catalog, **place}, "owner": owner, "client": uuid4().hex}
 
     def type_of(self, column: Column) -> object:
@@ -168,14 +170,14 @@ class IcebergTable:
         In the same commit the table notes ``upto``.
         """
         described = [
-            {"path": f"{self._location}/{each.name}", "nbytes": each.nbytes, "rows": each.rows, "values": each.values}
+            {"path": f"{self.location}/{each.name}", "nbytes": each.nbytes, "rows": each.rows, "values": each.values}
             for each in files
         ]
         self._ask("add", files=described, first=first, upto=upto)
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return the files of the table as it was seen last: size in bytes and rows (None: unknown), by name."""
-        found, prefix = self._ask("files"), f"{self._location}/"
+        found, prefix = self._ask("files"), f"{self.location}/"
         known = bool(found["rows"])
         return {path.removeprefix(prefix): (size, rows if known else None) for path, size, rows in found["files"]}
 

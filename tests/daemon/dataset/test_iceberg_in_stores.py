@@ -3,14 +3,13 @@
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-import pytest
-
+from fastwire_daemon.dataset.bucket import open_bucket
 from fastwire_daemon.dataset.iceberg import IcebergTable
 from fastwire_daemon.dataset.place import storage_at
-from fastwire_daemon.dataset.bucket import open_bucket
 from fastwire_daemon.dataset.tableformat import TableRacedError
 from fastwire_daemon.dataset.verify import verify
 from tests.support import icebergs, tables
@@ -109,4 +108,4 @@ def test_the_location_of_the_table(root: str, access: dict[str, str], location: 
     """Its files and its metadata have URLs that other programs understand."""
     storage = storage_at(root) if root.startswith("/") else storage_at("", open_bucket(root, access))
     table = IcebergTable(storage, "0123456789abcdef", {"table": icebergs.NAME})
-    assert table._request["table"]["location"] == location
+    assert table.location == location
