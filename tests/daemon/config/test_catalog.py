@@ -55,6 +55,19 @@ def test_what_is_refused(was: str, now: str, said: str) -> None:
     assert said in str(error.value) and "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("place", "store"),
+    [
+        ("s3://lake/orders", 'region = "eu-west-1"'),
+        ("az://lake/orders", 'account_name = "lake"'),
+        ("gs://lake/orders", 'service_account = "/etc/fastwire/gcs.json"'),
+    ],
+)
+def test_the_files_may_be_in_any_store(place: str, store: str) -> None:
+    text = TEXT.replace('"/data/orders"', f'"{place}"') + f"[pipelines.orders.sink.store]\n{store}\n"
+    assert str(parse_config(text, {}).pipelines["orders"].sink.path) == place
+
+
 GLUE = (
     'type = "glue", region = "eu-west-1", catalog_id = "123456789012", access_key_id = "me", '
     'secret_access_key = "hidden"'
