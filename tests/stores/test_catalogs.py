@@ -73,19 +73,22 @@ def test_a_table_that_does_not_exist_is_made_and_one_that_does_is_used(landing: 
     assert landing.loaded().location() == f"file://{landing.path}"
 
 
-def test_the_files_are_in_a_store(landing: Landing, moto: Moto, place_on: Callable[[S3Server], BucketPlace]) -> None:
-    place = place_on(moto)
+def land_in(place: BucketPlace | AzurePlace, catalog: dict[str, str]) -> None:
+    """Two writers land 10 rows each in a store, one after the other; the table is new for the first one."""
     for first in (0, 10):
-        writer = tables.writer(
-            Path(), medium=place.bucket(), table="iceberg", catalog=landing.settings(), split="partition"
-        )
+        writer = tables.writer(Path(), medium=place.bucket(), table="iceberg", catalog=catalog, split="partition")
         writer.open()
         for at in (first, first + 5):
             tables.land(writer, at - 1, at + 4, directory="t=orders/p=0/")
         assert writer.stopped == ""
         writer.close()
-    report = verify("", medium=place.bucket(), strict=True, catalog=landing.settings())
+    report = verify("", medium=place.bucket(), strict=True, catalog=catalog)
     assert report.problems == [] and "the table has all 20 rows of log entries 1 to 4, once" in report.proven
+
+
+def test_the_files_are_in_a_store(landing: Landing, moto: Moto, place_on: Callable[[S3Server], BucketPlace]) -> None:
+    place = place_on(moto)
+    land_in(place, landing.settings())
     access = {f"s3.{name.replace('_', '-')}": value for name, value in place.sink["store"].items() if value is not True}
     table = load_catalog("default", type="rest", uri=landing.uri, **access).load_table(landing.table)
     assert icebergs.numbers_in(table) == list(range(20))
@@ -98,15 +101,7 @@ def test_the_files_are_in_a_store(landing: Landing, moto: Moto, place_on: Callab
 def test_the_files_are_in_azure(azure_place: AzurePlace, tmp_path: Path) -> None:
     """The catalog is a database, because that of the tests has no client for it."""
     catalog = icebergs.catalog(tmp_path)
-    for first in (0, 10):
-        writer = tables.writer(Path(), medium=azure_place.bucket(), table="iceberg", catalog=catalog, split="partition")
-        writer.open()
-        for at in (first, first + 5):
-            tables.land(writer, at - 1, at + 4, directory="t=orders/p=0/")
-        assert writer.stopped == ""
-        writer.close()
-    report = verify("", medium=azure_place.bucket(), strict=True)
-    assert report.problems == [] and "the table has all 20 rows of log entries 1 to 4, once" in report.proven
+    land_in(azure_place, catalog)
     account = f"AccountName={Azurite.ACCOUNT};AccountKey={Azurite.ACCOUNT_KEY}"
     service = f"DefaultEndpointsProtocol=http;{account};BlobEndpoint={azure_place.endpoint}/{Azurite.ACCOUNT};"
     # The library's own choice for such URLs: the client of fsspec.
