@@ -66,11 +66,12 @@ def _or_a_name(schema: dict[str, Any]) -> None:
 
 
 class KeysConfig(Table):
-    """The decoding of keys: the column _key has the type of their schema, instead of bytes."""
+    """The decoding of keys: the column _key has the type of their schema, instead of bytes, and grows by "evolve"."""
 
     format: Literal["avro", "json"]
     """Format of the keys. avro: the binary encoding of any type, behind the id of its schema if the values have a
-    registry with a URL; json: one object."""
+    registry with a URL; json: one object. With registry = "pulsar" keys of KEY_VALUE schemas have the schema of their
+    version."""
     definition: FolderPath = Field(alias="schema")
     """File with the Avro schema of the keys: a record, or for avro any type, such as "long"."""
 
@@ -90,8 +91,9 @@ class DecodeConfig(Table):
     """Schema registry that has the schemas of the values, for avro and protobuf. "pulsar": the brokers of Pulsar, which
     keep the schema of each record, for all formats."""
     evolve: Literal["add", "strict", "divert"] = "add"
-    """Columns of another schema: add them to the dataset (new ones take nulls, numbers become wider); strict: stop the
-    partition, and refuse to start with another schema file; divert: its values become dead letters."""
+    """Columns of another schema, of values and of decoded keys: add them to the dataset (new ones take nulls, numbers
+    become wider); strict: stop the partition, and refuse to start with another schema file; divert: its records become
+    dead letters."""
     columns: tuple[Text, ...] = ("*",)
     """Columns to keep: fields of the values ("*": all), and columns of the records with _ before their name. With
     "_deleted" a null value (a tombstone) becomes a row in which it is true, and the columns of the values are null."""

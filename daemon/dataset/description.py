@@ -169,6 +169,12 @@ class Description:
                 differences.append(f"decoded columns do not fit those of the dataset: {exc}")
             if self.table and (why := misfit(self.types, options.types)):
                 differences.append(why)
+            of_records = {*self.columns} - {column.name for column in self.types}
+            differences += [
+                f"the column {column.name} of the dataset: as in the records; configured: decoded"
+                for column in options.types
+                if column.name in of_records
+            ]
         if differences:
             raise DatasetMismatchError(
                 f"the dataset at {root} was created with other settings, which cannot change. "

@@ -59,7 +59,9 @@ class RegistrySchema:
     message: str = ""
     """The message type of all values of PROTOBUF, if the schema has one; then its text is that of a descriptor set."""
     paired: bool = False
-    """True if each record is a pair of a key and a value, and the schema is that of the value."""
+    """True if each value is a pair of a key and a value, and the schema is that of the latter."""
+    key: "RegistrySchema | None" = None
+    """The schema of the keys, if the same version has one."""
 
 
 class TopicSchemas(Protocol):

@@ -8,13 +8,14 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fastwire.decode.avro import compile_avro
+from fastwire.decode.avro import compile_avro, compile_avro_field
 from fastwire.decode.descriptors import message_of, registered_message
 from fastwire.decode.jsonschema import compile_json
 from fastwire.decode.pairs import Part, split_pairs
 from fastwire.decode.program import SchemaError, Step
 from fastwire.decode.protobuf import compile_protobuf
 
+from ..config.decode import KEY, DecodeConfig
 from ..net.backoff import Backoff
 from ..net.schemaregistry import (
     RegistryAwayError,
@@ -22,11 +23,24 @@ from ..net.schemaregistry import (
     SchemaRegistry,
     TopicSchemas,
     UnknownSchemaError,
+    registry_of,
 )
 from ..runtime.logs import get_logger
 from .schemaversions import SchemaVersions
 
-__all__ = ["FIRST_PAUSE_S", "NO_PAIR", "BrokerSchemas", "Pause", "RecordSchemas", "RegisteredSchemas", "compiled"]
+__all__ = [
+    "FIRST_PAUSE_S",
+    "NO_PAIR",
+    "BrokerSchemas",
+    "Form",
+    "Pause",
+    "RecordSchemas",
+    "RegisteredSchemas",
+    "Written",
+    "compiled",
+    "compiled_key",
+    "schemas_of",
+]
 
 Pause = Callable[[str, float], None]
 """Waits some seconds for the reason given. Raises SinkFailedError if the wait is interrupted."""
@@ -37,6 +51,8 @@ NO_PAIR = -1
 """Number instead of that of a schema, for a record that should be a pair of a key and a value."""
 
 Form = Literal["avro", "json", "protobuf"]
+Written = tuple[Sequence[Step], Sequence[Sequence[int]]]
+"""The program of a schema, and of Protobuf the message indexes of the message."""
 _log = get_logger("decode")
 
 
@@ -110,6 +126,10 @@ class BrokerSchemas(RecordSchemas):
                 raise
         return self._known[id]
 
+    def key(self, id: int, pause: Pause) -> RegistrySchema | None:
+        """Return the schema of keys, as :meth:`found` that of values; None if the records' producer has named none."""
+        return None if self._versions.key(id)[1] is None else self.found(id, pause).key
+
     def name(self, id: int) -> str:
         """See the base."""
         return self._versions.name(id)
@@ -153,13 +173,21 @@ class BrokerSchemas(RecordSchemas):
             return False
 
 
-def compiled(schema: RegistrySchema, form: Form, message: str) -> tuple[tuple[Step, ...], Sequence[Sequence[int]]]:
-    """Return the program of a schema of values, and of Protobuf the message indexes of ``message``.
+def schemas_of(decode: DecodeConfig, topics: TopicSchemas | None) -> RecordSchemas | None:
+    """Return the schemas by which records are decoded, for brokers ``topics``; None if all have those of the files.
 
-    Raises SchemaError.
+    Raises ConfigError for the registry's TLS files.
     """
-    if schema.kind != form.upper():
-        raise SchemaError("", f"it is a schema of {schema.kind}, not of {form.upper()}")
+    if topics is not None:
+        return BrokerSchemas(topics)
+    if decode.registry is None or decode.by_brokers:
+        return None
+    return RegisteredSchemas(registry_of(decode.registry))
+
+
+def compiled(schema: RegistrySchema, form: Form, message: str) -> Written:
+    """Return the program of a schema of values; ``message`` is the type of those of Protobuf. Raises SchemaError."""
+    _check_kind(schema, form)
     if form == "json":
         return compile_json(schema.text), ()
     if form == "avro":
@@ -171,6 +199,19 @@ def compiled(schema: RegistrySchema, form: Form, message: str) -> tuple[tuple[St
     imports = dict(zip(schema.names, schema.references, strict=True))
     found, paths = registered_message(schema.text, imports, message)
     return compile_protobuf(found), paths
+
+
+def compiled_key(schema: RegistrySchema, form: Form) -> Written:
+    """Return the program of a schema of keys, as ``read_key_program`` that of a file. Raises SchemaError."""
+    _check_kind(schema, form)
+    if form == "json":
+        return compile_json(schema.text), ()
+    return compile_avro_field(KEY, schema.text, schema.references), ()
+
+
+def _check_kind(schema: RegistrySchema, form: Form) -> None:
+    if schema.kind != form.upper():
+        raise SchemaError("", f"it is a schema of {schema.kind}, not of {form.upper()}")
 
 
 def _array(part: Part) -> pa.Array:

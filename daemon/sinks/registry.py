@@ -155,18 +155,23 @@ def decoder_of(
 
     ``topics`` are the schemas of the brokers, for values that are decoded by them. Raises ConfigError.
     """
-    from ..net.schemaregistry import registry_of
     from .keydecoder import KeyDecoder
+    from .recordschemas import schemas_of
     from .valuedecoder import ValueDecoder
 
-    framed = decode.registry is not None and not decode.by_brokers
-    keys = None
+    schemas, keys = schemas_of(decode, topics), None
     try:
         program = read_program(decode.definition, decode.format, decode.message)
         chosen = chosen_columns(decode.columns, program, system)
         if decode.keys is not None:
-            key = read_key_program(decode.keys.definition, decode.keys.format)
-            keys = KeyDecoder(key, form=decode.keys.format, framed=framed, memory=memory)
+            keys = KeyDecoder(
+                read_key_program(decode.keys.definition, decode.keys.format),
+                form=decode.keys.format,
+                schemas=schemas,
+                evolve=decode.evolve,
+                for_table=for_table,
+                memory=memory,
+            )
     except ValueError as exc:
         raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
     return ValueDecoder(
@@ -180,8 +185,7 @@ def decoder_of(
         extra=(*by.of_values, *(("_timestamp",) if by.of_records else ())),
         levels=by.columns,
         memory=memory,
-        registry=registry_of(decode.registry) if decode.registry is not None and framed else None,
-        topics=topics,
+        schemas=schemas,
         for_table=for_table,
         keys=keys,
     )

@@ -1,5 +1,6 @@
 """Rows of chunks whose values are decoded into columns, and the dead letters of the values that do not match."""
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,34 +10,22 @@ from typing import Literal
 import pyarrow as pa
 
 from fastwire.columns.chunk import DeadLetter
-from fastwire.decode.avrowalk import AvroDecoder
-from fastwire.decode.evolution import Column, columns_of, grown, program_of
-from fastwire.decode.jsonschema import fitted
-from fastwire.decode.jsonwalk import JsonDecoder
-from fastwire.decode.program import BadRecord, SchemaError, Step, deletable
-from fastwire.decode.protowalk import ProtobufDecoder
-from fastwire.decode.resolution import resolve
+from fastwire.decode.evolution import Column, columns_of
+from fastwire.decode.program import BadRecord, SchemaError, Step
 from fastwire.position import Log, positions_of
-from fastwire.wire.pool import Pool
 
 from ..config.decode import DELETED, KEY
 from ..dataset.level import level_fits
-from ..dataset.tableschema import misfit
-from ..net.schemaregistry import RegistrySchema, SchemaRegistry, TopicSchemas, UnknownSchemaError
 from ..runtime.errors import LogRefusedError
-from ..runtime.logs import get_logger
+from .evolvingdecoder import NEW_COLUMNS, Evolve, EvolvingDecoder
 from .keydecoder import KeyDecoder, is_of_key
-from .recordschemas import NO_PAIR, BrokerSchemas, Pause, RecordSchemas, RegisteredSchemas, compiled
+from .recordschemas import BrokerSchemas, Form, Pause, RecordSchemas, Written, compiled
 
 __all__ = ["DecodedRows", "Pause", "Runs", "ValueDecoder", "too_long"]
 
 Runs = Sequence[tuple[Log, int, int]]
 
-_NEW_COLUMNS = "NewColumns"
-_INVALID_PAIR = "InvalidKeyValue"
 _SHOWN_KEY = 64  # bytes of a bad key in the reason
-
-_log = get_logger("decode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +50,11 @@ class ValueDecoder:
     """Decodes the values of record batches of ``system`` into ``columns``, with at most ``memory`` bytes at a time.
 
     The values have the format ``form``. Columns of the records have a _ before their name. ``extra`` ones are in the
-    batches, and not in the files; the values of some, the ``levels``, name folders. With a ``registry`` each value
-    begins with the id of its schema, and is read into the columns of ``program``; with the schemas of ``topics`` each
-    record has a version. While the registry is away, ``pause`` is called between two attempts. Columns of other schemas
-    are added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column
-    wider. With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys.
+    batches, and not in the files; the values of some, the ``levels``, name folders. With the ``schemas`` of a registry
+    each value begins with the id of its own, and is read into the columns of ``program``; with those of brokers each
+    record has a version. While they are away, ``pause`` is called between two attempts. Columns of other schemas are
+    added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column wider.
+    With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
     """
 
     def __init__(
@@ -74,42 +63,44 @@ class ValueDecoder:
         columns: Sequence[str],
         system: str,
         *,
-        form: Literal["avro", "json", "protobuf"] = "avro",
+        form: Form = "avro",
         on_bad: Literal["divert", "stop"] = "divert",
-        evolve: Literal["add", "strict", "divert"] = "add",
+        evolve: Evolve = "add",
         open_ended: bool = False,
         extra: Sequence[str] = (),
         levels: Sequence[str] = (),
         memory: int = 64 << 20,
-        registry: SchemaRegistry | None = None,
-        topics: TopicSchemas | None = None,
+        schemas: RecordSchemas | None = None,
         for_table: bool = False,
         keys: KeyDecoder | None = None,
     ) -> None:
-        self._pool = Pool(memory)
-        self._form = form
-        self._program: Sequence[Step] = ()
-        self._given = program
-        self._brokers = None if topics is None else BrokerSchemas(topics)
-        self._schemas: RecordSchemas | None = self._brokers if registry is None else RegisteredSchemas(registry)
+        self._schemas = schemas
+        self._message = program[0].name
         self._keys = keys
         self._copied = 0  # bytes of keys and values that were pairs
-        self._written: dict[int, Sequence[Step]] = {}
-        self._paths: dict[int, Sequence[Sequence[int]]] = {}  # of Protobuf: the message indexes of the message
-        self._refusals: dict[int, str] = {}
-        self._admitted: set[int] = set()
         self._evolve = evolve
         self._open_ended = open_ended
         self._extra = extra
         self._levels = levels
-        self._for_table = for_table
         self._places = positions_of(system)
         self.columns = tuple(columns)
         """Columns of the files."""
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
-        self._read_into(deletable(program) if self._keeps_nulls else program)
-        own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._schema.names))
-        versions = () if topics is None else BrokerSchemas.needed
+        self._values = EvolvingDecoder(
+            program,
+            form,
+            memory=memory,
+            evolve=evolve,
+            schemas=schemas,
+            find=self._written_by,
+            lands=self._lands,
+            levels=levels,
+            for_table=for_table,
+            keeps_nulls=self._keeps_nulls,
+        )
+        self._take_columns()
+        own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._values.schema.names))
+        versions = BrokerSchemas.needed if isinstance(schemas, BrokerSchemas) else ()
         self.needed = frozenset({"value", *own, *versions, *self._places.number_columns})
         """Columns that the batches must have."""
         self._on_bad = on_bad
@@ -117,18 +108,19 @@ class ValueDecoder:
     @property
     def types(self) -> tuple[Column, ...]:
         """The decoded columns of the files."""
-        return tuple(column for column in columns_of(self._program) if column.name in self.columns)
+        keys = () if self._keys is None else self._keys.columns
+        return tuple(column for column in (*self._values.columns, *keys) if column.name in self.columns)
 
     @property
     def level_types(self) -> tuple[Column, ...]:
         """The decoded columns that name folders, in the order of the folders."""
-        types = {column.name: column for column in columns_of(self._program)}
+        types = {column.name: column for column in self._values.columns}
         return tuple(types[name] for name in self._levels)
 
     @property
     def texts(self) -> dict[str, str]:
         """The types of the decoded columns of the files, by name."""
-        fields = [*self._schema, *([] if self._keys is None else [self._keys.field])]
+        fields = [*self._values.schema, *([] if self._keys is None else [self._keys.field])]
         return {
             field.name: f"{field.type}{'' if field.nullable else ' not null'}"
             for field in fields
@@ -141,32 +133,28 @@ class ValueDecoder:
         thread.
         """
         keys = 0 if self._keys is None else self._keys.nbytes
-        return self._pool.used + self._pool.kept + self._copied + keys
+        return self._values.nbytes + self._copied + keys
 
     def trim(self) -> None:
         """Give memory back that no columns occupy, and ask again for schemas that the registry did not have."""
-        self._pool.trim()
-        if self._keys is not None:
-            self._keys.trim()
         if self._schemas is not None:
             self._schemas.forget()
-        if self._refusals:
-            self._refusals = {}
-            self._decoder = self._made()
+        for part in self._parts:
+            part.trim()
 
     def decode(self, batch: pa.RecordBatch, runs: Runs, pause: Pause) -> Iterator[DecodedRows]:
         """Yield the rows of ``batch``, whose logs are ``runs``, in their order.
 
         Raises LogRefusedError for a value that does not match, if that is to stop its log.
         """
-        if self._brokers is None:
+        if not isinstance(self._schemas, BrokerSchemas):
             yield from self._decoded(batch, batch, None, runs, pause)
             return
-        opened, ids, different, self._copied = self._brokers.numbered(batch, pause)
+        opened, ids, different, self._copied = self._schemas.numbered(batch, pause)
         try:
-            if self._form == "json":  # whose decoder takes any
-                for id in sorted({*different} - self._admitted - self._refusals.keys()):
-                    self._learn(id, pause)
+            for part in self._parts:
+                part.prepare(different, pause)
+            self._take_columns()
             yield from self._decoded(batch, opened, ids, runs, pause)
         finally:
             self._copied = 0
@@ -178,7 +166,7 @@ class ValueDecoder:
         values = opened.column("value")
         first = 0
         while first < batch.num_rows:
-            decoded = self._decoder.decode(values, first, ids)
+            decoded = self._values.decode(values, first, ids)
             bad, wrong = list(decoded.bad), [one.row for one in decoded.bad]
             rows = self._joined(pa.record_batch(decoded), _without(opened, first, decoded.upto, wrong))
             if long := too_long(rows, self._levels, _left(first, decoded.upto, wrong)):
@@ -186,7 +174,7 @@ class ValueDecoder:
                 bad = sorted([*bad, *long.values()])
                 wrong = [one.row for one in bad]
             if self._keys is not None:
-                rows, found = self._with_keys(rows, _left(first, decoded.upto, wrong), pause)
+                rows, found = self._with_keys(rows, _left(first, decoded.upto, wrong), ids, pause)
                 bad = sorted([*bad, *found])
                 wrong = [one.row for one in bad]
             letters = [self.letter_of(one, batch, runs, opened) for one in bad]
@@ -195,7 +183,8 @@ class ValueDecoder:
             yield DecodedRows(rows, _cut(runs, first, decoded.upto, wrong), left, letters, held)
             first = decoded.upto
             if decoded.unknown is not None:
-                self._learn(decoded.unknown, pause)
+                self._values.learn(decoded.unknown, pause)
+                self._take_columns()
 
     def adopt(self, types: Sequence[Column]) -> None:
         """Add the columns of the dataset, so that all values are read into the same ones.
@@ -203,112 +192,50 @@ class ValueDecoder:
         Raises SchemaError if they conflict, or differ and must not.
         """
         if self._evolve == "add":
-            union = grown(self._program, program_of(types, required=self._keeps_nulls))
-            if self._for_table and types and (why := misfit(types, self._of_table(union))):
-                raise SchemaError("", why)
-            self._read_into(union)
+            of_keys = [] if self._keys is None else [column for column in types if column.name == KEY]
+            of_values = [column for column in types if column not in of_keys]
+            known = self._values.schema.names
+            if other := next(
+                (each for each in of_values if each.name in self.columns and each.name not in known), None
+            ):
+                raise SchemaError(other.name, f"the dataset has {other}, and not the column of the records")
+            self._values.adopt(of_values)
+            if self._keys is not None and of_keys:
+                self._keys.adopt(of_keys)
+            self._take_columns()
         elif types and (differing := set(self.types) ^ set(types)):
             names = ", ".join(sorted({column.name for column in differing}))
             raise SchemaError("", f"the dataset and the schema differ in these columns: {names}")
 
-    def _read_into(self, program: Sequence[Step]) -> None:
-        """Decode into the columns of ``program`` from now on."""
-        if program == self._program:
-            return
-        self._program = program
-        self._decoder = self._made()
-        self._schema = pa.schema(self._decoder)
+    @property
+    def _parts(self) -> Sequence[EvolvingDecoder]:
+        return [self._values] if self._keys is None else [self._values, self._keys]
+
+    def _take_columns(self) -> None:
+        """Take the columns that the decoder of values has now."""
+        names = self._values.schema.names
         if self._open_ended:
-            self.columns += tuple(name for name in self._schema.names if self._lands(name) and name not in self.columns)
+            self.columns += tuple(name for name in names if self._lands(name) and name not in self.columns)
         self._columns = (*self.columns, *(name for name in self._extra if name not in self.columns))
 
-    def _made(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
-        made = self._new()
-        if self._keeps_nulls:
-            made.keep_nulls()
-        return made
+    def _lands(self, name: str) -> bool:
+        return name in self.columns or (self._open_ended and name not in self._levels)
 
-    def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
-        if self._form == "json":
-            decoder = JsonDecoder(fitted(self._program, self._given), self._pool)
-            for id, reason in self._refusals.items():
-                decoder.refuse(id, reason)
-            if self._brokers is not None:
-                decoder.refuse(NO_PAIR, _INVALID_PAIR)
-            return decoder
-        kind = ProtobufDecoder if self._form == "protobuf" else AvroDecoder
-        if self._schemas is None:
-            return kind(self._program, self._pool, written=resolve(self._given, self._program))
-        framed = kind(self._program, self._pool, framed=True)
-        if self._brokers is not None:
-            framed.refuse(NO_PAIR, _INVALID_PAIR)
-        return framed
+    def _written_by(self, id: int, pause: Pause, /) -> Written:
+        assert self._schemas is not None
+        return compiled(self._schemas.found(id, pause), self._values.form, self._message)
 
     def _with_keys(
-        self, rows: pa.RecordBatch, numbers: Sequence[int], pause: Pause
+        self, rows: pa.RecordBatch, numbers: Sequence[int], ids: memoryview | None, pause: Pause
     ) -> tuple[pa.RecordBatch, list[BadRecord]]:
         """Return the rows with decoded keys, without those whose keys are bad. Row i has the number ``numbers[i]``."""
         assert self._keys is not None
-        keys, bad = self._keys.decode(rows.column(KEY), lambda id: self._found(id, pause))
+        keys, bad = self._keys.decoded(rows.column(KEY), None if ids is None else _chosen(ids, numbers), pause)
         if bad:
             wrong = {each.row for each in bad}
             rows = rows.take(pa.array([i for i in range(rows.num_rows) if i not in wrong], pa.int64()))
         rows = rows.set_column(rows.schema.get_field_index(KEY), self._keys.field, keys)
         return rows, [each._replace(row=numbers[each.row]) for each in bad]
-
-    def _found(self, id: int, pause: Pause) -> RegistrySchema:
-        assert self._schemas is not None
-        return self._schemas.found(id, pause)
-
-    def _learn(self, id: int, pause: Pause) -> None:
-        """Make the schema ``id`` known to the decoder, with its columns."""
-        try:
-            if id not in self._written:
-                schema = self._found(id, pause)
-                self._written[id], self._paths[id] = compiled(schema, self._form, self._given[0].name)
-            self._admit(id, self._written[id])
-        except (UnknownSchemaError, SchemaError) as exc:
-            why = "UnknownSchema" if isinstance(exc, UnknownSchemaError) else "IncompatibleSchema"
-            self._refuse(id, why, str(exc))
-
-    def _admit(self, id: int, written: Sequence[Step]) -> None:
-        """Read values of a schema from now on. Raises SchemaError if they do not fit the columns."""
-        assert self._schemas is not None
-        union = grown(self._program, written)
-        if self._for_table and (why := misfit(self._of_table(self._program), self._of_table(union))):
-            raise SchemaError("", why)
-        new = [column for column in columns_of(union) if column not in self.types and self._lands(column.name)]
-        if new and self._evolve != "add":
-            self._refuse(id, _NEW_COLUMNS, ", ".join(map(str, new)))
-            return
-        if self._evolve == "add":
-            resolve(written, union)  # its columns stay away if its values do
-            if self._form == "json":
-                self._given = grown(self._given, written)
-            self._read_into(union)  # also for symbols of an enum, which are no columns
-        if new:
-            _log.info(
-                "columns of a schema are added", schema=self._schemas.name(id), columns=[str(column) for column in new]
-            )
-        self._admitted.add(id)
-        if isinstance(self._decoder, ProtobufDecoder):
-            self._decoder.add(id, resolve(written, self._program), self._paths[id])
-        elif isinstance(self._decoder, AvroDecoder):
-            self._decoder.add(id, resolve(written, self._program))
-
-    def _of_table(self, program: Sequence[Step]) -> list[Column]:
-        """Return the columns of a program that are those of the table."""
-        return [each for each in columns_of(program) if self._lands(each.name) or each.name in self._levels]
-
-    def _lands(self, name: str) -> bool:
-        return name in self.columns or (self._open_ended and name not in self._levels)
-
-    def _refuse(self, id: int, reason: str, why: str) -> None:
-        assert self._schemas is not None
-        name = self._schemas.name(id)
-        _log.warning("values of a schema cannot be decoded", schema=name, reason=reason, why=why)
-        self._refusals[id] = f"{reason} {name} ({why})"
-        self._decoder.refuse(id, self._refusals[id])
 
     def _joined(self, values: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
         arrays, fields = [], []
@@ -317,7 +244,7 @@ class ValueDecoder:
                 arrays.append(own.column("value").is_null())
                 fields.append(pa.field(name, pa.bool_(), nullable=False))
                 continue
-            source, label = (values, name) if name in self._schema.names else (own, name.removeprefix("_"))
+            source, label = (values, name) if name in self._values.schema.names else (own, name.removeprefix("_"))
             arrays.append(source.column(label))
             fields.append(source.schema.field(label).with_name(name))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
@@ -333,7 +260,7 @@ class ValueDecoder:
         if self._keys is not None and is_of_key(bad):
             key = (opened or batch).column(KEY.removeprefix("_"))[bad.row].as_py()
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
-        stops = self._evolve == "strict" and bad.reason.startswith(_NEW_COLUMNS)
+        stops = self._evolve == "strict" and bad.reason.startswith(NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
 
     def letter(
@@ -363,6 +290,13 @@ def _left(first: int, upto: int, wrong: Sequence[int]) -> Sequence[int]:
     """Return the numbers of these rows."""
     out = set(wrong)
     return [row for row in range(first, upto) if row not in out] if out else range(first, upto)
+
+
+def _chosen(ids: memoryview, rows: Sequence[int]) -> memoryview:
+    """Return the numbers of the schemas of these rows."""
+    if isinstance(rows, range):
+        return ids[rows.start : rows.stop]
+    return memoryview(array("i", (ids[row] for row in rows)))
 
 
 def too_long(rows: pa.RecordBatch, levels: Sequence[str], numbers: Sequence[int]) -> dict[int, BadRecord]:

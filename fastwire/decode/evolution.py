@@ -193,7 +193,7 @@ class _Union:
         if wider(b.arrow, a.arrow) or (ALIKE.get(b.arrow) == a.arrow and "enum" not in (a.operation, b.operation)):
             return a
         if wider(a.arrow, b.arrow) and (a.arrow, b.arrow) not in _LOSSY:
-            return replace(a, arrow=b.arrow, shape=b.shape)
+            return replace(a, arrow=b.arrow, shape=b.shape, low=b.low, high=b.high, digits=b.digits)
         raise self._misfit(a, b)
 
     def _misfit(self, a: Step, b: Step) -> SchemaError:

@@ -77,6 +77,7 @@ ONLY_IN = {
         "dataset.verify",
         "sinks.dataset",
         "sinks.decodedstdout",
+        "sinks.evolvingdecoder",
         "sinks.keydecoder",
         "sinks.recordschemas",
         "sinks.schemaversions",

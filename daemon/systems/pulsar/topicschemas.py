@@ -56,13 +56,13 @@ class TopicSchemas:
 
 
 def _registered(schema: Schema) -> RegistrySchema:
-    """Return the schema of a value, whose key may have one of its own. Raises UnknownSchemaError."""
+    """Return the schema of a value, with that of its key if there is one. Raises UnknownSchemaError."""
     try:
         if schema.kind != "KEY_VALUE":
             return _read(schema.kind, schema.definition)
-        kind = schema.properties.get("value.schema.type", "BYTES")
-        value = _read(kind, split_key_value(schema.definition)[1])
-        return replace(value, paired=schema.properties.get("kv.encoding.type", "INLINE") != "SEPARATED")
+        kinds = [schema.properties.get(f"{part}.schema.type", "BYTES") for part in ("key", "value")]
+        key, value = map(_read, kinds, split_key_value(schema.definition))
+        return replace(value, paired=schema.properties.get("kv.encoding.type", "INLINE") != "SEPARATED", key=key)
     except (ProtocolError, ValueError, RecursionError) as exc:
         raise UnknownSchemaError(f"it cannot be read: {exc}") from None
 

@@ -9,6 +9,7 @@ import pytest
 from fastwire_daemon.net.schemaregistry import RegistryAwayError
 from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
 from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
+from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
 from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, decoder
 from tests.support.avro import encode
 from tests.support.schema_registry import framed
@@ -60,7 +61,7 @@ class Away:
 def test_a_wait_for_a_registry_ends() -> None:
     registry: Any = Away()
     _, writing = os.pipe()
-    sink = DecodedStdoutSink(decoder(("*",), REGISTERED, registry=registry), "pulsar", writing)
+    sink = DecodedStdoutSink(decoder(("*",), REGISTERED, schemas=RegisteredSchemas(registry)), "pulsar", writing)
     registry.sink = sink
     sink.open()
     with pytest.raises(SinkFailedError, match="it is away"):

@@ -1,6 +1,7 @@
 """Keys as a column of their type, of records and of other types, with and without the ids of a registry."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 
 from fastwire.decode.avro import compile_avro_field
 from fastwire.decode.jsonschema import compile_json
+from fastwire.decode.program import BadRecord
 from fastwire_daemon.encoders.jsonl import JsonlEncoder
 from fastwire_daemon.net.schemaregistry import RegistrySchema, UnknownSchemaError
+from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
+from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
 from tests.daemon.sinks.test_sinks import files
 from tests.daemon.sinks.test_valuedecoder import REGISTERED, Changes, Opened, decoder, letters, opened, rows
 from tests.support.avro import encode
@@ -24,19 +28,34 @@ PLACE: dict[str, Any] = {"type": "record", "name": "Place", "fields": [
 ]}  # fmt: skip
 
 
-def keys_of(schema: Any, form: Any = "avro", *, framed: bool = False) -> KeyDecoder:
+class Registry:
+    """A registry that knows some schemas by their ids."""
+
+    def __init__(self, known: Mapping[int, RegistrySchema]) -> None:
+        self.known, self.asked = dict(known), list[int]()
+
+    def schema(self, id: int) -> RegistrySchema:
+        self.asked.append(id)
+        if id not in self.known:
+            raise UnknownSchemaError("not found")
+        return self.known[id]
+
+
+def keys_of(schema: Any, form: Any = "avro", registry: Any = None, **more: Any) -> KeyDecoder:
     text = json.dumps(schema)
-    return KeyDecoder(
-        compile_json(text) if form == "json" else compile_avro_field("_key", text), form=form, framed=framed
-    )
+    program = compile_json(text) if form == "json" else compile_avro_field("_key", text)
+    return KeyDecoder(program, form=form, schemas=None if registry is None else RegisteredSchemas(registry), **more)
 
 
-def never(id: int) -> RegistrySchema:
-    raise AssertionError(id)
+def decoded(decoding: KeyDecoder, keys: Sequence[bytes | None]) -> tuple[pa.Array, list[BadRecord]]:
+    column, bad = decoding.decoded(pa.array(keys, pa.binary()), None, lambda why, seconds: None)
+    column.validate(full=True)
+    assert column.type == decoding.field.type
+    return column, bad
 
 
 def test_keys_of_any_type() -> None:
-    column, bad = keys_of("long").decode(pa.array([b"\x02", None, b"\x80", b"\x04"]), never)
+    column, bad = decoded(keys_of("long"), [b"\x02", None, b"\x80", b"\x04"])
     assert (column.type, column.to_pylist()) == (pa.int64(), [1, None, 2])
     assert [(each.row, each.reason, each.path) for each in bad] == [(2, "Truncated", "_key")]
 
@@ -46,37 +65,84 @@ def test_keys_that_are_records(form: str) -> None:
     good = {"country": "DE", "zone": 7}
     data = encode(PLACE, good) if form == "avro" else json.dumps(good).encode()
     decoding = keys_of(PLACE, form)
-    column, bad = decoding.decode(pa.array([data, None, data[:-1], b"", data]), never)
-    column.validate(full=True)
-    assert column.type == decoding.field.type
+    column, bad = decoded(decoding, [data, None, data[:-1], b"", data])
     assert column.to_pylist() == [good, None, good]
     assert [each.row for each in bad] == [2, 3]
     assert all(each.path.startswith("_key") for each in bad)
-    assert decoding.decode(pa.array([], pa.binary()), never)[0].type == column.type
+    assert decoded(decoding, [])[0].type == column.type
 
 
 def test_keys_with_the_ids_of_a_registry() -> None:
-    known = {1: RegistrySchema("AVRO", '"int"'), 2: RegistrySchema("AVRO", '"string"'), 3: RegistrySchema("JSON", "{}")}
-    asked = []
-
-    def find(id: int) -> RegistrySchema:
-        asked.append(id)
-        if id not in known:
-            raise UnknownSchemaError("not found")
-        return known[id]
-
-    decoding = keys_of("long", framed=True)
-    data = pa.array([framed(1, b"\x02"), framed(2, b"\x02a"), framed(3, b""), framed(4, b""), b"x", framed(1, b"\x04")])
-    column, bad = decoding.decode(data, find)
+    texts = {1: '"int"', 2: '"string"'}
+    registry = Registry({id: RegistrySchema("AVRO", text) for id, text in texts.items()})
+    registry.known[3] = RegistrySchema("JSON", "{}")
+    decoding = keys_of("long", registry=registry)
+    data = [framed(1, b"\x02"), framed(2, b"\x02a"), framed(3, b""), framed(4, b""), b"x", framed(1, b"\x04")]
+    column, bad = decoded(decoding, data)
     assert (column.type, column.to_pylist()) == (pa.int64(), [1, 2])
     assert [each.reason.partition(" (")[0] for each in bad] == [
         "IncompatibleSchema 2", "IncompatibleSchema 3", "UnknownSchema 4", "NoSchemaId",
     ]  # fmt: skip
-    known[4] = known[1]
-    assert len(decoding.decode(data, find)[1]) == 4
-    assert asked == [1, 2, 3, 4]
+    registry.known[4] = registry.known[1]
+    assert len(decoded(decoding, data)[1]) == 4
+    assert registry.asked == [1, 2, 3, 4]
     decoding.trim()
-    assert decoding.decode(pa.array([framed(4, b"\x06")]), find)[0].to_pylist() == [3]
+    assert decoded(decoding, [framed(4, b"\x06")])[0].to_pylist() == [3]
+
+
+NEWER: dict[str, Any] = {**PLACE, "fields": [{"name": "city", "type": "string"}, *PLACE["fields"]]}
+PLACES = {1: RegistrySchema("AVRO", json.dumps(PLACE)), 2: RegistrySchema("AVRO", json.dumps(NEWER))}
+
+
+def test_keys_add_the_columns_of_newer_schemas_of_a_registry(opened: Opened, tmp_path: Path) -> None:
+    older, newer = {"country": "DE", "zone": 7}, {"city": "Ulm", "country": "DE", "zone": 8}
+    keys = [framed(1, encode(PLACE, older)), framed(2, encode(NEWER, newer)), framed(1, encode(PLACE, older))]
+    decoding = keys_of(PLACE, registry=Registry(PLACES))
+    column, bad = decoded(decoding, keys)
+    assert (column.to_pylist(), bad) == ([{**older, "city": None}, newer, {**older, "city": None}], [])
+    (grown,) = decoding.columns
+    assert str(grown) == "_key struct<country string not null, zone int32, city string>"
+    # Another writer of the dataset reads keys into the same columns, before it has seen the schema.
+    other = decoder(("*", "_key"), REGISTERED, keys=keys_of(PLACE, registry=Registry(PLACES)))
+    other.adopt((*other.types[:-1], grown))
+    assert other.types[-1] == grown
+
+
+@pytest.mark.parametrize(("evolve", "for_table"), [("divert", False), ("strict", False), ("add", True)])
+def test_new_columns_of_keys_can_be_refused(evolve: Any, for_table: bool) -> None:
+    decoding = keys_of(PLACE, registry=Registry(PLACES), evolve=evolve, for_table=for_table)
+    key = {"country": "DE", "zone": 7}
+    column, bad = decoded(decoding, [framed(2, encode(NEWER, {**key, "city": ""})), framed(1, encode(PLACE, key))])
+    assert column.to_pylist() == [key]
+    assert [each.reason.partition(" (")[0] for each in bad] == ["IncompatibleSchema 2" if for_table else "NewColumns 2"]
+
+
+def test_the_types_of_keys_are_in_the_log_of_the_dataset(opened: Opened, tmp_path: Path) -> None:
+    """A daemon with an older schema reads keys into the wider column of another one."""
+    feed, one = Changes(), encode(REGISTERED, {"id": 1, "country": "DE"})
+    for kind, wider in (("int", "int32"), ("long", "int64"), ("int", "int64")):
+        made = decoder(("*", "_key"), REGISTERED, keys=keys_of(kind))
+        sink = opened(made)
+        sink.write(feed.chunk_of([one]))
+        sink.commit()
+        sink.close()
+        assert str(sink.types[-1]) == f"_key {wider}"
+        assert made.texts["_key"] == wider
+    assert [row["_key"] for row in rows(tmp_path / "data")] == [24] * 3
+
+
+def test_keys_of_a_dataset_stay_decoded_or_as_they_are(opened: Opened) -> None:
+    opened(decoder(("*", "_key"), REGISTERED, keys=keys_of("int"))).create_dataset()
+    with pytest.raises(DatasetMismatchError, match="_key"):
+        opened(decoder(("*", "_key"), REGISTERED))
+    with pytest.raises(DatasetMismatchError, match="_key"):
+        opened(decoder(("*", "_key"), REGISTERED, keys=keys_of("string")))
+
+
+def test_a_dataset_of_undecoded_keys_gets_no_decoded_ones(opened: Opened) -> None:
+    opened(decoder(("*", "_key"), REGISTERED)).create_dataset()
+    with pytest.raises(DatasetMismatchError, match="the column _key of the dataset: as in the records"):
+        opened(decoder(("*", "_key"), REGISTERED, keys=keys_of("int")))
 
 
 def test_bad_keys_are_dead_letters_of_their_rows(opened: Opened, tmp_path: Path) -> None:

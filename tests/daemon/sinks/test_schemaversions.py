@@ -12,11 +12,15 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from fastwire.decode.avro import compile_avro, compile_avro_field
 from fastwire.decode.descriptors import message_of
+from fastwire.decode.jsonschema import compile_json
+from fastwire.decode.program import Step
 from fastwire.decode.protobuf import compile_protobuf
 from fastwire.position import Log
 from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
+from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
+from fastwire_daemon.sinks.recordschemas import BrokerSchemas
 from fastwire_daemon.sinks.schemaversions import SchemaVersions
 from fastwire_daemon.sinks.valuedecoder import DecodedRows, ValueDecoder
 from tests.support.avro import encode
@@ -76,7 +80,9 @@ class Decoding:
         self.schemas, self.pauses = Schemas(form), list[str]()
         program = compile_avro(json.dumps(COLUMNS))
         columns = chosen_columns(("*",), program, "pulsar")
-        self.decoder = ValueDecoder(program, columns, "pulsar", form=form, open_ended=True, topics=self.schemas, **more)
+        self.decoder = ValueDecoder(
+            program, columns, "pulsar", form=form, open_ended=True, schemas=BrokerSchemas(self.schemas), **more
+        )
         self.form = form
 
     def value(self, schema: Any, value: dict[str, Any]) -> bytes:
@@ -184,7 +190,7 @@ def test_messages_of_protobuf() -> None:
         ("t", THIRD): RegistrySchema("PROTOBUF", newer, message="t.B"),
         ("u", FIRST): RegistrySchema("PROTOBUF", "AAAA", message="t.A"),
     }
-    decoder = ValueDecoder(program, ("id",), "pulsar", form="protobuf", open_ended=True, topics=schemas)
+    decoder = ValueDecoder(program, ("id",), "pulsar", form="protobuf", open_ended=True, schemas=BrokerSchemas(schemas))
     note = b"\x08\x08\x12\1n"
     rows: list[Row] = [("t", FIRST, b"\x08\7"), ("t", SECOND, note), ("t", THIRD, note), ("u", FIRST, note)]
     found = [*decoder.decode(batch_of([*rows, *rows]), [(LOG, 0, 8)], lambda why, seconds: None)]
@@ -210,7 +216,7 @@ def test_values_behind_their_keys(form: Any) -> None:
     decoding.schemas.known["t", SECOND] = replace(decoding.schemas.known["t", FIRST], paired=True)
     program = compile_avro(json.dumps(COLUMNS))
     columns = chosen_columns(("*", "_key", "_deleted"), program, "pulsar")
-    decoding.decoder = ValueDecoder(program, columns, "pulsar", form=form, topics=decoding.schemas)
+    decoding.decoder = ValueDecoder(program, columns, "pulsar", form=form, schemas=BrokerSchemas(decoding.schemas))
     value = decoding.value(COLUMNS, {"id": 7})
     rows: list[Row] = [
         ("t", FIRST, value), ("t", SECOND, pair(b"k", value)), ("t", SECOND, pair(None, value)), ("t", SECOND, value),
@@ -231,22 +237,107 @@ def test_values_behind_their_keys(form: Any) -> None:
     assert decoding.schemas.asked.count(("u", THIRD)) == 1
 
 
+class Pairs:
+    """A decoder of values behind their keys, whose schemas brokers keep."""
+
+    def __init__(self, schema: Any, form: Any = "avro", evolve: Any = "add") -> None:
+        self.broker, self.form = Schemas("avro"), form
+        schemas = BrokerSchemas(self.broker)
+        keys = KeyDecoder(self._program(schema), form=form, schemas=schemas, evolve=evolve)
+        program = compile_avro(json.dumps(COLUMNS))
+        self.decoder = ValueDecoder(program, ("id", "_key"), "pulsar", schemas=schemas, keys=keys, evolve=evolve)
+
+    def _program(self, schema: Any) -> Sequence[Step]:
+        text = json.dumps(schema)
+        return compile_json(text) if self.form == "json" else compile_avro_field("_key", text)
+
+    def version(self, version: bytes, schema: Any, *, kind: str = "", paired: bool = True) -> None:
+        key = RegistrySchema(kind or self.form.upper(), json.dumps(schema))
+        self.broker.known["t", version] = replace(self.broker.known["t", FIRST], paired=paired, key=key)
+
+    def key(self, schema: Any, key: Any) -> bytes:
+        return encode(schema, key) if self.form == "avro" else json.dumps(key).encode()
+
+    def keys(self, rows: Sequence[tuple[bytes, bytes]]) -> tuple[list[Any], list[str]]:
+        """Return the keys that land of (version, encoded key), and the reasons of the others."""
+        value = encode(COLUMNS, {"id": 7})
+        batch = batch_of([("t", version, pair(key, value)) for version, key in rows])
+        batch = batch.append_column("key", pa.array([b"outer"] * len(rows), pa.binary()))
+        found = [*self.decoder.decode(batch, [(LOG, 0, len(rows))], lambda why, seconds: None)]
+        for each in found:
+            each.batch.validate(full=True)
+        return [row["_key"] for each in found for row in each.batch.to_pylist()], [
+            letter.reason for each in found for letter in each.letters
+        ]
+
+
 def test_a_bad_key_of_a_pair_is_shown() -> None:
-    schemas = Schemas("avro")
-    schemas.known["t", FIRST] = replace(schemas.known["t", FIRST], paired=True)
-    keys = KeyDecoder(compile_avro_field("_key", '"long"'), form="avro")
-    decoder = ValueDecoder(compile_avro(json.dumps(COLUMNS)), ("id", "_key"), "pulsar", topics=schemas, keys=keys)
+    pairs = Pairs("long")
+    pairs.version(FIRST, "long")
+    assert pairs.keys([(FIRST, encode("long", 9)), (FIRST, b"\x80")]) == (
+        [9], ["Truncated at byte 0 of the key 0x80, in _key"],
+    )  # fmt: skip
+
+
+OLDER: dict[str, Any] = {"type": "record", "name": "K", "fields": [{"name": "k", "type": "int"}]}
+NEWER: dict[str, Any] = {"type": "record", "name": "K", "fields": [
+    {"name": "zone", "type": "string"}, {"name": "k", "type": "long"},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_keys_of_pairs_add_the_columns_of_newer_schemas(form: str) -> None:
+    pairs = Pairs(OLDER, form)
+    pairs.version(FIRST, OLDER)
+    pairs.version(SECOND, NEWER)
+    (before,) = pairs.decoder.types[1:]
+    missing = " not null" if form == "avro" else ""  # the fields of an object take the nulls of whole keys
+    assert str(before) == f"_key struct<k int32{missing}>"
+    older, newer = pairs.key(OLDER, {"k": 1}), pairs.key(NEWER, {"zone": "z", "k": 1 << 40})
+    keys, reasons = pairs.keys([(FIRST, older), (SECOND, newer), (FIRST, older)])
+    assert ([{"zone": None, **key} for key in keys], reasons) == (
+        [{"k": 1, "zone": None}, {"k": 1 << 40, "zone": "z"}, {"k": 1, "zone": None}], [],
+    )  # fmt: skip
+    assert str(pairs.decoder.types[1]) == f"_key struct<k int64{missing}, zone string>"
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_new_columns_of_keys_can_be_refused(form: str) -> None:
+    pairs = Pairs(OLDER, form, "divert")
+    pairs.version(FIRST, OLDER)
+    pairs.version(SECOND, NEWER)
+    older, newer = pairs.key(OLDER, {"k": 1}), pairs.key(NEWER, {"zone": "z", "k": 2})
+    keys, reasons = pairs.keys([(SECOND, newer), (FIRST, older)])
+    assert keys == [{"k": 1}]
+    shown = f"of the key 0x{newer.hex()}, in _key"
+    new = f"_key struct<k int64{' not null' if form == 'avro' else ''}, zone string>"
+    assert reasons == [f"NewColumns 1 of t ({new}) at byte 0 {shown}"]
+    strict = Pairs(OLDER, form, "strict")
+    strict.version(SECOND, NEWER)
+    with pytest.raises(LogRefusedError, match="NewColumns 1 of t"):
+        strict.keys([(SECOND, newer)])
+
+
+def test_keys_are_read_by_the_schema_of_their_version() -> None:
+    pairs = Pairs("long")
+    pairs.version(FIRST, "int", kind="STRING")
+    pairs.version(SECOND, "int")
+    pairs.version(THIRD, {"type": "enum", "name": "E", "symbols": ["A"]})
+    keys, reasons = pairs.keys([(FIRST, b"\2"), (SECOND, b"\4"), (THIRD, b"\0")])
+    assert keys == [2]
+    assert "IncompatibleSchema 0 of t (it is a schema of STRING, not of AVRO)" in reasons[0]
+    assert "IncompatibleSchema 2 of t" in reasons[1]
+
+
+def test_keys_beside_a_schema_of_values_alone_have_that_of_the_file() -> None:
+    pairs = Pairs("long")
     value = encode(COLUMNS, {"id": 7})
-    rows: list[Row] = [("t", FIRST, pair(encode("long", 9), value)), ("t", FIRST, pair(b"\x80", value))]
-    batch = batch_of(rows).append_column("key", pa.array([b"outer"] * 2, pa.binary()))
-    found = [*decoder.decode(batch, [(LOG, 0, 2)], lambda why, seconds: None)]
-    assert [row for each in found for row in each.batch.to_pylist()] == [{"id": 7, "_key": 9}]
-    assert [letter.reason for each in found for letter in each.letters] == [
-        "Truncated at byte 0 of the key 0x80, in _key"
-    ]
+    batch = batch_of([("t", FIRST, value)] * 2).append_column("key", pa.array([encode("long", 9), None], pa.binary()))
+    found = pairs.decoder.decode(batch, [(LOG, 0, 2)], lambda why, seconds: None)
+    assert [key for each in found for key in each.batch.column("_key").to_pylist()] == [9, None]
 
 
 def test_numbers_fit_the_records() -> None:
-    decoder = Decoding("avro").decoder._decoder
+    decoder = Decoding("avro").decoder._values
     with pytest.raises(ValueError, match="1 numbers of schemas for 2 records"):
         decoder.decode(pa.array([b"", b""]), 0, memoryview(b"\0" * 4).cast("i"))

@@ -22,6 +22,7 @@ from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError
 from fastwire_daemon.sinks.dataset import DatasetSink
+from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
 from fastwire_daemon.sinks.transform import TransformedValues
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from fastwire_daemon.testing import Feed
@@ -225,7 +226,9 @@ WIDER: dict[str, Any] = {**ORDER, "fields": [{"name": "id", "type": "long"}, *OR
 
 
 def of_registry(server: SchemaRegistryServer, text: str, **more: Any) -> TransformedValues:
-    return transformed(text, registry=SchemaRegistry(RegistryConfig.model_validate({"url": server.url})), **more)
+    return transformed(
+        text, schemas=RegisteredSchemas(SchemaRegistry(RegistryConfig.model_validate({"url": server.url}))), **more
+    )
 
 
 def test_a_star_grows_with_the_schema_and_named_columns_do_not(opened: Opened, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from fastwire_daemon.encoders.parquet import ParquetEncoder
 from fastwire_daemon.net.schemaregistry import SchemaRegistry
 from fastwire_daemon.runtime.errors import DatasetMismatchError, LogRefusedError, SinkFailedError, Superseded
 from fastwire_daemon.sinks.dataset import DatasetSink
+from fastwire_daemon.sinks.recordschemas import RegisteredSchemas
 from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from fastwire_daemon.testing import Feed
 from tests.daemon.sinks.test_sinks import files
@@ -265,7 +266,7 @@ def registry() -> Iterator[SchemaRegistryServer]:
 
 def of_registry(server: SchemaRegistryServer, schema: Any = COLUMNS, **more: Any) -> ValueDecoder:
     config = RegistryConfig.model_validate({"url": server.url})
-    return decoder(("*",), schema, registry=SchemaRegistry(config), **more)
+    return decoder(("*",), schema, schemas=RegisteredSchemas(SchemaRegistry(config)), **more)
 
 
 def orders(count: int, id: int = 7) -> list[bytes]:

@@ -447,3 +447,17 @@ def test_loose_values(name: str, text: bytes, expected: Any) -> None:
         assert found == expected if first == value else decoded.bad
     strict = JsonDecoder(program, POOL).decode(pa.array([value], pa.binary()))
     assert bool(strict.bad) == (text not in (b"null", b'"a\\n"', b"-5", b"9223372036855"))
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "text", "value"),
+    [
+        ("int", "long", "1099511627776", 1 << 40),
+        ("int", "double", "1.5", 1.5),
+        (CENTS, {**CENTS, "precision": 9}, "1234567.89", Decimal("1234567.89")),
+    ],
+)
+def test_a_column_made_wider_takes_the_wider_values(older: Any, newer: Any, text: str, value: Any) -> None:
+    have, new = (compile_json(json.dumps(record(("f", kind)))) for kind in (older, newer))
+    decoded = JsonDecoder(fitted(grown(have, new), have), POOL).decode(pa.array([b'{"f":%s}' % text.encode()]))
+    assert (decoded.bad, pa.record_batch(decoded).to_pylist()) == ([], [{"f": value}])

@@ -71,8 +71,9 @@ def test_values_of_pairs(broker: PulsarDevBroker) -> None:
     register(broker, pb.Schema.KEY_VALUE, both[:-6] + b"\6value ", kv_encoding_type="INLINE", value_schema_type="AVRO")
     register(broker, pb.Schema.KEY_VALUE, b"\0", kv_encoding_type="SEPARATED", value_schema_type="AVRO")
     schemas = made(broker.url)
-    assert schemas.schema(TOPIC, FIRST) == RegistrySchema("AVRO", "value")
-    assert schemas.schema(TOPIC, SECOND) == RegistrySchema("AVRO", "value ", paired=True)
+    key = RegistrySchema("BYTES", "key")
+    assert schemas.schema(TOPIC, FIRST) == RegistrySchema("AVRO", "value", key=key)
+    assert schemas.schema(TOPIC, SECOND) == RegistrySchema("AVRO", "value ", paired=True, key=key)
     with pytest.raises(UnknownSchemaError, match="it cannot be read: "):
         schemas.schema(TOPIC, bytes(7) + b"\2")
 

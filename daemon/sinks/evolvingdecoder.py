@@ -1,0 +1,211 @@
+"""The decoder of one part of the records, their values or their keys, whose columns grow with the records' schemas."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.decoded import Decoded
+from fastwire.decode.evolution import Column, columns_of, grown, program_of
+from fastwire.decode.jsonschema import fitted
+from fastwire.decode.jsonwalk import JsonDecoder
+from fastwire.decode.program import SchemaError, Step, deletable
+from fastwire.decode.protowalk import ProtobufDecoder
+from fastwire.decode.resolution import resolve
+from fastwire.wire.pool import Pool
+
+from ..dataset.tableschema import misfit
+from ..net.schemaregistry import UnknownSchemaError
+from ..runtime.logs import get_logger
+from .recordschemas import NO_PAIR, BrokerSchemas, Form, Pause, RecordSchemas, Written
+
+__all__ = ["NEW_COLUMNS", "Evolve", "EvolvingDecoder", "Find"]
+
+NEW_COLUMNS = "NewColumns"
+"""Begins the reason of a record whose schema has other columns, where these may not grow."""
+_INVALID_PAIR = "InvalidKeyValue"
+
+Evolve = Literal["add", "strict", "divert"]
+
+_log = get_logger("decode")
+
+
+class Find(Protocol):
+    """The programs of the records' schemas."""
+
+    def __call__(self, id: int, pause: Pause, /) -> Written:
+        """Return the program of a schema. Raises UnknownSchemaError, SchemaError."""
+
+
+class EvolvingDecoder:
+    """Decodes columns of bytes of the format ``form`` by ``program``, with at most ``memory`` bytes at a time.
+
+    With ``schemas`` each record has a number of these, and is read by the program that ``find`` returns. Its columns
+    are added to those that there are, or (``evolve``) such records are bad; ``for_table`` also those that would make a
+    column wider. Only columns that ``lands`` is true for count, and for tables also the ``levels``. With ``within`` the
+    fields of the program are those of one column of this name. If it ``keeps_nulls``, a null is a row of nulls.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[Step],
+        form: Form,
+        *,
+        memory: int = 64 << 20,
+        evolve: Evolve = "add",
+        schemas: RecordSchemas | None = None,
+        find: Find | None = None,
+        within: str = "",
+        lands: Callable[[str], bool] = lambda name: True,
+        levels: Sequence[str] = (),
+        for_table: bool = False,
+        keeps_nulls: bool = False,
+    ) -> None:
+        self.form = form
+        self.given = program
+        """The program of the configured schema; of JSON with all that the records' schemas have added."""
+        self._pool = Pool(memory)
+        self._evolve = evolve
+        self._schemas = schemas
+        self._find = find
+        self._within = within
+        self._lands = lands
+        self._levels = levels
+        self._for_table = for_table
+        self._keeps_nulls = keeps_nulls
+        self._written: dict[int, Written] = {}
+        self._refusals: dict[int, str] = {}
+        self._admitted: set[int] = set()
+        self._program: Sequence[Step] = ()
+        self._read_into(deletable(program) if keeps_nulls else program)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The decoded columns."""
+        return self._columns(self._program)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of decoded columns that are not written yet, and what is kept for the next, in bytes. From any
+        thread.
+        """
+        return self._pool.used + self._pool.kept
+
+    def trim(self) -> None:
+        """Give memory back that no columns occupy, and look again for schemas that there were not."""
+        self._pool.trim()
+        if self._refusals:
+            self._refusals = {}
+            self._decoder = self._made()
+
+    def prepare(self, ids: Iterable[int], pause: Pause) -> None:
+        """Learn the schemas of records in JSON, whose decoder reads the records of all schemas."""
+        if self.form == "json":
+            for id in sorted({*ids} - self._admitted - self._refusals.keys()):
+                self.learn(id, pause)
+
+    def decode(self, column: pa.Array, first: int, ids: memoryview | None = None) -> Decoded:
+        """Return the records of ``column`` from ``first``: see ``RecordDecoder.decode``.
+
+        A schema at which it has stopped as ``unknown`` has to be learned before the next call.
+        """
+        return self._decoder.decode(column, first, ids)
+
+    def learn(self, id: int, pause: Pause) -> None:
+        """Make the schema ``id`` known to the decoder, with its columns. Calls ``pause`` while a registry is away."""
+        assert self._find is not None
+        try:
+            if id not in self._written:
+                self._written[id] = self._find(id, pause)
+            self._admit(id, *self._written[id])
+        except (UnknownSchemaError, SchemaError) as exc:
+            why = "UnknownSchema" if isinstance(exc, UnknownSchemaError) else "IncompatibleSchema"
+            self._refuse(id, why, str(exc))
+
+    def adopt(self, types: Sequence[Column]) -> None:
+        """Add the columns of the dataset, so that all records are read into the same ones.
+
+        Raises SchemaError if they conflict.
+        """
+        if self._within:
+            if any(column.arrow != "+s" for column in types):
+                raise SchemaError(self._within, "the column of the dataset is no struct")
+            inner = tuple(each for column in types for each in column.children)
+        else:
+            inner = tuple(types)
+        union = grown(self._program, program_of(inner, required=self._keeps_nulls))
+        if self._for_table and types and (why := misfit(types, self._of_table(union))):
+            raise SchemaError("", why)
+        self._read_into(union)
+
+    def _columns(self, program: Sequence[Step]) -> tuple[Column, ...]:
+        fields = columns_of(program)
+        return (Column(self._within, "+s", True, fields),) if self._within else fields
+
+    def _read_into(self, program: Sequence[Step]) -> None:
+        """Decode into the columns of ``program`` from now on."""
+        if program == self._program:
+            return
+        self._program = program
+        self._decoder = self._made()
+        self.schema = pa.schema(self._decoder)
+        """The Arrow columns of what is decoded."""
+
+    def _made(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
+        made = self._new()
+        if self._keeps_nulls:
+            made.keep_nulls()
+        return made
+
+    def _new(self) -> AvroDecoder | JsonDecoder | ProtobufDecoder:
+        decoder: AvroDecoder | JsonDecoder | ProtobufDecoder
+        if self.form == "json":
+            decoder = JsonDecoder(fitted(self._program, self.given), self._pool)
+            for id, reason in self._refusals.items():
+                decoder.refuse(id, reason)
+        else:
+            kind = ProtobufDecoder if self.form == "protobuf" else AvroDecoder
+            if self._schemas is None:
+                return kind(self._program, self._pool, written=resolve(self.given, self._program))
+            decoder = kind(self._program, self._pool, framed=True)
+        if isinstance(self._schemas, BrokerSchemas):
+            decoder.refuse(NO_PAIR, _INVALID_PAIR)
+        return decoder
+
+    def _admit(self, id: int, written: Sequence[Step], paths: Sequence[Sequence[int]]) -> None:
+        """Read records of a schema from now on. Raises SchemaError if they do not fit the columns."""
+        assert self._schemas is not None
+        union = grown(self._program, written)
+        if self._for_table and (why := misfit(self._of_table(self._program), self._of_table(union))):
+            raise SchemaError("", why)
+        known = self.columns
+        new = [column for column in self._columns(union) if column not in known and self._lands(column.name)]
+        if new and self._evolve != "add":
+            self._refuse(id, NEW_COLUMNS, ", ".join(map(str, new)))
+            return
+        if self._evolve == "add":
+            resolve(written, union)  # its columns stay away if its records do
+            if self.form == "json":
+                self.given = grown(self.given, written)
+            self._read_into(union)  # also for symbols of an enum, which are no columns
+        if new:
+            _log.info(
+                "columns of a schema are added", schema=self._schemas.name(id), columns=[str(column) for column in new]
+            )
+        self._admitted.add(id)
+        if isinstance(self._decoder, ProtobufDecoder):
+            self._decoder.add(id, resolve(written, self._program), paths)
+        elif isinstance(self._decoder, AvroDecoder):
+            self._decoder.add(id, resolve(written, self._program))
+
+    def _of_table(self, program: Sequence[Step]) -> list[Column]:
+        """Return the columns of a program that are those of the table."""
+        return [each for each in self._columns(program) if self._lands(each.name) or each.name in self._levels]
+
+    def _refuse(self, id: int, reason: str, why: str) -> None:
+        assert self._schemas is not None
+        name = self._schemas.name(id)
+        _log.warning("records of a schema cannot be decoded", schema=name, reason=reason, why=why)
+        self._refusals[id] = f"{reason} {name} ({why})"
+        self._decoder.refuse(id, self._refusals[id])
