@@ -13,9 +13,9 @@ from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
 from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
 from fastwire_daemon.config.connection import connection_model
-from fastwire_daemon.config.decode import DecodeConfig, RegistryConfig
+from fastwire_daemon.config.decode import DecodeConfig, KeysConfig, RegistryConfig
 from fastwire_daemon.config.fields import Start
-from fastwire_daemon.config.model import DaemonConfig, RollConfig, SinkConfig
+from fastwire_daemon.config.model import DaemonConfig, PipelineConfig, RollConfig, SinkConfig
 from fastwire_daemon.config.source import SourceConfig, source_model
 from fastwire_daemon.config.spark import SparkConfig, SparkDecode, SparkDedupe, SparkOutput
 from fastwire_daemon.config.sparksource import SparkBrokers, SparkDataset, brokers_model
@@ -45,6 +45,7 @@ OWN_TABLES: dict[type[Table], str] = {
 }
 TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("daemon", DaemonConfig),
+    ("pipelines.NAME", PipelineConfig),
     ("pipelines.NAME.source", SourceConfig),
     *(("pipelines.NAME.source", source_model(grammar.name)) for grammar in grammars()),
     ("pipelines.NAME.source.auth", AuthConfig),
@@ -53,6 +54,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("pipelines.NAME.source.tls", TlsConfig),
     *((f"pipelines.NAME.source.{key}", model) for model, key in OWN_TABLES.items()),
     ("pipelines.NAME.decode", DecodeConfig),
+    ("pipelines.NAME.decode.keys", KeysConfig),
     ("pipelines.NAME.decode.registry", RegistryConfig),
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),

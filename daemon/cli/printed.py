@@ -53,12 +53,12 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
         levels = [] if sink.split == "none" else [f"each {sink.split}"]
         levels += [f"each {level}" for level in sink.partition_by.words]
         columns = "all columns" if sink.columns is None else f"columns {', '.join(sink.columns)}"
-        if pipeline.decode is not None:
-            columns = _decoded_columns(pipeline)
+        if pipeline.makes_columns:
+            columns = _made_columns(pipeline)
         folders = f"folders of their own for {' and '.join(levels)}" if levels else "one folder"
         typer.echo(f"           {columns}, {folders}")
-    elif pipeline.decode is not None:
-        typer.echo(f"           {_decoded_columns(pipeline)}")
+    elif pipeline.makes_columns:
+        typer.echo(f"           {_made_columns(pipeline)}")
     roll = sink.roll
     typer.echo(
         f"           a roll ends at {format_size(roll.bytes)}, {roll.rows:,} rows, {format_duration(roll.age)} of age "
@@ -68,16 +68,16 @@ def show_pipeline(name: str, pipeline: "PipelineConfig", results: "Sequence[Chec
         typer.echo(f"  {result.what:<8} {result.detail if result.ok else f'FAILED: {result.detail}'}")
 
 
-def _decoded_columns(pipeline: "PipelineConfig") -> str:
-    """Return the columns of decoded values, with their types, and those of the records beside them."""
+def _made_columns(pipeline: "PipelineConfig") -> str:
+    """Return the columns of decoded values or a transform, with their types, and those of the records beside them."""
     from ..sinks.registry import value_decoder
 
     decoder = value_decoder(pipeline)
     assert decoder is not None
-    assert pipeline.decode is not None
+    transform = pipeline.transform if pipeline.decode is None else pipeline.decode.transform
     values = decoder.texts
     columns = ", ".join(f"{name} {values[name]}" if name in values else name for name in decoder.columns)
-    return f"columns {columns}{'' if pipeline.decode.transform is None else ' of the transform'}"
+    return f"columns {columns}{'' if transform is None else ' of the transform'}"
 
 
 def _show_topics(topics: "TopicChoice") -> None:

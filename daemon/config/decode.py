@@ -15,11 +15,13 @@ from .connection import Tell
 from .fields import DATASET_TYPES, TABLE_TYPES, FolderPath, RegistryUrl, Text, is_exposed
 from .partitioning import check_partitioning
 from .problem import ConfigError, Problem
+from .rowwise import KEY, columns_in, read_transform
 from .secured import check_auth, check_tls
 from .table import Table
 from .text import KeyPath, nearest
 
 if TYPE_CHECKING:
+    from fastwire.decode.evolution import Column
     from fastwire.decode.program import Step
 
 __all__ = [
@@ -29,14 +31,16 @@ __all__ = [
     "KeysConfig",
     "RegistryConfig",
     "check_decode",
+    "check_transform",
     "chosen_columns",
+    "decoded_columns",
+    "key_column",
     "parse_decode",
     "read_key_program",
     "read_program",
 ]
 
 SINKS = (*DATASET_TYPES, "stdout")
-KEY = "_key"
 DELETED = "_deleted"
 """Column of files: true in the rows of null values. Such values are bad if the column was not asked for."""
 
@@ -217,8 +221,9 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
     elif isinstance(registry, Mapping | str) and system:
         _check_brokers((*path, "registry"), registry, system, tell)
     schema, columns = decode.get("schema"), decode.get("columns", ["*"])
+    key = None
     if isinstance(decode.get("keys"), Mapping):
-        _check_keys((*path, "keys"), decode["keys"], columns, tell)
+        key = _checked_keys((*path, "keys"), decode["keys"], columns, tell)
     if schema is None:
         tell((*path, "schema"), "is required: the file with the schema of the values")
     if not isinstance(schema, str) or not schema.strip():
@@ -241,30 +246,71 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         if chosen is None:
             return
         try:
-            program, landing = _transformed(transform, program, chosen, system), "transform"
+            program = _result_of(transform, decoded_columns(program, key), chosen, system)
+            landing = "transform"
         except ValueError as exc:
             tell((*path, "transform"), str(exc))
             return
-    fine = next((step for step in program if step.arrow.startswith("tsn")), None)
-    if fine is not None and kind in ("parquet", *TABLE_TYPES):
-        tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
-    check_partitioning((*path[:-1], "sink", "partition_by"), sink.get("partition_by"), program, tell, landing)
+    _check_landing(path, program, landing, sink, tell)
 
 
-def _transformed(text: str, program: "Sequence[Step]", columns: Sequence[str], system: str) -> "tuple[Step, ...]":
+def check_transform(path: KeyPath, text: object, sink: Mapping[str, Any], system: str, tell: Tell) -> None:
+    """Check the query over records as they are beside the keys of the sink; report each problem to ``tell``."""
+    kind, columns = sink.get("type"), sink.get("columns")
+    if isinstance(kind, str) and kind not in SINKS:
+        tell((*path, "transform"), f"is for the sinks {', '.join(SINKS)}, not for {kind}")
+    if not isinstance(text, str) or not text.strip() or not system:
+        return
+    names = row_of(system).names
+    chosen = [name for name in names if not isinstance(columns, list) or name in columns]
+    try:
+        program = _result_of(text, None, chosen, system)
+    except ValueError as exc:
+        tell((*path, "transform"), str(exc))
+        return
+    _check_landing(path, program, "transform", sink, tell)
+
+
+def _result_of(
+    text: str, decoded: "Sequence[Column] | None", columns: Sequence[str], system: str
+) -> "tuple[Step, ...]":
     """Return a program with the columns of a transform's result. Raises ValueError."""
     from fastwire.decode.evolution import program_of
 
-    from .rowwise import columns_in, read_transform  # loads DuckDB
+    return program_of(columns_in(read_transform(text, decoded, columns, system)[1]))
 
-    return program_of(columns_in(read_transform(text, program, columns, system)[1]))
+
+def _check_landing(path: KeyPath, program: "Sequence[Step]", landing: str, sink: Mapping[str, Any], tell: Tell) -> None:
+    """Check the columns of ``program``, which the key ``landing`` in the table ``path`` has made, for the sink."""
+    fine = next((step for step in program if step.arrow.startswith("tsn")), None)
+    if fine is not None and sink.get("type") in ("parquet", *TABLE_TYPES):
+        tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
+    where = ("pipelines", path[1], "sink", "partition_by")
+    check_partitioning(where, sink.get("partition_by"), program, tell, landing)
+
+
+def decoded_columns(program: "Sequence[Step]", key: "Column | None" = None) -> "tuple[Column, ...]":
+    """Return the columns of decoded values, and that of decoded keys."""
+    from fastwire.decode.evolution import columns_of
+
+    return (*columns_of(program), *([] if key is None else [key]))
+
+
+def key_column(program: "Sequence[Step]", form: str) -> "Column":
+    """Return the column of keys that ``program`` decodes, one of ``read_key_program``."""
+    from fastwire.decode.evolution import Column, columns_of
+    from fastwire.decode.program import deletable
+
+    fields = columns_of(deletable(program))
+    return fields[0] if form == "avro" else Column(KEY, "+s", True, fields)
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _check_keys(path: KeyPath, keys: Mapping[str, Any], columns: object, tell: Tell) -> None:
+def _checked_keys(path: KeyPath, keys: Mapping[str, Any], columns: object, tell: Tell) -> "Column | None":
+    """Report problems of ``keys``; return the column of keys, None if it is not known."""
     if isinstance(columns, list) and KEY not in columns:
         tell(path, f'decodes the column {KEY}: add "{KEY}" to columns')
     definition = keys.get("schema")
@@ -272,9 +318,11 @@ def _check_keys(path: KeyPath, keys: Mapping[str, Any], columns: object, tell: T
         tell((*path, "schema"), "is required: the file with the schema of the keys")
     elif isinstance(definition, str) and definition.strip():
         try:
-            read_key_program(Path(definition), str(keys.get("format")))
+            form = str(keys.get("format"))
+            return key_column(read_key_program(Path(definition), form), form)
         except ValueError as exc:
             tell((*path, "schema"), str(exc))
+    return None
 
 
 def _check_brokers(path: KeyPath, registry: Mapping[str, Any] | str, system: str, tell: Tell) -> None:

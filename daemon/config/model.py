@@ -117,7 +117,16 @@ class PipelineConfig(Table):
 
     source: SourceField
     decode: DecodeConfig | None = None
+    transform: Text | None = None
+    """SQL for each row of records that are not decoded, such as "SELECT * FROM batch WHERE key IS NOT NULL", over their
+    columns. * stands for sink.columns. DuckDB runs it (the extra sql); it must be row-wise. A row for which it fails is
+    treated by source.on_corrupt. With decode it is a key of that table."""
     sink: SinkConfig
+
+    @property
+    def makes_columns(self) -> bool:
+        """True if rows have other columns than the records: values are decoded, or a query makes them."""
+        return self.decode is not None or self.transform is not None
 
 
 class Landing(Table):

@@ -14,7 +14,7 @@ from fastwire.systems import SYSTEMS, grammar_of, grammars, row_of
 
 from .catalog import check_catalog
 from .connection import Connection, connection_model, keys_of_others, model_for
-from .decode import check_decode
+from .decode import check_decode, check_transform
 from .fields import (
     DATASET_TYPES,
     PLAIN_TYPES,
@@ -121,11 +121,16 @@ class _Parser:
             self._check_name("pipelines", name)
             self._check_source(("pipelines", name, "source"), source, sink, source_model)
             self._check_sink(("pipelines", name, "sink"), sink)
-            decode = self._tree["pipelines"][name].get("decode") if source or sink else None
+            pipeline = self._tree["pipelines"][name] if source or sink else {}
+            decode, transform = pipeline.get("decode"), pipeline.get("transform")
+            grammar = grammar_of(source.get("url", ""))
+            system = "" if grammar is None else grammar.name
             if isinstance(decode, dict):
-                grammar = grammar_of(source.get("url", ""))
-                system = "" if grammar is None else grammar.name
                 check_decode(("pipelines", name, "decode"), decode, sink, system, self._problem)
+                if transform is not None:
+                    self._problem(("pipelines", name, "transform"), "is a key of the table decode, where there is one")
+            elif transform is not None:
+                check_transform(("pipelines", name), transform, sink, system, self._problem)
             else:
                 check_partitioning(
                     ("pipelines", name, "sink", "partition_by"), sink.get("partition_by"), None, self._problem

@@ -135,7 +135,7 @@ def check_partitioning(
     if not wanted.of_values:
         return
     if program is None:
-        tell(path, "takes columns of decoded values: add the table decode to this pipeline")
+        tell(path, "takes columns of decoded values or of a transform: add the table decode to this pipeline")
         return
     types = {step.name: step.arrow for step in program[program[0].first :][: program[0].children]}
     word = "field" if source == "schema" else "column"

@@ -1,5 +1,5 @@
-"""``decode.transform``: a SELECT over a batch of decoded rows, read with DuckDB's own parser and refused unless it is
-row-wise.
+"""``transform``: a SELECT over a batch of records, decoded or as they are, read with DuckDB's own parser and refused
+unless it is row-wise.
 
 Each row must depend on one row of the batch and on nothing else. Where a batch begins is chance, and a record that is
 delivered again after a crash must become the same row.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fastwire.systems import row_of
+
 from .text import nearest
 
 if TYPE_CHECKING:
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fastwire.decode.evolution import Column
-    from fastwire.decode.program import Step
 
 __all__ = [
+    "KEY",
     "ROW",
     "TABLE",
     "TIME",
@@ -29,10 +31,13 @@ __all__ = [
     "columns_in",
     "engine",
     "first_line",
+    "names_of_records",
     "read_query",
     "read_transform",
 ]
 
+KEY = "_key"
+"""The column of keys where values are decoded. It has the type of their schema if keys are decoded as well."""
 TABLE = "batch"
 """The only table of a query."""
 ROW = "_fastwire_row"
@@ -158,19 +163,23 @@ def first_line(exc: Exception) -> str:
     return str(exc).strip().partition("\n")[0]
 
 
-def read_query(text: str, fields: Sequence[str], own: Sequence[str], *, carries_time: bool = False) -> Query:
+def read_query(
+    text: str, fields: Sequence[str], own: Sequence[str], *, carries_time: bool = False, prefix: str = "_"
+) -> Query:
     """Read a query over the columns ``fields``, which * stands for, and columns of the records, ``own``.
+
+    Their names begin with ``prefix``.
 
     Raises ValueError with the reason, for the author of the configuration.
     """
     try:
-        return _read(text, fields, own, carries_time)
+        return _read(text, fields, own, f"{prefix}timestamp" if carries_time else "")
     finally:
         _parser().close()
         _parser.cache_clear()
 
 
-def _read(text: str, fields: Sequence[str], own: Sequence[str], carries_time: bool) -> Query:
+def _read(text: str, fields: Sequence[str], own: Sequence[str], carried: str) -> Query:
     tree = _parsed(text)
     if len(tree) != 1:
         raise ValueError(f"has {len(tree)} statements: it must be one SELECT")
@@ -187,15 +196,15 @@ def _read(text: str, fields: Sequence[str], own: Sequence[str], carries_time: bo
     used = {rule.column(part) for part in parts}
     needed = tuple(name for name in own if name not in fields and name.lower() in used)
     _check_names(node["select_list"], own)
-    hidden = [*needed, *(["_timestamp"] if carries_time and "_timestamp" not in (*needed, *fields) else []), ROW]
+    hidden = [*needed, *([carried] if carried and carried not in (*needed, *fields) else []), ROW]
     failing = _failing(node, expressions)
     for part in node["select_list"]:
         if part["class"] == "STAR" and part["relation_name"].lower() in ("", scope):
             part["exclude_list"] = [*part["exclude_list"], *hidden]
-    row, time = (each["select_list"][0] for each in map(_node, (f"SELECT {ROW}", f"SELECT _timestamp AS {TIME}")))
-    node["select_list"] += [time, row] if carries_time else [row]
+    hidden_columns = [*([f"{carried} AS {TIME}"] if carried else []), ROW]
+    node["select_list"] += _node(f"SELECT {', '.join(hidden_columns)}")["select_list"]
     own_used = tuple(name for name in hidden if name != ROW)
-    return Query(_text(node), _text(failing), own_used, carries_time)
+    return Query(_text(node), _text(failing), own_used, bool(carried))
 
 
 def _parsed(text: str) -> list[dict[str, Any]]:
@@ -364,46 +373,56 @@ def _failing(node: Mapping[str, Any], expressions: Sequence[Mapping[str, Any]]) 
 
 
 def read_transform(
-    text: str, program: "Sequence[Step]", columns: Sequence[str], system: str, *, carries_time: bool = False
+    text: str, decoded: "Sequence[Column] | None", columns: Sequence[str], system: str, *, carries_time: bool = False
 ) -> "tuple[Query, pa.Schema]":
-    """Read a query over decoded values of ``system``; return it with the Arrow columns of its result.
+    """Read a query over records of ``system``; return it with the Arrow columns of its result.
 
-    ``columns`` are those that * stands for: fields of the values and, with a _ before their name, columns of the
-    records. The others of the records are there by name. Raises ValueError with the reason, for the author of the
-    configuration.
+    ``decoded`` are the columns of decoded values and keys, beside which columns of the records have a _ before their
+    name; None for records as they are. ``columns`` are those that * stands for; the others of the records are there by
+    name. Raises ValueError with the reason, for the author of the configuration.
     """
-    own = [name for name in _types_of_records(system) if name != "_value"]
-    query = read_query(text, columns, own, carries_time=carries_time)
-    result = _bound(query, _batch_schema(program, (*columns, *query.own), system))
-    if all(name in own for name in result.names):
+    prefix = "" if decoded is None else "_"
+    types = _types_of_records(system, prefix)
+    own = names_of_records(system, decoded)
+    query = read_query(text, columns, own, carries_time=carries_time, prefix=prefix)
+    result = _bound(query, _batch_schema(decoded or (), types, (*columns, *query.own)))
+    if decoded is not None and all(name in own for name in result.names):
         raise ValueError("has only columns of the records: it must have one of the values")
     return query, result
 
 
-def _types_of_records(system: str) -> "dict[str, pa.DataType]":
-    import pyarrow as pa
+def names_of_records(system: str, decoded: "Sequence[Column] | None") -> tuple[str, ...]:
+    """Return the columns of records of ``system`` that a query reads, by the names that ``read_transform`` gives them.
 
-    from fastwire.systems import row_of
+    Decoded values and keys are none of them.
+    """
+    if decoded is None:
+        return row_of(system).names
+    typed = {"_value", *(KEY for column in decoded if column.name == KEY)}
+    return tuple(name for name in (f"_{name}" for name in row_of(system).names) if name not in typed)
+
+
+def _types_of_records(system: str, prefix: str) -> "dict[str, pa.DataType]":
+    import pyarrow as pa
 
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     types = {
         "int32": pa.int32(), "int64": pa.int64(), "bytes": pa.binary(), "strings": pa.string(), "topic": pa.string(),
         "time": pa.timestamp("us", "UTC"), "rare time": pa.timestamp("us", "UTC"), "headers": headers,
     }  # fmt: skip
-    return {f"_{column.name}": types[column.storage] for column in row_of(system).columns}
+    return {f"{prefix}{column.name}": types[column.storage] for column in row_of(system).columns}
 
 
-def _batch_schema(program: "Sequence[Step]", columns: Sequence[str], system: str) -> "pa.Schema":
+def _batch_schema(decoded: "Sequence[Column]", own: "Mapping[str, pa.DataType]", columns: Sequence[str]) -> "pa.Schema":
     """Return the Arrow columns of a batch."""
     import pyarrow as pa
 
     from fastwire.decode.avrowalk import AvroDecoder
-    from fastwire.decode.evolution import columns_of, program_of
+    from fastwire.decode.evolution import program_of
     from fastwire.wire.pool import Pool
 
     # The types of columns do not depend on the format of the values.
-    values = pa.schema(AvroDecoder(program_of(columns_of(program)), Pool(64 << 20)))
-    own = _types_of_records(system)
+    values = pa.schema(AvroDecoder(program_of(decoded), Pool(64 << 20))) if decoded else pa.schema([])
     return pa.schema([values.field(name) if name in values.names else pa.field(name, own[name]) for name in columns])
 
 

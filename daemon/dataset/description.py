@@ -9,7 +9,7 @@ import orjson
 
 from fastwire.decode.evolution import Column, added_types, columns_from_json, columns_to_json
 from fastwire.decode.program import SchemaError
-from fastwire.systems import grammar_named
+from fastwire.systems import grammar_named, row_of
 
 from ..runtime.errors import DatasetDamagedError, DatasetMismatchError
 from .level import SPLITS, level_keys, time_level
@@ -47,8 +47,9 @@ class DatasetOptions:
     and must not change. With a ``table`` ("delta", "iceberg") files are published in a table of that format, and
     ``level_types`` are the types of ``levels``. ``catalog`` has the settings of the catalog (secrets in clear text), if
     the format has one, and the name of the "table" in it, which must not change either. ``types`` are the columns of
-    decoded values; with them the columns of the records have a _ before their name, and columns may be added or
-    (without a table) become wider by log entries. ``partition_by`` is as in ``time_level``. ``levels`` are columns that
+    decoded values or a transform; columns of the records have a _ before their name if values are decoded. With
+    ``types`` columns may be added or (without a table) become wider by log entries.
+    ``partition_by`` is as in ``time_level``. ``levels`` are columns that
     become folder levels, below those of ``split`` and ``partition_by``; files do not contain them. The name ``cluster``
     at creation is kept for good: logs are named by it. ``hosts`` (``host:port``) are the addresses of the cluster: a
     dataset with other hosts belongs to another cluster, unless its cluster's name is ``cluster``. ``shared`` is true if
@@ -169,6 +170,9 @@ class Description:
                 differences.append(f"decoded columns do not fit those of the dataset: {exc}")
             if self.table and (why := misfit(self.types, options.types)):
                 differences.append(why)
+            if self.prefix != (other := record_prefix(options.system, options.columns, options.types)):
+                words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]
+                differences.append(f"the names of the dataset: {words[0]}; configured: {words[1]}")
             of_records = {*self.columns} - {column.name for column in self.types}
             differences += [
                 f"the column {column.name} of the dataset: as in the records; configured: decoded"
@@ -192,6 +196,11 @@ class Description:
                 f'set source.cluster = "{self.cluster}" in this pipeline, beside source.url, and leave it there; '
                 "for another cluster use a new path"
             )
+
+    @property
+    def prefix(self) -> str:
+        """The text before the names of the columns of the records."""
+        return record_prefix(self.system, self.columns, self.types)
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
@@ -238,6 +247,12 @@ def read_description(data: bytes, root: str) -> Description:
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise DatasetDamagedError(f"{root}/{DESCRIPTION} is damaged: {exc}. Restore it from a backup") from exc
+
+
+def record_prefix(system: str, columns: Collection[str], types: Collection[Column]) -> str:
+    """Return the text before the names of the columns of the records among ``columns``: "_" if values are decoded."""
+    of_records = {*columns} - {column.name for column in types}
+    return "_" if types and of_records.isdisjoint(row_of(system).names) else ""
 
 
 def _place(host: str, usual: Collection[int]) -> str:

@@ -31,11 +31,11 @@ _NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 def data_columns(system: str, names: Sequence[str], types: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns of the files: ``names`` in their order, then those that ``types`` has in addition.
 
-    ``types`` are the columns of decoded values; with them the columns of the records of ``system`` have a _ before
-    their name.
+    ``types`` are the columns of decoded values, and those that a transform makes. Other names are those of columns of
+    the records of ``system``, with a _ before them if values are decoded.
     """
     decoded = {column.name: column for column in types}
-    stored = {f"_{each.name}" if types else each.name: each.storage for each in row_of(system).columns}
+    stored = {f"{prefix}{each.name}": each.storage for each in row_of(system).columns for prefix in ("", "_")}
     columns = [decoded.pop(name) if name in decoded else _stored(name, stored[name]) for name in names]
     return (*columns, *decoded.values())
 

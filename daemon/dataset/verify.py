@@ -125,7 +125,7 @@ class _Verification:
             self._problem("damaged", DESCRIPTION, str(exc).removeprefix(f"{self._storage.path(DESCRIPTION)} "))
             return report
         report.system = description.system
-        self._prefix = "_" if description.types else ""
+        self._prefix = description.prefix
         # In this order, each listed file, or file of the table, has a log entry by the time the log is read.
         if description.table:
             from .tableaudit import TableAudit

@@ -92,6 +92,7 @@ class DatasetSink:
         self._full: dict[int, str] = {}
         self._writer = DatasetWriter(path, options, medium, reached, on_full=self._on_full, stop=self._stop)
         self._decoder = decoder
+        prefix = "" if decoder is None else decoder.prefix
         unit, time = time_level(options.partition_by)
         self._of_records = unit != "none" and not time
         self._by_folder = bool(options.level_keys)
@@ -102,7 +103,7 @@ class DatasetSink:
             min(gather_bytes // 4, row_group_bytes),
             by_log=self._by_log,
             by_time=None if unit == "none" else cast(Literal["day", "hour"], unit),
-            time=time or ("timestamp" if decoder is None else "_timestamp"),
+            time=time or f"{prefix}timestamp",
             levels=options.levels,
         )
         self._writers = writers
@@ -110,9 +111,9 @@ class DatasetSink:
         self._encoder_options = EncoderOptions(
             compression=parse_compression(compression, encoder.compressions),
             columns=tuple(
-                column if decoder is None else replace(column, name=f"_{column.name}")
+                replace(column, name=f"{prefix}{column.name}")
                 for column in row_of(options.system).columns
-                if decoder is None or f"_{column.name}" not in decoder.texts  # decoded keys
+                if decoder is None or f"{prefix}{column.name}" not in decoder.texts  # decoded keys
             ),
             decoded=decoder is not None,
             row_group_rows=row_group_rows,

@@ -12,8 +12,9 @@ from fastwire.systems import row_of
 
 from ..runtime.errors import SinkFailedError
 from .base import Decoded
+from .recordrows import Runs
 from .stdout import PIECE_BYTES, StdoutSink
-from .valuedecoder import Runs, ValueDecoder
+from .valuedecoder import ValueDecoder
 
 if TYPE_CHECKING:
     from .transform import TransformedValues
@@ -30,7 +31,7 @@ class DecodedStdoutSink(StdoutSink):
     def __init__(self, decoder: "ValueDecoder | TransformedValues", system: str, descriptor: int | None = None) -> None:
         super().__init__(descriptor)
         self._decoder = decoder
-        self._own = {f"_{name}" for name in row_of(system).names}
+        self._own = {f"{decoder.prefix}{name}" for name in row_of(system).names}
         self._stop = threading.Event()
         self.decoded = Decoded()
         """Counts of all values so far."""

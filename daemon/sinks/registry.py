@@ -1,21 +1,33 @@
 """Makes the sink of a configuration: a built-in one, a dataset with a plug-in encoder, or a plug-in sink."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
-from ..config.decode import DecodeConfig, chosen_columns, read_key_program, read_program
+from ..config.decode import (
+    DecodeConfig,
+    chosen_columns,
+    decoded_columns,
+    key_column,
+    read_key_program,
+    read_program,
+)
 from ..config.fields import TABLE_TYPES
 from ..config.partitioning import UNPARTITIONED, Partitioning
+from ..config.rowwise import names_of_records, read_transform
 from ..config.store import StoreUrl
 from .base import Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
 
 if TYPE_CHECKING:
+    from fastwire.decode.evolution import Column
+    from fastwire.decode.program import Step
+
+    from ..config.rowwise import Query
     from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
@@ -42,7 +54,7 @@ def build_sink(config: PipelineConfig, *, memory: int, topics: "TopicSchemas | N
     """
     sink = config.sink
     if sink.type == "stdout":
-        return StdoutSink() if config.decode is None else _decoded_stdout(config, memory, topics)
+        return _decoded_stdout(config, memory, topics) if config.makes_columns else StdoutSink()
     if sink.type == "discard":
         return DiscardSink()
     if sink.is_dataset:
@@ -73,13 +85,15 @@ def load_encoder(name: str) -> "type[Encoder]":
 
 def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     """Return the dataset options of a pipeline's configuration. Raises ConfigError."""
+    return _options(config, value_decoder(config))
+
+
+def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues | None") -> "DatasetOptions":
     # These load pyarrow, which a daemon that only prints does not need.
     from ..dataset.description import DatasetOptions
     from .dataset import file_extension
 
-    source, sink, decoder = config.source, config.sink, value_decoder(config)
-    known = row_of(source.system).names
-    wanted = known if sink.columns is None else sink.columns
+    source, sink = config.source, config.sink
     try:
         extension = file_extension(load_encoder(sink.type), sink.compression)
     except ValueError as exc:
@@ -87,7 +101,7 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
     options = DatasetOptions(
         system=source.system,
         cluster=source.cluster_name,
-        columns=tuple(name for name in known if name in wanted) if decoder is None else decoder.columns,
+        columns=_columns_of_records(config) if decoder is None else decoder.columns,
         levels=sink.partition_by.columns,
         types=() if decoder is None else decoder.types,
         split=sink.split,
@@ -134,12 +148,18 @@ def value_decoder(
 
     It takes at most ``memory`` bytes for one record.
     """
+    by, for_table = config.sink.partition_by, bool(config.sink.table_format)
     if config.decode is None:
-        return None
-    table, by = bool(config.sink.table_format), config.sink.partition_by
+        return None if config.transform is None else _transformed_records(config, for_table=for_table)
     if config.decode.transform is not None:
-        return _transformed(config.decode, config.source.system, by, memory, topics, for_table=table)
-    return decoder_of(config.decode, config.source.system, by, memory=memory, topics=topics, for_table=table)
+        return _transformed(config.decode, config.source.system, by, memory, topics, for_table=for_table)
+    return decoder_of(config.decode, config.source.system, by, memory=memory, topics=topics, for_table=for_table)
+
+
+def _columns_of_records(config: PipelineConfig) -> tuple[str, ...]:
+    """Return the columns of the records that a pipeline keeps, in their order."""
+    known, wanted = row_of(config.source.system).names, config.sink.columns
+    return tuple(name for name in known if wanted is None or name in wanted)
 
 
 def decoder_of(
@@ -155,28 +175,54 @@ def decoder_of(
 
     ``topics`` are the schemas of the brokers, for values that are decoded by them. Raises ConfigError.
     """
+    return _made_decoder(decode, _read_schemas(decode, system), system, by, memory, topics, for_table=for_table)
+
+
+class _Schemas(NamedTuple):
+    """The schema files of a decoder, compiled."""
+
+    program: "Sequence[Step]"
+    columns: tuple[str, ...]  # to keep
+    keys: "Sequence[Step] | None"
+
+
+def _read_schemas(decode: DecodeConfig, system: str) -> _Schemas:
+    """Read the schema files of a decoder. Raises ConfigError."""
+    try:
+        program = read_program(decode.definition, decode.format, decode.message)
+        keys = None if decode.keys is None else read_key_program(decode.keys.definition, decode.keys.format)
+        return _Schemas(program, chosen_columns(decode.columns, program, system), keys)
+    except ValueError as exc:
+        raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
+
+
+def _made_decoder(
+    decode: DecodeConfig,
+    read: _Schemas,
+    system: str,
+    by: Partitioning,
+    memory: int,
+    topics: "TopicSchemas | None",
+    *,
+    for_table: bool = False,
+) -> "ValueDecoder":
     from .keydecoder import KeyDecoder
     from .recordschemas import schemas_of
     from .valuedecoder import ValueDecoder
 
     schemas, keys = schemas_of(decode, topics), None
-    try:
-        program = read_program(decode.definition, decode.format, decode.message)
-        chosen = chosen_columns(decode.columns, program, system)
-        if decode.keys is not None:
-            keys = KeyDecoder(
-                read_key_program(decode.keys.definition, decode.keys.format),
-                form=decode.keys.format,
-                schemas=schemas,
-                evolve=decode.evolve,
-                for_table=for_table,
-                memory=memory,
-            )
-    except ValueError as exc:
-        raise ConfigError([Problem("", "decode.schema", str(exc))]) from None
+    if decode.keys is not None and read.keys is not None:
+        keys = KeyDecoder(
+            read.keys,
+            form=decode.keys.format,
+            schemas=schemas,
+            evolve=decode.evolve,
+            for_table=for_table,
+            memory=memory,
+        )
     return ValueDecoder(
-        program,
-        tuple(name for name in chosen if name not in by.columns),
+        read.program,
+        tuple(name for name in read.columns if name not in by.columns),
         system,
         form=decode.format,
         on_bad=decode.on_bad,
@@ -201,28 +247,56 @@ def _transformed(
     for_table: bool,
 ) -> "TransformedValues":
     """Return a decoder whose rows become those of the query. Raises ConfigError."""
-    from ..config.rowwise import read_transform
-
     assert decode.transform is not None
-    try:
-        program = read_program(decode.definition, decode.format, decode.message)
-        chosen = chosen_columns(decode.columns, program, system)
-        query, result = read_transform(decode.transform, program, chosen, system, carries_time=by.of_records)
-    except ValueError as exc:
-        raise ConfigError([Problem("", "decode.transform", str(exc))]) from None
+    read = _read_schemas(decode, system)
+    key = None if decode.keys is None or read.keys is None else key_column(read.keys, decode.keys.format)
+    decoded = decoded_columns(read.program, key)
+    query, result = _query_of(decode.transform, decoded, read.columns, system, by, "decode.transform")
     from .transform import TransformedValues
 
-    given = decode.model_copy(update={"columns": (*decode.columns, *query.own)})
-    own = tuple(f"_{name}" for name in row_of(system).names)
+    given = read._replace(columns=(*read.columns, *query.own))
     return TransformedValues(
-        decoder_of(given, system, memory=memory, topics=topics),
+        _made_decoder(decode, given, system, UNPARTITIONED, memory, topics),
         query,
         result,
-        own=own,
+        own=names_of_records(system, decoded),
         levels=by.columns,
         evolve=decode.evolve,
         for_table=for_table,
     )
+
+
+def _transformed_records(config: PipelineConfig, *, for_table: bool) -> "TransformedValues":
+    """Return what makes records as they are the rows of the query. Raises ConfigError."""
+    source, by, columns = config.source, config.sink.partition_by, _columns_of_records(config)
+    assert config.transform is not None
+    query, result = _query_of(config.transform, None, columns, source.system, by, "transform")
+    from .recordrows import RecordRows
+    from .transform import TransformedValues
+
+    return TransformedValues(
+        RecordRows((*columns, *query.own), source.system, on_bad=source.on_corrupt),
+        query,
+        result,
+        own=names_of_records(source.system, None),
+        levels=by.columns,
+        for_table=for_table,
+    )
+
+
+def _query_of(
+    text: str,
+    decoded: "Sequence[Column] | None",
+    columns: Sequence[str],
+    system: str,
+    by: Partitioning,
+    key: str,
+) -> "tuple[Query, Any]":
+    """Read a query: see ``read_transform``. Raises ConfigError for the ``key`` of the configuration."""
+    try:
+        return read_transform(text, decoded, columns, system, carries_time=by.of_records)
+    except ValueError as exc:
+        raise ConfigError([Problem("", key, str(exc))]) from None
 
 
 def bucket_of(sink: SinkConfig) -> "Bucket | None":
@@ -244,12 +318,13 @@ def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | N
 
     sink = config.sink
     assert sink.path is not None, "the configuration was checked"
+    decoder = value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics)
     return DatasetSink(
         sink.path,
-        dataset_options(config),
+        _options(config, decoder),
         load_encoder(sink.type),
         compression=sink.compression,
-        decoder=value_decoder(config, memory=memory // _GATHER_SHARE, topics=topics),
+        decoder=decoder,
         medium=bucket_of(sink),
         writers=sink.writers,
         gather_bytes=memory // _GATHER_SHARE,

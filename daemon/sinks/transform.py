@@ -1,4 +1,4 @@
-"""Rows of decoded values after a row-wise SQL query, run by DuckDB over the Arrow columns without a copy of them."""
+"""Rows of records after a row-wise SQL query, run by DuckDB over the Arrow columns without a copy of them."""
 
 from array import array
 from bisect import bisect_left
@@ -17,7 +17,9 @@ from fastwire.wire.pool import Pool
 from ..config.rowwise import ROW, TABLE, Query, check_result, columns_in, engine, first_line
 from ..dataset.tableschema import misfit
 from ..runtime.errors import DatasetMismatchError, SinkFailedError
-from .valuedecoder import DecodedRows, Pause, Runs, ValueDecoder, too_long
+from .recordrows import DecodedRows, RecordRows, Runs
+from .recordschemas import Pause
+from .valuedecoder import too_long
 
 __all__ = ["TransformedValues"]
 
@@ -30,7 +32,7 @@ _OF_A_QUERY = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserExc
 
 
 class TransformedValues:
-    """A ``ValueDecoder`` whose rows become those of a query.
+    """Rows of records, with decoded values (a ``ValueDecoder``) or as they are, that become those of a query.
 
     ``result`` has the columns of the query as they are now; with * in it they grow with those of the decoder. Columns
     that are ``levels`` name folders. A row that the query does not select is counted, and one for which it fails is a
@@ -39,7 +41,7 @@ class TransformedValues:
 
     def __init__(
         self,
-        decoder: ValueDecoder,
+        decoder: RecordRows,
         query: Query,
         result: pa.Schema,
         *,
@@ -60,6 +62,8 @@ class TransformedValues:
         self._wider: dict[str, pa.DataType] = {}  # types of the dataset for columns that are narrower here
         self._running = 0
         self._numbers = _counting(0)
+        self.prefix = decoder.prefix
+        """Stands before the names of the columns of the records."""
         self.needed = decoder.needed
         """Columns that the batches must have."""
 
@@ -218,7 +222,7 @@ class TransformedValues:
         fields = list(batch.schema)[:-1]
         time = None
         if self._query.carries_time:
-            time = columns.pop(), fields.pop().with_name("_timestamp")
+            time = columns.pop(), fields.pop().with_name(f"{self.prefix}timestamp")
         if pa.schema(fields) != self._found:
             before = self.types
             self._found = pa.schema(fields)
@@ -229,7 +233,7 @@ class TransformedValues:
             if field.type != fields[index].type:
                 columns[index] = columns[index].cast(field.type)
         fields = list(self._result)
-        if time is not None and "_timestamp" not in self._result.names:
+        if time is not None and time[1].name not in self._result.names:
             columns.append(time[0])
             fields.append(time[1])
         kept = memoryview(numbers.buffers()[1]).cast("q")[numbers.offset : numbers.offset + len(numbers)]

@@ -1,9 +1,8 @@
 """Rows of chunks whose values are decoded into columns, and the dead letters of the values that do not match."""
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
@@ -12,41 +11,20 @@ import pyarrow as pa
 from fastwire.columns.chunk import DeadLetter
 from fastwire.decode.evolution import Column, columns_of
 from fastwire.decode.program import BadRecord, SchemaError, Step
-from fastwire.position import Log, positions_of
 
 from ..config.decode import DELETED, KEY
 from ..dataset.level import level_fits
-from ..runtime.errors import LogRefusedError
 from .evolvingdecoder import NEW_COLUMNS, Evolve, EvolvingDecoder
 from .keydecoder import KeyDecoder, is_of_key
+from .recordrows import DecodedRows, RecordRows, Runs
 from .recordschemas import BrokerSchemas, Form, Pause, RecordSchemas, Written, compiled
 
-__all__ = ["DecodedRows", "Pause", "Runs", "ValueDecoder", "too_long"]
-
-Runs = Sequence[tuple[Log, int, int]]
+__all__ = ["ValueDecoder", "too_long"]
 
 _SHOWN_KEY = 64  # bytes of a bad key in the reason
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedRows:
-    """Consecutive rows of a chunk with the columns of the files, and the letters of those that are left out."""
-
-    batch: pa.RecordBatch
-    runs: Runs
-    """The log of each row of ``batch``: (log, first row, rows)."""
-    numbers: Sequence[int]
-    """Number of each row of ``batch`` in the batch that was decoded."""
-    letters: Sequence[DeadLetter]
-    nbytes: int
-    """Memory of the decoded columns, in bytes."""
-    filtered: int = 0
-    """Rows that were left out on purpose."""
-    apart: bool = False
-    """True if ``batch`` shares no memory with the batch that was decoded."""
-
-
-class ValueDecoder:
+class ValueDecoder(RecordRows):
     """Decodes the values of record batches of ``system`` into ``columns``, with at most ``memory`` bytes at a time.
 
     The values have the format ``form``. Columns of the records have a _ before their name. ``extra`` ones are in the
@@ -56,6 +34,8 @@ class ValueDecoder:
     added if the columns are ``open_ended``, or (``evolve``) refused; ``for_table`` also those that make a column wider.
     With the column ``_deleted`` a null value is a row of nulls. ``keys`` makes the column of keys, by the same schemas.
     """
+
+    prefix = "_"
 
     def __init__(
         self,
@@ -74,6 +54,7 @@ class ValueDecoder:
         for_table: bool = False,
         keys: KeyDecoder | None = None,
     ) -> None:
+        super().__init__(columns, system, on_bad=on_bad)
         self._schemas = schemas
         self._message = program[0].name
         self._keys = keys
@@ -82,9 +63,6 @@ class ValueDecoder:
         self._open_ended = open_ended
         self._extra = extra
         self._levels = levels
-        self._places = positions_of(system)
-        self.columns = tuple(columns)
-        """Columns of the files."""
         self._keeps_nulls = DELETED in columns and all(each.name != DELETED for each in columns_of(program))
         self._values = EvolvingDecoder(
             program,
@@ -102,8 +80,6 @@ class ValueDecoder:
         own = (name.removeprefix("_") for name in self._columns if name not in (DELETED, *self._values.schema.names))
         versions = BrokerSchemas.needed if isinstance(schemas, BrokerSchemas) else ()
         self.needed = frozenset({"value", *own, *versions, *self._places.number_columns})
-        """Columns that the batches must have."""
-        self._on_bad = on_bad
 
     @property
     def types(self) -> tuple[Column, ...]:
@@ -252,31 +228,13 @@ class ValueDecoder:
     def letter_of(
         self, bad: BadRecord, batch: pa.RecordBatch, runs: Runs, opened: pa.RecordBatch | None = None
     ) -> DeadLetter:
-        """Return the dead letter of a value of ``batch``, whose keys are those of ``opened``.
-
-        Raises LogRefusedError if it stops its log.
-        """
+        """See ``RecordRows.letter_of``."""
         reason = str(bad)
         if self._keys is not None and is_of_key(bad):
             key = (opened or batch).column(KEY.removeprefix("_"))[bad.row].as_py()
             reason = bad.told(f"the key 0x{key[:_SHOWN_KEY].hex()}")  # the letter has no other place for it
         stops = self._evolve == "strict" and bad.reason.startswith(NEW_COLUMNS)
         return self.letter(bad.row, reason, batch, runs, "does not match the schema", stops=stops)
-
-    def letter(
-        self, row: int, reason: str, batch: pa.RecordBatch, runs: Runs, problem: str, *, stops: bool = False
-    ) -> DeadLetter:
-        """Return the dead letter of the value in ``row`` of ``batch``; ``problem`` is a verb with its object.
-
-        Raises LogRefusedError if such values stop their log, or this one ``stops`` it.
-        """
-        log, *_ = runs[bisect_right(runs, row, key=lambda run: run[1]) - 1]
-        position = self._places.of_row([batch.column(name)[row].as_py() for name in self._places.number_columns])
-        if stops or self._on_bad == "stop":
-            place = self._places.format(position)
-            raise LogRefusedError(f"a value of {log} at {place} {problem}: {reason}", log.__eq__)
-        payload = batch.column("value")[row].as_py()
-        return DeadLetter(log, position, reason, payload or b"", 1)
 
 
 def _without(batch: pa.RecordBatch, first: int, upto: int, wrong: Sequence[int]) -> pa.RecordBatch:

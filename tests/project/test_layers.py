@@ -79,6 +79,7 @@ ONLY_IN = {
         "sinks.decodedstdout",
         "sinks.evolvingdecoder",
         "sinks.keydecoder",
+        "sinks.recordrows",
         "sinks.recordschemas",
         "sinks.schemaversions",
         "sinks.valuedecoder",

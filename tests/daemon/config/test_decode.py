@@ -251,7 +251,7 @@ def test_columns_that_cannot_become_folders(schema: Path, value: str, expected: 
 
 def test_folders_by_values_need_decoded_values() -> None:
     (only,) = problems(f'{MINIMAL}partition_by = {{ column = "country" }}\n')
-    assert only.endswith("takes columns of decoded values: add the table decode to this pipeline")
+    assert only.endswith("takes columns of decoded values or of a transform: add the table decode to this pipeline")
 
 
 def test_one_field_must_be_left_for_the_files(schema: Path) -> None:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from fastwire.decode.avro import compile_avro
+from fastwire.decode.evolution import columns_of
 from fastwire_daemon.config.rowwise import engine, read_query, read_transform
 
 ORDER = {"type": "record", "name": "Order", "fields": [
@@ -18,7 +19,7 @@ OWN = ("_topic", "_offset", "_timestamp")
 
 
 def result(text: str, columns: tuple[str, ...] = FIELDS) -> pa.Schema:
-    return read_transform(text, compile_avro(json.dumps(ORDER)), columns, "kafka")[1]
+    return read_transform(text, columns_of(compile_avro(json.dumps(ORDER))), columns, "kafka")[1]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_query_names_the_columns_of_records_that_it_needs() -> None:
 def test_fields_that_differ_in_case_only_are_refused() -> None:
     schema = {**ORDER, "fields": [*ORDER["fields"], {"name": "ID", "type": "long"}]}
     with pytest.raises(ValueError, match='several columns "id" but for the case'):
-        read_transform("SELECT * FROM batch", compile_avro(json.dumps(schema)), (*FIELDS, "ID"), "kafka")
+        read_transform("SELECT * FROM batch", columns_of(compile_avro(json.dumps(schema))), (*FIELDS, "ID"), "kafka")
 
 
 def test_the_engine_reaches_no_file_and_keeps_its_settings() -> None:

@@ -14,7 +14,7 @@ from fastwire_daemon.sinks.base import Sink
 from fastwire_daemon.sinks.dataset import DatasetSink, file_extension
 from fastwire_daemon.sinks.decodedstdout import DecodedStdoutSink
 from fastwire_daemon.sinks.discard import DiscardSink
-from fastwire_daemon.sinks.registry import build_sink, load_encoder
+from fastwire_daemon.sinks.registry import build_sink, load_encoder, value_decoder
 from fastwire_daemon.sinks.stdout import StdoutSink
 
 
@@ -55,6 +55,21 @@ def test_plain_sinks_from_a_configuration() -> None:
     assert isinstance(build_sink(pipeline('type = "discard"'), memory=1 << 28), DiscardSink)
     decode = '[pipelines.p.decode]\nformat = "avro"\nschema = "docs/orders.avsc"'
     assert isinstance(build_sink(pipeline(f'type = "stdout"\n{decode}'), memory=1 << 28), DecodedStdoutSink)
+
+
+def test_a_query_has_the_types_of_decoded_keys(tmp_path: Path) -> None:
+    (tmp_path / "key.avsc").write_text('"long"')
+    decode = f"""
+        [pipelines.p.decode]
+        format = "avro"
+        schema = "docs/orders.avsc"
+        columns = ["*", "_key"]
+        keys = {{ format = "avro", schema = "{tmp_path}/key.avsc" }}
+        transform = "SELECT id, _key, _key + 1 AS next FROM batch"
+    """
+    decoder = value_decoder(pipeline(f'type = "parquet"\npath = "{tmp_path}/d"\n{decode}'))
+    assert decoder is not None
+    assert [str(column) for column in decoder.types[1:]] == ["_key int64", "next int64"]
 
 
 class PluginSink(DiscardSink):

@@ -20,9 +20,10 @@ from fastwire_daemon.config.decode import chosen_columns
 from fastwire_daemon.net.schemaregistry import RegistryAwayError, RegistrySchema, UnknownSchemaError
 from fastwire_daemon.runtime.errors import LogRefusedError
 from fastwire_daemon.sinks.keydecoder import KeyDecoder
+from fastwire_daemon.sinks.recordrows import DecodedRows
 from fastwire_daemon.sinks.recordschemas import BrokerSchemas
 from fastwire_daemon.sinks.schemaversions import SchemaVersions
-from fastwire_daemon.sinks.valuedecoder import DecodedRows, ValueDecoder
+from fastwire_daemon.sinks.valuedecoder import ValueDecoder
 from tests.support.avro import encode
 from tests.support.protobuf import FileProto, described, field
 

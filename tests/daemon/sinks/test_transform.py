@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastwire.decode.avro import compile_avro
+from fastwire.decode.evolution import columns_of
 from fastwire.decode.program import SchemaError
 from fastwire_daemon.config.decode import RegistryConfig
 from fastwire_daemon.config.rowwise import Query, read_query, read_transform
@@ -44,7 +45,7 @@ def transformed(
 ) -> TransformedValues:
     program = compile_avro(json.dumps(schema))
     fields = tuple(field["name"] for field in schema["fields"])
-    query, result = read_transform(text, program, fields, "pulsar", carries_time=carries_time)
+    query, result = read_transform(text, columns_of(program), fields, "pulsar", carries_time=carries_time)
     inner = ValueDecoder(program, (*fields, *query.own), "pulsar", open_ended=True, **more)
     return TransformedValues(inner, query, result, own=OWN, levels=levels, evolve=more.get("evolve", "add"))
 
