@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from .program import SchemaError
 from .protowalk import MOST_INDEXES
 
-__all__ = ["message_of", "registered_message"]
+__all__ = ["indexes_of", "message_of", "registered_message"]
 
 _PROTOC = "protoc --include_imports --descriptor_set_out=FILE"
 _MOST_NAMES = 20
@@ -56,10 +56,7 @@ def registered_message(
         main.name += ".main"
     pool = _pool([main, *files])
     message = _named(pool, name)
-    paths = _paths(pool.FindFileByName(main.name), name)
-    if not paths:
-        raise SchemaError("", f'"{name}" is not a message of the schema itself, or nested too deeply in others')
-    return message, paths
+    return message, indexes_of(pool.FindFileByName(main.name), name)
 
 
 def _file(text: str, name: str) -> FileDescriptorProto:
@@ -80,11 +77,12 @@ def _named(pool: DescriptorPool, name: str) -> Descriptor:
         raise SchemaError("", f'there is no message "{name}"') from None
 
 
-def _paths(file: FileDescriptor, name: str) -> tuple[tuple[int, ...], ...]:
+def indexes_of(file: FileDescriptor, name: str) -> tuple[tuple[int, ...], ...]:
     """Return the paths of message indexes that name a message of ``file`` (spec: Confluent wire format).
 
     Clients disagree on whether the hidden message of a map field counts. It is not in the text of a schema, so it does
-    not count in the first path; the second one counts it, where no other message has this path.
+    not count in the first path; the second one counts it, where no other message has this path. Raises SchemaError if
+    there is no path.
     """
     paths: dict[tuple[int, ...], str] = {}
     for with_maps in (False, True):
@@ -95,7 +93,10 @@ def _paths(file: FileDescriptor, name: str) -> tuple[tuple[int, ...], ...]:
             for index, message in enumerate(shown):
                 paths.setdefault((*path, index), message.full_name)
                 waiting.append(((*path, index), message.nested_types))
-    return tuple(path for path, each in paths.items() if each == name and len(path) <= MOST_INDEXES)
+    found = tuple(path for path, each in paths.items() if each == name and len(path) <= MOST_INDEXES)
+    if not found:
+        raise SchemaError("", f'"{name}" is not a message of the schema itself, or nested too deeply in others')
+    return found
 
 
 def _top(file: FileDescriptor) -> list[Descriptor]:

@@ -1,19 +1,23 @@
-"""Decodes Avro and JSON with the compiled decoders of the daemon, into the types that Spark has."""
+"""Decodes Avro, JSON and Protobuf with the compiled decoders of the daemon, into the types that Spark has."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from fastwire.decode.avro import compile_avro
 from fastwire.decode.avrowalk import AvroDecoder
+from fastwire.decode.descriptors import indexes_of, message_of
 from fastwire.decode.jsonwalk import JsonDecoder
 from fastwire.decode.program import SchemaError as ProgramError
 from fastwire.decode.program import Step
+from fastwire.decode.protobuf import compile_protobuf
+from fastwire.decode.protowalk import ProtobufDecoder
 from fastwire.wire.pool import Pool
 
 from .schema import Decoded, Reader, SchemaError
 
-__all__ = ["AvroValues", "JsonValues"]
+__all__ = ["AvroValues", "JsonValues", "ProtobufValues"]
 
 _MEMORY = 256 << 20
 """Bytes for the columns of one task. A single record may take a fourth of them."""
@@ -31,7 +35,27 @@ class JsonValues:
         return _reader(JsonDecoder(self._program, Pool(_MEMORY), loose=True), self.record)
 
 
-class AvroValues:
+class _BinaryValues(ABC):
+    """Decoder of binary values by ``program``; with ``ids``, each begins with the id of its schema, one of ``ids``.
+
+    Raises SchemaError for a type that Spark lacks.
+    """
+
+    def __init__(self, program: Sequence[Step], ids: Sequence[int] | None) -> None:
+        self._program = program
+        self._ids = ids
+        self.record: pa.StructType = _in_spark(pa.struct(list(pa.schema(self._decoder()))), "")
+
+    @abstractmethod
+    def _decoder(self) -> AvroDecoder | ProtobufDecoder:
+        """Return a decoder that knows the ids."""
+
+    def compile(self) -> Reader:
+        """See ``Decoder``."""
+        return _reader(self._decoder(), self.record, self._ids or ())
+
+
+class AvroValues(_BinaryValues):
     """Decoder of Avro records without a header; with ``ids``, each begins with the id of its schema, one of ``ids``.
 
     Raises SchemaError for a schema whose values are not records, or have a type that Spark lacks.
@@ -39,22 +63,42 @@ class AvroValues:
 
     def __init__(self, schema: str, ids: Sequence[int] | None = None) -> None:
         try:
-            self._program = compile_avro(schema)
+            super().__init__(compile_avro(schema), ids)
         except ProgramError as exc:
             raise SchemaError(str(exc)) from None
-        self._ids = ids
-        columns = pa.schema(AvroDecoder(self._program, Pool(_MEMORY)))
-        self.record: pa.StructType = _in_spark(pa.struct(list(columns)), "")
 
-    def compile(self) -> Reader:
-        """See ``Decoder``."""
+    def _decoder(self) -> AvroDecoder:
         decoder = AvroDecoder(self._program, Pool(_MEMORY), framed=self._ids is not None)
         for id in self._ids or ():
             decoder.add(id, self._program)
-        return _reader(decoder, self.record, self._ids or ())
+        return decoder
 
 
-def _reader(decoder: AvroDecoder | JsonDecoder, record: pa.StructType, ids: Sequence[int] = ()) -> Reader:
+class ProtobufValues(_BinaryValues):
+    """Decoder of messages of one type of a descriptor set, whose name may be "" if there is one alone.
+
+    With ``ids``, each begins with a zero byte, the id of a schema, one of ``ids``, and the message indexes of the type.
+    Raises SchemaError for a set without the type.
+    """
+
+    def __init__(self, descriptors: bytes, message: str, ids: Sequence[int] | None = None) -> None:
+        try:
+            found = message_of(descriptors, message)
+            self._paths = () if ids is None else indexes_of(found.file, found.full_name)
+            super().__init__(compile_protobuf(found), ids)
+        except ProgramError as exc:
+            raise SchemaError(str(exc)) from None
+
+    def _decoder(self) -> ProtobufDecoder:
+        decoder = ProtobufDecoder(self._program, Pool(_MEMORY), framed=self._ids is not None)
+        for id in self._ids or ():
+            decoder.add(id, self._program, self._paths)
+        return decoder
+
+
+def _reader(
+    decoder: AvroDecoder | JsonDecoder | ProtobufDecoder, record: pa.StructType, ids: Sequence[int] = ()
+) -> Reader:
     schema = pa.schema(list(record))
 
     def read(values: pa.Array) -> Iterator[Decoded]:
@@ -66,7 +110,7 @@ def _reader(decoder: AvroDecoder | JsonDecoder, record: pa.StructType, ids: Sequ
             yield Decoded(pa.record_batch(decoded).cast(schema), first, decoded.upto, bad)
             first = decoded.upto
             if decoded.unknown is not None:
-                assert isinstance(decoder, AvroDecoder)
+                assert not isinstance(decoder, JsonDecoder)
                 known = " or ".join(map(str, ids))
                 decoder.refuse(decoded.unknown, f"UnknownSchema {decoded.unknown} (the job is for {known})")
 

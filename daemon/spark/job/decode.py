@@ -26,10 +26,8 @@ def _decoder(decode: SparkDecode) -> Decoder:
         from .ddl import json_values, read_ddl
 
         return json_values(read_ddl(decode.definition))
+    from .compiled import AvroValues, ProtobufValues
+
     if decode.format == "avro":
-        from .compiled import AvroValues
-
         return AvroValues(decode.definition.read_text(encoding="utf-8"), ids)
-    from .protobuf import ProtobufValues
-
     return ProtobufValues(decode.definition.read_bytes(), decode.message or "", ids)
