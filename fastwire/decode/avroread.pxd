@@ -1,9 +1,10 @@
 """The walker of Avro's binary encoding, and the scripts that it runs. See ``avroread.pyx``."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from fastwire.decode.decoded cimport Reason, Record, Records
 from fastwire.decode.nested cimport Output
+from fastwire.decode.scripted cimport Head, Scripts
 
 cdef enum Operation:
     OP_NULL
@@ -45,18 +46,14 @@ cdef struct Step:
     int children
 
 cdef struct Script:              # the steps of one schema of the records
-    int32_t id
-    Step* steps                  # NULL: refused
+    Head head
+    Step* steps
     int count
 
 cdef struct Walk:
     Output out
-    Script* scripts
-    int scripts_count
-    int script                   # the current one
-    Step* steps                  # its steps
-    bint framed                  # each record begins with the id of its schema
-    int32_t id                   # of the record that stopped a run
+    Scripts known
+    Step* steps                  # of the current script
     Record record
 
 cdef Reason run(void* context, Records* records, int64_t most) noexcept nogil

@@ -12,23 +12,19 @@ from fastwire.decode.decoded cimport (
     BOOLEAN,
     BRANCH,
     DECIMAL,
-    HEADER,
     LENGTH,
     NO_MEMORY,
     RANGE,
-    REFUSED,
     SOUND,
     SYMBOL,
     TOO_LARGE,
     TRAILING,
     TRUNCATED,
     NULL_VALUE,
-    UNKNOWN,
     UTF8,
     Reason,
     Records,
     is_text,
-    read_id,
     run_records,
     varint_fault,
 )
@@ -42,6 +38,7 @@ from fastwire.decode.nested cimport (
     nested_row,
     put_bit,
 )
+from fastwire.decode.scripted cimport choose_script, script_at
 from fastwire.wire.varint cimport fw_varint
 
 cdef extern from *:
@@ -375,38 +372,15 @@ cdef Reason read_union(Walk* w, int which) noexcept nogil:
     return SOUND
 
 
-cdef Reason open_frame(Walk* w) noexcept nogil:
-    """Read the id of a record's schema, unless it is known, and choose its script."""
-    cdef int i
-    cdef int32_t id = 0
-    cdef Reason fault = read_id(&w.record, &id)
-    if fault:
-        return fault
-    if w.script < 0 or w.scripts[w.script].id != id:
-        w.script = -1
-        for i in range(w.scripts_count):
-            if w.scripts[i].id == id:
-                w.script = i
-        if w.script < 0:
-            w.id = id
-            return UNKNOWN
-        w.steps = w.scripts[w.script].steps
-    if w.steps is NULL:
-        w.record.pos += not w.record.numbered
-        return REFUSED
-    if not w.record.numbered:
-        w.record.pos += HEADER
-    return SOUND
-
-
 cdef inline Reason read_one(void* context) noexcept nogil:
     """Read one record, for the ``Walk`` at ``context``."""
     cdef Walk* w = <Walk*>context
     cdef Reason fault
-    if w.framed:
-        fault = open_frame(w)
+    if w.known.framed:
+        fault = choose_script(&w.known, &w.record)
         if fault:
             return fault
+        w.steps = (<Script*>script_at(&w.known, w.known.current)).steps
     fault = read_record(w, 0)
     if not fault and w.record.pos != w.record.end:
         fault = TRAILING

@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.stdint cimport int32_t, uint8_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 
 from fastwire.decode.avroread cimport (
     OP_ABSENT,
@@ -38,17 +38,15 @@ from fastwire.decode.decoded cimport (
     NO_VALUE,
     NULL_VALUE,
     RANGE,
-    REFUSED,
     SYMBOL,
     TOO_LARGE,
     TRAILING,
     TRUNCATED,
     UTF8,
     VARINT,
-    Reason,
-    RecordDecoder,
     names_of,
 )
+from fastwire.decode.scripted cimport ScriptDecoder, script_at
 from fastwire.wire.pool cimport Pool
 
 __all__ = ["REASONS", "AvroDecoder"]
@@ -82,7 +80,7 @@ cdef dict SIZES = {"bool": 1, "float": 4, "double": 8}
 
 
 @cython.final
-cdef class AvroDecoder(RecordDecoder):
+cdef class AvroDecoder(ScriptDecoder):
     """Decodes columns of Avro records into the columns of ``program``, in memory of ``pool``.
 
     Without ``framed`` all records are read by ``written``, or by the program itself. With it, each record begins with
@@ -90,64 +88,33 @@ cdef class AvroDecoder(RecordDecoder):
     make ids known.
     """
     cdef Walk walk
-    cdef list programs           # of the scripts; None: refused, for the reason in ``reasons``
-    cdef list reasons
 
     def __cinit__(self, program, Pool pool not None, *, bint framed=False, written=None):
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, program, pool)
-        self.programs = []
-        self.reasons = []
-        self.walk.framed = framed
-        self.walk.script = -1
+        self.open_scripts(&self.walk.known, sizeof(Script), framed)
         if not framed:
             self.add(0, program if written is None else written)
-            self.walk.script = 0
-            self.walk.steps = self.walk.scripts[0].steps
+            self.walk.known.current = 0
+            self.walk.steps = (<Script*>self.walk.known.scripts).steps
 
     def __dealloc__(self):
         cdef int i
-        for i in range(self.walk.scripts_count):
-            drop_steps(&self.walk.scripts[i])
-        free(self.walk.scripts)
-
-    cdef tuple steps(self):
-        return self.programs[self.walk.script]
-
-    cdef str reason(self, Reason fault):
-        return self.reasons[self.walk.script] if fault == REFUSED else RecordDecoder.reason(self, fault)
-
-    cdef object unknown_id(self):
-        return self.walk.id
+        for i in range(self.walk.known.count):
+            drop_steps(<Script*>script_at(&self.walk.known, i))
 
     def add(self, int32_t id, program):
         """Read records of the schema ``id`` by ``program``, whose steps name the columns of this decoder."""
-        cdef Script* script = self.new_script(id)
+        cdef Script* script
         cdef int number
         program = tuple(program)
+        script = <Script*>self.new_script(id, program, "")
         script.steps = <Step*>calloc(len(program), sizeof(Step))
         if script.steps is NULL:
             raise MemoryError()
-        self.programs[-1] = program
         script.count = len(program)
         for number, step in enumerate(program):
             self.set_step(&script.steps[number], step, number)
-
-    def refuse(self, int32_t id, str reason not None):
-        """Report each record of the schema ``id`` as bad, for ``reason``."""
-        self.new_script(id)
-        self.reasons[-1] = reason
-
-    cdef Script* new_script(self, int32_t id) except NULL:
-        cdef Walk* w = &self.walk
-        cdef Script* scripts = <Script*>realloc(w.scripts, (w.scripts_count + 1) * sizeof(Script))
-        if scripts is NULL:
-            raise MemoryError()
-        w.scripts = scripts
-        self.programs.append(None)
-        self.reasons.append("")
-        scripts[w.scripts_count] = Script(id=id, steps=NULL, count=0)
-        w.scripts_count += 1
-        return &scripts[w.scripts_count - 1]
+        script.head.refused = False
 
     cdef int set_step(self, Step* s, step, int number) except -1:
         cdef int i

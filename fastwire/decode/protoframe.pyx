@@ -2,36 +2,22 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
-from fastwire.decode.decoded cimport HEADER, OTHER, REFUSED, SOUND, UNKNOWN, Reason, Record, read_id
+from fastwire.decode.decoded cimport OTHER, SOUND, Reason, Record
 from fastwire.decode.protoscript cimport MOST_PATH, Script, Walk
 from fastwire.decode.prototoken cimport read_varint
+from fastwire.decode.scripted cimport choose_script, script_at
 
 
 cdef Reason open_frame(Walk* w) noexcept nogil:
-    """Read the id of a record's schema and its message indexes, unless it is known, and choose the script."""
-    cdef Record* t = &w.record
-    cdef int32_t id = 0
-    cdef int i
-    cdef Reason fault = read_id(t, &id)
+    """Choose the script of a record, whose message indexes it must have."""
+    cdef Script* script
+    cdef Reason fault = choose_script(&w.known, &w.record)
     if fault:
         return fault
-    if w.script < 0 or w.scripts[w.script].id != id:
-        w.script = -1
-        for i in range(w.scripts_count):
-            if w.scripts[i].id == id:
-                w.script = i
-        if w.script < 0:
-            w.id = id
-            return UNKNOWN
-        w.steps = w.scripts[w.script].steps
-        w.chosen = w.scripts[w.script].chosen
-    if w.steps is NULL:
-        t.pos += not t.numbered
-        return REFUSED
-    if t.numbered:
-        return SOUND
-    t.pos += HEADER
-    return read_path(t, &w.scripts[w.script])
+    script = <Script*>script_at(&w.known, w.known.current)
+    w.steps = script.steps
+    w.chosen = script.chosen
+    return SOUND if w.record.numbered else read_path(&w.record, script)
 
 
 cdef Reason read_path(Record* t, const Script* script) noexcept nogil:

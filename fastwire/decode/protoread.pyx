@@ -588,7 +588,7 @@ cdef inline Reason read_one(void* context) noexcept nogil:
     cdef Walk* w = <Walk*>context
     cdef Nested* c = &w.out.columns[0]
     cdef Reason fault
-    if w.framed:
+    if w.known.framed:
         fault = open_frame(w)
         if fault:
             return fault

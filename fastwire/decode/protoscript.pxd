@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from fastwire.decode.decoded cimport Record
 from fastwire.decode.nested cimport Output
 from fastwire.decode.prototoken cimport Kind
+from fastwire.decode.scripted cimport Head, Scripts
 
 cdef enum:
     MOST_PATH = 16               # message indexes of a framed record
@@ -67,8 +68,8 @@ cdef struct Step:
     int32_t* far_steps
 
 cdef struct Script:              # the steps of one schema of the records
-    int32_t id
-    Step* steps                  # NULL: refused
+    Head head
+    Step* steps
     int count
     int* chosen                  # by oneof: the column that was set last
     int paths_count
@@ -77,14 +78,10 @@ cdef struct Script:              # the steps of one schema of the records
 
 cdef struct Walk:
     Output out
-    Script* scripts
-    int scripts_count
-    int script                   # the current one
-    Step* steps                  # its steps
+    Scripts known                # message indexes follow the id before a record
+    Step* steps                  # of the current script
     int* chosen
-    bint framed                  # each record begins with the id of its schema, and message indexes
     bint unnamed                 # a map's entry had a number that its enum does not have
-    int32_t id                   # of the record that stopped a run
     int* weights                 # by column: itself and those below it
     int64_t left                 # columns that members of oneofs may leave yet, in this record
     Record record

@@ -2,8 +2,7 @@
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free
 
 from fastwire.decode.decoded cimport (
     DEEP,
@@ -12,15 +11,12 @@ from fastwire.decode.decoded cimport (
     NO_VALUE,
     OTHER,
     RANGE,
-    REFUSED,
     REPLACED,
     TAG,
     TOO_LARGE,
     TRUNCATED,
     UTF8,
     VARINT,
-    Reason,
-    RecordDecoder,
     names_of,
 )
 from fastwire.decode.protoread cimport run
@@ -56,6 +52,7 @@ from fastwire.decode.protoscript cimport (
     Wire,
 )
 from fastwire.decode.prototoken cimport KIND_32, KIND_64, KIND_GROUP, KIND_SIZED, KIND_VARINT, NO_KIND, Kind
+from fastwire.decode.scripted cimport ScriptDecoder, script_at
 from fastwire.wire.pool cimport Pool
 
 __all__ = ["MOST_INDEXES", "REASONS", "ProtobufDecoder"]
@@ -99,7 +96,7 @@ cdef enum:
 
 
 @cython.final
-cdef class ProtobufDecoder(RecordDecoder):
+cdef class ProtobufDecoder(ScriptDecoder):
     """Decodes columns of Protobuf messages into the columns of ``program``, in memory of ``pool``.
 
     Without ``framed`` all records are read by ``written``, or by the program itself. With it, each record begins with
@@ -107,28 +104,22 @@ cdef class ProtobufDecoder(RecordDecoder):
     :meth:`refuse` make ids known.
     """
     cdef Walk walk
-    cdef list programs           # of the scripts; None: refused, for the reason in ``reasons``
-    cdef list reasons
 
     def __cinit__(self, program, Pool pool not None, *, bint framed=False, written=None):
         program = tuple(program)
         self.open(&self.walk.out, &self.walk.record, &self.walk, run, program, pool)
         self.set_weights(program)
-        self.programs = []
-        self.reasons = []
-        self.walk.framed = framed
-        self.walk.script = -1
+        self.open_scripts(&self.walk.known, sizeof(Script), framed)
         if not framed:
             self.add(0, program if written is None else written)
-            self.walk.script = 0
-            self.walk.steps = self.walk.scripts[0].steps
-            self.walk.chosen = self.walk.scripts[0].chosen
+            self.walk.known.current = 0
+            self.walk.steps = (<Script*>self.walk.known.scripts).steps
+            self.walk.chosen = (<Script*>self.walk.known.scripts).chosen
 
     def __dealloc__(self):
         cdef int i
-        for i in range(self.walk.scripts_count):
-            drop_steps(&self.walk.scripts[i])
-        free(self.walk.scripts)
+        for i in range(self.walk.known.count):
+            drop_steps(<Script*>script_at(&self.walk.known, i))
         free(self.walk.weights)
 
     cdef int set_weights(self, tuple program) except -1:
@@ -143,23 +134,15 @@ cdef class ProtobufDecoder(RecordDecoder):
                 self.walk.weights[number] += self.walk.weights[child]
         return 0
 
-    cdef tuple steps(self):
-        return self.programs[self.walk.script]
-
-    cdef str reason(self, Reason fault):
-        return self.reasons[self.walk.script] if fault == REFUSED else RecordDecoder.reason(self, fault)
-
-    cdef object unknown_id(self):
-        return self.walk.id
-
     def add(self, int32_t id, program, paths=()):
         """Read records of the schema ``id`` by ``program``, whose steps name the columns of this decoder.
 
         ``paths`` has up to two paths of message indexes, of at most ``MOST_INDEXES`` levels, that name the message.
         """
-        cdef Script* script = self.new_script(id)
+        cdef Script* script
         cdef int number, oneofs, place
         program = tuple(program)
+        script = <Script*>self.new_script(id, program, "")
         script.steps = <Step*>calloc(len(program), sizeof(Step))
         script.chosen = <int*>calloc(len(program) + 1, sizeof(int))
         if script.steps is NULL or script.chosen is NULL:
@@ -186,25 +169,7 @@ cdef class ProtobufDecoder(RecordDecoder):
             for number, index in enumerate(path):
                 script.paths[place][number] = index
             script.paths_count = place + 1
-        self.programs[-1] = program
-
-    def refuse(self, int32_t id, str reason not None):
-        """Report each record of the schema ``id`` as bad, for ``reason``."""
-        self.new_script(id)
-        self.reasons[-1] = reason
-
-    cdef Script* new_script(self, int32_t id) except NULL:
-        cdef Walk* w = &self.walk
-        cdef Script* scripts = <Script*>realloc(w.scripts, (w.scripts_count + 1) * sizeof(Script))
-        if scripts is NULL:
-            raise MemoryError()
-        w.scripts = scripts
-        self.programs.append(None)
-        self.reasons.append("")
-        memset(&scripts[w.scripts_count], 0, sizeof(Script))
-        scripts[w.scripts_count].id = id
-        w.scripts_count += 1
-        return &scripts[w.scripts_count - 1]
+        script.head.refused = False
 
     cdef int set_step(self, Step* s, step, int number) except -1:
         cdef int i

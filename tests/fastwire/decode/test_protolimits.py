@@ -363,6 +363,15 @@ def test_a_newer_message_adds_columns() -> None:
     assert decoder.decode(pa.array([b"\0\0\0\0\3\0"], pa.binary())).unknown == 3
 
 
+def test_a_schema_that_could_not_be_added_has_bad_records_only() -> None:
+    one = program(field("f", 1, "int32"))
+    decoder = ProtobufDecoder(one, POOL, framed=True)
+    with pytest.raises(ValueError, match="17 message indexes"):
+        decoder.add(1, one, [(0,) * 17])
+    decoded = decoder.decode(pa.array([b"\0\0\0\0\1\0\x08\1"], pa.binary()))
+    assert (decoded.rows, len(decoded.bad)) == (0, 1)
+
+
 def test_a_narrower_message_does_not_fit() -> None:
     wide, other = program(field("f", 1, "int64")), program(field("f", 1, "string"))
     assert resolve(program(field("f", 1, "int32")), wide)[1].wire == "int32"
