@@ -124,9 +124,9 @@ def _table(
     medium: "Bucket | None" = None,
 ) -> CheckResult:
     """Check that the table takes files, as `run` would add them."""
+    from ..config.catalog import catalog_of
     from ..dataset.place import storage_at
     from ..dataset.tableaudit import TableAudit
-    from ..sinks.registry import catalog_of
 
     catalog = None if pipeline is None else catalog_of(pipeline.sink)
     table = TableAudit(storage_at(path, medium, patient=False), description, catalog)

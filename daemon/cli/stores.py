@@ -36,14 +36,16 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
 def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":
     """Return the settings of the catalog that has the table of the dataset at ``path``, with its secrets.
 
-    They are those of the pipeline in the file ``config`` that writes there; None without one. Raises ConfigError.
+    They are those of the pipeline or the job in the file ``config`` that writes there; None without one. Raises
+    ConfigError.
     """
     from ..config import load_config
+    from ..config.catalog import catalog_of
     from ..config.store import parse_dataset_path
-    from ..sinks.registry import catalog_of
 
     if config is None:
         return None
     place = parse_dataset_path(path)
-    pipelines = load_config(config).pipelines.values()
-    return next((catalog_of(each.sink) for each in pipelines if each.sink.path == place), None)
+    loaded = load_config(config)
+    sinks = [*(each.sink for each in loaded.pipelines.values()), *(each.output for each in loaded.spark.values())]
+    return next((catalog_of(sink) for sink in sinks if sink.path == place), None)

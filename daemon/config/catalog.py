@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SecretStr
 
@@ -12,7 +12,11 @@ from .store import KEY_OF_AWS, check_key_of_aws
 from .table import Table
 from .text import KeyPath
 
-__all__ = ["CatalogConfig", "check_catalog"]
+if TYPE_CHECKING:
+    from .model import SinkConfig
+    from .spark import SparkOutput
+
+__all__ = ["CatalogConfig", "catalog_of", "check_catalog"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
@@ -68,14 +72,19 @@ class CatalogConfig(Table):
         return settings
 
 
-def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
-    """Report a catalog and a table that are missing or do not fit the type of the sink."""
-    iceberg = sink.get("type") == "iceberg"
+def catalog_of(sink: "SinkConfig | SparkOutput") -> dict[str, str]:
+    """Return the settings of the catalog that has the table of ``sink``, secrets in clear text; {} without one."""
+    return {} if sink.catalog is None or sink.table is None else sink.catalog.settings(sink.table)
+
+
+def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell, kind: str = "type") -> None:
+    """Report a catalog and a table that are missing or do not fit the sink, whose kind is under the key ``kind``."""
+    iceberg = sink.get(kind) == "iceberg"
     for key, what in (("catalog", "the catalog that has the table"), ("table", 'the name of the table: "shop.orders"')):
         if iceberg and key not in sink:
             tell((*path, key), f"is required: {what}")
         if not iceberg and key in sink:
-            tell((*path, key), 'is for type = "iceberg"')
+            tell((*path, key), f'is for {kind} = "iceberg"')
     if not iceberg:
         return
     name, catalog = sink.get("table"), sink.get("catalog")

@@ -10,8 +10,9 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from fastwire.systems import grammar_of, grammars
 
+from .catalog import CatalogConfig, check_catalog
 from .connection import Tell, keys_of_systems
-from .fields import FolderPath, Natural, Switch, Text, check_compression
+from .fields import TABLE_TYPES, FolderPath, Natural, Switch, Text, check_compression
 from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
@@ -27,6 +28,7 @@ __all__ = [
 
 AVAILABLE_NOW = "available-now"
 _IN_WORDS = re.compile(r"\s*(\d+(?:\.\d+)?)\s+(second|minute|hour|day)s?\s*")
+_FORMATS = ("parquet", *TABLE_TYPES)
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -58,11 +60,15 @@ def _format(value: object) -> str:
     if value == "spark-parquet":
         raise ValueError(
             '"spark-parquet" is no longer supported: it duplicated or lost rows when its checkpoint was '
-            'deleted. Use "dataset", with a new path and a new checkpoint: it has the same folders, without batch=…'
+            'deleted. Use "parquet", with a new path and a new checkpoint: it has the same folders, without batch=…'
         )
-    if value != "dataset":
-        raise ValueError(f'must be "dataset", not {json.dumps(value) if isinstance(value, str) else kind(value)}')
-    return "dataset"
+    if value == "dataset":
+        raise ValueError('"dataset" is called "parquet" now; the table and the checkpoint stay as they are')
+    if not isinstance(value, str) or value not in _FORMATS:
+        given = json.dumps(value) if isinstance(value, str) else kind(value)
+        hint = nearest(value, _FORMATS) if isinstance(value, str) else ""
+        raise ValueError(f'must be "parquet", "delta" or "iceberg", not {given}{hint}')
+    return value
 
 
 Trigger = Annotated[
@@ -77,7 +83,7 @@ Lateness = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["1 hour", "1h"]}),
 ]
-OutputFormat = Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "string", "const": "dataset"})]
+OutputFormat = Annotated[str, PlainValidator(_format), WithJsonSchema({"type": "string", "enum": list(_FORMATS)})]
 Level = Annotated[str, PlainValidator(_level), WithJsonSchema({"type": "string", "pattern": f"^{_COLUMN.pattern}$"})]
 
 
@@ -116,12 +122,20 @@ class SparkOutput(Table):
     """Folder of the table of dead letters: rows that cannot be decoded, with position and reason."""
     checkpoint: FolderPath
     """Folder of Spark's checkpoint. It belongs to the table: keep both, or delete both."""
-    format: OutputFormat = "dataset"
-    """dataset: one atomic commit for each batch."""
+    format: OutputFormat = "parquet"
+    """parquet, or a table of Parquet files: delta, iceberg. Each batch is one atomic commit."""
+    catalog: CatalogConfig | None = None
+    table: Text | None = None
+    """iceberg: the table in the catalog, with its namespace: "shop.orders"."""
     compression: Text = "zstd:1"
     """zstd[:1-22] lz4 snappy gzip[:1-9] none."""
     metadata: Switch = True
     """Keep the position and timestamp of decoded rows, in columns that begin with _."""
+
+    @property
+    def table_format(self) -> str:
+        """The format of the table in which the files are published; "" for none."""
+        return self.format if self.format in TABLE_TYPES else ""
 
 
 class SparkConfig(Table):
@@ -229,6 +243,7 @@ def _check_decode(path: KeyPath, decode: Mapping[str, Any], tell: Tell) -> None:
 
 def _check_output(path: KeyPath, output: Mapping[str, Any], tell: Tell) -> None:
     _check_list((*path, "partition_by"), output.get("partition_by"), tell, empty="")
+    check_catalog(path, output, tell, "format")
     compression = output.get("compression")
     if not isinstance(compression, str) or not compression:
         return

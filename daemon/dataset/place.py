@@ -3,19 +3,24 @@
 import os
 import threading
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 
 from .bucket import Bucket
 from .checkpoint import Checkpoint
-from .description import Description
+from .description import DatasetOptions, Description
 from .disk import Disk
 from .folder import FolderStorage
 from .objects import ObjectStorage
 from .patience import Impatience, Patience
 from .publication import Publication
 from .storage import Storage
-from .tableformat import PublishedTable
+from .tableformat import TITLES, PublishedTable
+from .tableschema import data_columns, partition_columns, unfit
 
-__all__ = ["publication_of", "storage_at", "table_of"]
+__all__ = ["publication_of", "storage_at", "table_of", "table_refusal"]
+
+# The package for each format of tables, and for catalogs, and the extra that brings it.
+_NEEDED = {"delta": ("deltalake", "lake"), "iceberg": ("pyiceberg", "iceberg"), "glue": ("boto3", "glue")}
 
 
 def storage_at(
@@ -62,3 +67,20 @@ def table_of(storage: Storage, description: Description, catalog: Mapping[str, s
     from .delta import DeltaLog  # its library takes 60 MiB
 
     return DeltaLog(storage, description.id)
+
+
+def table_refusal(options: DatasetOptions) -> str:
+    """Return why the table of ``options`` cannot have their columns, or what must be installed for it; "" if it can.
+
+    Without a table it is "", too.
+    """
+    if not options.table:
+        return ""
+    levels = partition_columns(options.split, options.partition_by, options.level_types)
+    if why := unfit((*data_columns(options.system, options.columns, options.types), *levels)):
+        return f"a table of {TITLES[options.table]} cannot have these columns: {why}"
+    for name in (options.table, options.catalog.get("type", "")):
+        package, extra = _NEEDED.get(name, ("", ""))
+        if package and find_spec(package) is None:
+            return f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'"
+    return ""

@@ -11,7 +11,16 @@ from fastwire.systems import row_of
 
 from .level import NO_VALUE, level_keys
 
-__all__ = ["data_columns", "field", "misfit", "partition_columns", "partition_values", "plain_type", "unfit"]
+__all__ = [
+    "column_of",
+    "data_columns",
+    "field",
+    "misfit",
+    "partition_columns",
+    "partition_values",
+    "plain_type",
+    "unfit",
+]
 
 # Types by the Arrow C data interface, with the names of Delta. Its tables have no times of day and no columns that are
 # always null.
@@ -19,6 +28,7 @@ _TYPES = {
     "b": "boolean", "i": "integer", "l": "long", "f": "float", "g": "double", "u": "string", "z": "binary",
     "tdD": "date",
 }  # fmt: skip
+_ARROW = {name: arrow for arrow, name in _TYPES.items()} | {"timestamp": "tsu:UTC", "timestamp_ntz": "tsu:"}
 _STORED: Mapping[Storage, str] = {
     "int32": "i", "int64": "l", "time": "tsu:UTC", "rare time": "tsu:UTC", "bytes": "z", "strings": "u", "topic": "u",
 }  # fmt: skip
@@ -35,8 +45,10 @@ def data_columns(system: str, names: Sequence[str], types: Sequence[Column]) -> 
     the records of ``system``, with a _ before them if values are decoded.
     """
     decoded = {column.name: column for column in types}
-    stored = {f"{prefix}{each.name}": each.storage for each in row_of(system).columns for prefix in ("", "_")}
-    columns = [decoded.pop(name) if name in decoded else _stored(name, stored[name]) for name in names]
+    own = set(names) - decoded.keys()  # a job on Spark has none, and no system
+    every = row_of(system).columns if own else ()
+    stored = {f"{prefix}{each.name}": each.storage for each in every for prefix in ("", "_")}
+    columns = [_stored(name, stored[name]) if name in own else decoded.pop(name) for name in names]
     return (*columns, *decoded.values())
 
 
@@ -107,6 +119,28 @@ def plain_type(column: Column, *, sized: bool = False) -> Any:
 def field(column: Column, *, sized: bool = False) -> dict[str, Any]:
     """Return a column of a table, as the log of Delta has it. All take nulls: files of other schemas may lack it."""
     return {"name": column.name, "type": plain_type(column, sized=sized), "nullable": True, "metadata": {}}
+
+
+def column_of(field: Mapping[str, Any]) -> Column:
+    """Return the column for a field as the log of Delta and Spark have it; it takes nulls on all levels.
+
+    A type that tables lack keeps its name, and is :func:`unfit`.
+    """
+    return _column(field["name"], field["type"])
+
+
+def _column(name: str, kind: Any, *, nullable: bool = True) -> Column:
+    if isinstance(kind, str):
+        arrow = f"d:{kind[8:-1]}" if kind.startswith("decimal(") else _ARROW.get(kind, kind)
+        return Column(name, arrow, nullable)
+    if kind["type"] == "struct":
+        return Column(name, "+s", nullable, tuple(column_of(each) for each in kind["fields"]))
+    if kind["type"] == "array":
+        return Column(name, "+l", nullable, (_column("item", kind["elementType"]),))
+    if kind["type"] == "map":
+        pair = (_column("key", kind["keyType"], nullable=False), _column("value", kind["valueType"]))
+        return Column(name, "+m", nullable, (Column("entries", "+s", False, pair),))
+    return Column(name, kind["type"], nullable)
 
 
 def partition_values(directory: str, columns: Sequence[Column]) -> dict[str, str | None]:

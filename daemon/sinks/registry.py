@@ -1,12 +1,12 @@
 """Makes the sink of a configuration: a built-in one, a dataset with a plug-in encoder, or a plug-in sink."""
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastwire.systems import row_of
 
 from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
+from ..config.catalog import catalog_of
 from ..config.decode import (
     DecodeConfig,
     chosen_columns,
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
-__all__ = ["bucket_of", "build_sink", "catalog_of", "dataset_options", "load_encoder", "value_decoder"]
+__all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_decoder"]
 
-# The package for each format of tables, and the extra that brings it.
-_NEEDED = {"delta": ("deltalake", "lake"), "iceberg": ("pyiceberg", "iceberg")}
 # All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
 
@@ -91,6 +89,7 @@ def dataset_options(config: PipelineConfig) -> "DatasetOptions":
 def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues | None") -> "DatasetOptions":
     # These load pyarrow, which a daemon that only prints does not need.
     from ..dataset.description import DatasetOptions
+    from ..dataset.place import table_refusal
     from .dataset import file_extension
 
     source, sink = config.source, config.sink
@@ -113,32 +112,9 @@ def _options(config: PipelineConfig, decoder: "ValueDecoder | TransformedValues 
         catalog=catalog_of(sink),
         level_types=decoder.level_types if sink.table_format and decoder is not None else (),
     )
-    if options.table:
-        _check_table(options)
+    if why := table_refusal(options):
+        raise _error("type", why)
     return options
-
-
-def catalog_of(sink: SinkConfig) -> dict[str, str]:
-    """Return the settings of the catalog that has the table of ``sink``, secrets in clear text; {} without one."""
-    return {} if sink.catalog is None or sink.table is None else sink.catalog.settings(sink.table)
-
-
-def _check_table(options: "DatasetOptions") -> None:
-    """Raise ConfigError if a table cannot have the columns, or its library is not installed."""
-    from ..dataset.tableformat import TITLES
-    from ..dataset.tableschema import data_columns, partition_columns, unfit
-
-    levels = partition_columns(options.split, options.partition_by, options.level_types)
-    if why := unfit((*data_columns(options.system, options.columns, options.types), *levels)):
-        raise _error("type", f"a table of {TITLES[options.table]} cannot have these columns: {why}")
-    _check_installed("type", *_NEEDED[options.table])
-    if options.catalog.get("type") == "glue":
-        _check_installed("catalog.type", "boto3", "glue")
-
-
-def _check_installed(key: str, package: str, extra: str) -> None:
-    if find_spec(package) is None:
-        raise _error(key, f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'")
 
 
 def value_decoder(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ...dataset.description import DESCRIPTION, read_description
+from ...dataset.tableformat import TITLES
 from ...runtime.errors import DatasetError, DatasetMismatchError
 from ..source.rows import ddl, is_row
 
@@ -24,6 +25,12 @@ def landed_columns(path: Path) -> list[str]:
         raise DatasetMismatchError(
             f"the dataset at {path} holds {description.extension} files of {description.system}: the job reads Parquet "
             "that the daemon has landed"
+        )
+    if description.table:
+        title = TITLES[description.table]
+        raise DatasetMismatchError(
+            f"the dataset at {path} is published in a table of {title}, whose files may be rewritten at any time: read "
+            f"the table itself with a reader of {title}"
         )
     return list(description.columns)
 

@@ -1,5 +1,6 @@
 """Writes each batch of a query into its tables once; ``foreachBatch`` calls it.
 
+A batch is one entry in the log of the dataset, and where that is published in a table of Delta or Iceberg, one commit.
 Bad rows are committed first, so a batch that is in the table is complete. The settings that decide which rows are bad
 are kept beside the checkpoint, so that a batch of which only the bad rows have landed is split in the same way again.
 """
@@ -14,8 +15,9 @@ from fastwire.position import Log, Position, Span
 from ...config import SparkOutput
 from ...dataset.description import DatasetOptions
 from ...dataset.staging import ForeignFile
+from ...dataset.tableschema import misfit
 from ...dataset.writer import DatasetWriter
-from ...runtime.errors import ConfigurationRefused, Superseded
+from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
 from .checkpoint import keep_split, read_split, split_path
 from .plan import Plan
 from .split import Pieces, marked_pieces
@@ -55,10 +57,9 @@ class Output(Protocol):
 class _Table:
     """A dataset in which batches of one query land."""
 
-    def __init__(self, path: Path, job: str, columns: Sequence[str], levels: tuple[str, ...]) -> None:
-        options = DatasetOptions(system="spark", cluster=job, columns=tuple(columns), levels=levels, single_log=True)
+    def __init__(self, path: Path, options: DatasetOptions) -> None:
         self.path = path
-        self.levels = levels
+        self._options = options
         self._writer = DatasetWriter(path, options)
         self._log: Log | None = None
 
@@ -69,10 +70,20 @@ class _Table:
         self._writer.close()
 
     def begin(self, query: str) -> None:
-        """Set the id of the query. Raises ConfigurationRefused for a table that another query has written."""
+        """Set the id of the query. Raises ConfigurationRefused for a table that another query has written, or that
+        cannot get the columns; SinkFailedError for one that takes no files now.
+        """
         self._writer.refresh()
         self._log = Log("spark", self._writer.cluster, query, "-1")
         self._check_query()
+        if self._options.table and (why := misfit(self._writer.types, self._options.types)):
+            raise ConfigurationRefused(f"the columns of the job do not fit the table at {self.path}: {why}")
+        self._check_published()
+
+    def _check_published(self) -> None:
+        """Fail while the table lacks a batch: the query repeats it, and finds out whether it was published since."""
+        if why := self._writer.stopped:
+            raise SinkFailedError(f"a batch is committed, but not in its table yet: {why}. Start the job again")
 
     def _check_query(self) -> None:
         others = [log.topic for log in self._writer.coverage.logs() if log != self._log]
@@ -90,7 +101,7 @@ class _Table:
         return None if end is None else end.a
 
     def place(self, compression: str, time: str | None = None) -> FileLayout:
-        return FileLayout(self._writer.invite(), self.levels, compression, time)
+        return FileLayout(self._writer.invite(), self._options.levels, compression, time)
 
     def commit(self, first: int, batch: int, files: Sequence[ForeignFile], filtered: int = 0) -> None:
         """Land batches ``first`` to ``batch``, of which only the last has rows here."""
@@ -98,10 +109,11 @@ class _Table:
         rows = sum(file.rows for file in files) + filtered
         span = Span(self._log, Position(first, 0), Position(batch + 1, 0), rows)
         try:
-            self._writer.commit(self._writer.adopt(files), [span], filtered=filtered)
+            self._writer.commit(self._writer.adopt(files), [span], filtered=filtered, types=self._options.types)
         except Superseded:
             self._check_query()  # another query has committed to the same empty table first
             raise
+        self._check_published()
 
 
 class _Quarantine(_Table):
@@ -121,17 +133,17 @@ class DatasetOutput:
 
     def __init__(
         self,
-        job: str,
         output: SparkOutput,
-        columns: Sequence[str],
+        table: DatasetOptions,
         bad: Sequence[str],
         stateful: bool,
         settings: str,
         pieces: Callable[[], Pieces] = marked_pieces,
         time: str | None = None,
     ) -> None:
-        self._table = _Table(output.path, job, columns, output.partition_by)
-        self._bad = _Quarantine(output.quarantine, job, bad, ())
+        self._table = _Table(output.path, table)
+        letters = DatasetOptions(system=table.system, cluster=table.cluster, columns=tuple(bad), single_log=True)
+        self._bad = _Quarantine(output.quarantine, letters)
         self._compression = output.compression
         self._stateful = stateful
         self._settings = settings
@@ -187,12 +199,11 @@ class DatasetOutput:
             )
 
 
-def make_output(job: str, output: SparkOutput, plan: Plan) -> Output:
+def make_output(output: SparkOutput, plan: Plan) -> Output:
     """Return the output for the rows of ``plan``."""
     types = {field.name: field.dataType.simpleString() for field in plan.table}
-    columns = [f"{name} {kind}" for name, kind in types.items() if name not in output.partition_by]
     time = next((name for name in ("_timestamp", "timestamp") if types.get(name) == "timestamp"), None)
-    return DatasetOutput(job, output, columns, plan.bad, plan.stateful, plan.settings, plan.pieces, time)
+    return DatasetOutput(output, plan.dataset, plan.bad, plan.stateful, plan.settings, plan.pieces, time)
 
 
 def query_id(frame: Any) -> str:

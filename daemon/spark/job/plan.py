@@ -7,10 +7,12 @@ from typing import Any, Literal, NamedTuple
 
 from ...config import ConfigError, Problem, SparkConfig, SparkDedupe
 from ...config.text import nearest
+from ...dataset.description import DatasetOptions
 from ..source.rows import PLACE
 from .decode import make_decoder
 from .schema import Decoder
 from .split import BAD, REASON, Column, Pieces, RowSplit, marked_pieces
+from .table import table_options
 
 __all__ = ["Plan", "plan_job", "split_of"]
 
@@ -21,14 +23,16 @@ _MADE: Sequence[Literal["date", "hour"]] = ("date", "hour")
 class Plan(NamedTuple):
     """``frame`` has the rows of a batch, which ``pieces`` splits; ``table`` has the columns of the table as fields.
 
-    ``marked`` has the rows with the columns of the table and ``__bad``. ``bad`` names the quarantined columns.
-    ``settings`` is JSON with all settings that decide which rows are bad, including the content of the schema.
+    ``dataset`` are the options of its dataset. ``marked`` has the rows with the columns of the table and ``__bad``.
+    ``bad`` names the quarantined columns. ``settings`` is JSON with all settings that decide which rows are bad,
+    including the content of the schema.
     """
 
     frame: Any
     pieces: Callable[[], Pieces]
     marked: Any
     table: Sequence[Any]
+    dataset: DatasetOptions
     bad: tuple[str, ...]
     stateful: bool
     settings: str
@@ -53,10 +57,10 @@ def plan_job(rows: Any, name: str, job: SparkConfig) -> Plan:
     columns = _columns(decoder, list(source), job)
     table = [_field(each, decoder, source) for each in columns]
     _check_names(key, job, [each.name for each in columns])
-    _check_levels(key, job, {field.name: field.dataType.simpleString() for field in table})
+    dataset = table_options(name, job.output, table)
     bad = (*source, REASON)
     spoilt = StructField(BAD, StructType([*source.values(), StructField(REASON, StringType())]))
-    plan = Plan(rows, marked_pieces, rows, table, bad, False, split_of(job))
+    plan = Plan(rows, marked_pieces, rows, table, dataset, bad, False, split_of(job))
     if job.dedupe is None:
         split = RowSplit(decoder, columns, ())
         return plan._replace(pieces=split.open, marked=rows.mapInArrow(split.mark, StructType([*table, spoilt])))
@@ -142,15 +146,5 @@ def _check_names(key: str, job: SparkConfig, columns: Sequence[str]) -> None:
             )
     if set(columns) <= set(job.output.partition_by):
         problems.append(Problem("", f"{key}.output.partition_by", "has every column: no column is left for the files"))
-    if problems:
-        raise ConfigError(problems)
-
-
-def _check_levels(key: str, job: SparkConfig, types: Mapping[str, str]) -> None:
-    problems = [
-        Problem("", f"{key}.output.partition_by[{i}]", f'"{each}" is {types[each]}, which cannot be a folder name')
-        for i, each in enumerate(job.output.partition_by)
-        if types[each] == "binary" or "<" in types[each]
-    ]
     if problems:
         raise ConfigError(problems)

@@ -133,7 +133,7 @@ class RunningJob:
         self._finished_before = 0
 
     def _new_output(self) -> Output:
-        return make_output(self.name, self._job.output, self._plan)
+        return make_output(self._job.output, self._plan)
 
     def start(self) -> None:
         """Inspect checkpoint and tables, and start. Raises ConfigurationRefused if they belong to another job."""

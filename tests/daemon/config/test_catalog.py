@@ -3,7 +3,7 @@
 import pytest
 
 from fastwire_daemon.config import ConfigError, parse_config
-from fastwire_daemon.sinks.registry import catalog_of
+from fastwire_daemon.config.catalog import catalog_of
 
 TEXT = """
 [pipelines.orders.source]

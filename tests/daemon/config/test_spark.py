@@ -15,6 +15,7 @@ from fastwire_daemon.config import (
     json_schema,
     parse_config,
 )
+from fastwire_daemon.config.catalog import catalog_of
 from fastwire_daemon.config.sparksource import brokers_model
 from tests.support.config_file import problems
 
@@ -34,7 +35,7 @@ def test_the_least_that_a_job_needs() -> None:
     assert config.pipelines == {}
     job = config.spark["orders"]
     assert (job.decode.format, job.dedupe, job.trigger) == ("none", None, None)
-    assert (job.output.format, job.output.partition_by, job.output.compression) == ("dataset", (), "zstd:1")
+    assert (job.output.format, job.output.partition_by, job.output.compression) == ("parquet", (), "zstd:1")
     assert isinstance(job.source, SparkDataset)
     assert (job.source.dataset, job.source.max_files) == (Path("/data/orders"), 100)
 
@@ -104,7 +105,7 @@ output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_c
         "f.toml:16: spark.b.output.checkpoint: is also the folder of source.dataset",
         (
             'f.toml:17: spark.b.output.format: "spark-parquet" is no longer supported: it duplicated or lost '
-            'rows when its checkpoint was deleted. Use "dataset", with a new path and a new checkpoint: it has '
+            'rows when its checkpoint was deleted. Use "parquet", with a new path and a new checkpoint: it has '
             "the same folders, without batch=…"
         ),
         ('f.toml:22: spark.c.decode.schema: is for decoded values: format = "json", "avro" or "protobuf" is missing'),
@@ -114,6 +115,38 @@ output = { path = "/lake/b", quarantine = "/lake/c_bad", checkpoint = "/lake/c_c
         'f.toml:23: spark.c.dedupe.watermark: is required: how late the second copy may come, such as "1 hour"',
         'f.toml:24: spark.c.output.compression: parquet has no compression "zip", did you mean "gzip"?',
         "f.toml:24: spark.c.output.path: is also the folder of output.path of job b",
+    ]
+
+
+def test_the_formats_of_a_table() -> None:
+    """Iceberg needs a catalog and the name of the table, the other formats have neither; all mistakes at once."""
+
+    def lake(form: str, more: str = "") -> str:
+        return f'{DIRECT}format = "{form}"\n{more}'
+
+    def told(form: str, more: str = "") -> list[str]:
+        return [each.partition(": spark.orders.output.")[2] for each in problems(lake(form, more))]
+
+    catalog = 'catalog = { type = "sql", uri = "sqlite:////catalog.db", password = "hidden" }\ntable = "shop.orders"'
+    output = parsed(lake("iceberg", catalog)).spark["orders"].output
+    assert (output.table_format, output.table) == ("iceberg", "shop.orders")
+    assert catalog_of(output)["password"] == "hidden" and "hidden" not in repr(output)
+    assert parsed(lake("delta")).spark["orders"].output.table_format == "delta"
+    assert parsed(lake("parquet")).spark["orders"].output.table_format == ""
+    assert told("iceberg") == [
+        "catalog: is required: the catalog that has the table",
+        'table: is required: the name of the table: "shop.orders"',
+    ]
+    assert told("delta", catalog) == ['catalog: is for format = "iceberg"', 'table: is for format = "iceberg"']
+    assert told("iceberg", catalog.replace('"sql"', '"rest"').replace("shop.", "")) == [
+        'catalog.password: is for type = "sql"',
+        'table: must be a namespace and a name: "shop.orders"',
+    ]
+    assert told("detla") == [
+        'format: must be "parquet", "delta" or "iceberg", not "detla", did you mean "delta"?',
+    ]
+    assert told("dataset") == [
+        'format: "dataset" is called "parquet" now; the table and the checkpoint stay as they are',
     ]
 
 

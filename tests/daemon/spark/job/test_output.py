@@ -1,23 +1,28 @@
 """The tables of a job on Spark: who may land there, and how a batch is split, without a Spark."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
+from fastwire.decode.evolution import Column
 from fastwire_daemon.config import parse_config
 from fastwire_daemon.config.spark import SparkOutput
+from fastwire_daemon.dataset.description import DatasetOptions
 from fastwire_daemon.dataset.verify import verify
-from fastwire_daemon.runtime.errors import ConfigurationRefused
+from fastwire_daemon.runtime.errors import ConfigurationRefused, SinkFailedError
 from fastwire_daemon.spark.job.checkpoint import split_path
 from fastwire_daemon.spark.job.output import DatasetOutput, _Quarantine, _Table
 from fastwire_daemon.spark.job.plan import split_of
 from fastwire_daemon.spark.job.split import BAD
+from tests.support import icebergs
 
+PLAIN = DatasetOptions(system="spark", cluster="orders", columns=("number bigint",), single_log=True)
 SOURCE = pa.struct([("value", pa.string()), ("reason", pa.string())])
 
 
@@ -54,14 +59,26 @@ class Frame:
         return self._reports
 
 
-def output(folder: Path, name: str = "a", split: str = "one") -> DatasetOutput:
-    """The output of a job with its own quarantine and checkpoint; the table is shared."""
+def output(
+    folder: Path, name: str = "a", split: str = "one", table: DatasetOptions = PLAIN, at: str = ""
+) -> DatasetOutput:
+    """The output of a job with its own quarantine and checkpoint; the table is shared. It dies at the step ``at``."""
     folders = {"path": folder / "table", "quarantine": folder / f"{name}_bad", "checkpoint": folder / name}
     settings = SparkOutput.model_validate({key: str(path) for key, path in folders.items()})
     (folder / name).mkdir(exist_ok=True)
-    made = DatasetOutput("orders", settings, ["number bigint"], ["value", "reason"], False, split)
+    made = DatasetOutput(settings, table, ["value", "reason"], False, split)
+
+    def reached(step: str) -> None:
+        if step == at:
+            die()
+
+    made._table._writer._reached = reached
     made.open()
     return made
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt("killed")
 
 
 def rows(path: Path, column: str = "number") -> list[Any]:
@@ -92,10 +109,6 @@ def test_two_queries_that_begin_on_one_empty_table(tmp_path: Path, moment: str) 
     with pytest.raises(ConfigurationRefused, match="another checkpoint"):
         again.write(Frame("second", range(10)), 0)
     again.close()
-
-
-def die(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt("killed before the commit of the table")
 
 
 def test_a_schema_that_changes_between_quarantine_and_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,3 +157,67 @@ output = {{ path = "/table", quarantine = "/bad", checkpoint = "/checkpoint"{mor
     assert split("order_id BIGINT", ', compression = "none"') == one
     assert "order_id BIGINT" in one
     assert len({one, split("order_id BIGINT NOT NULL"), split("order_id BIGINT", key="customer")}) == 3
+
+
+def in_table(folder: Path, form: str, *more: Column) -> DatasetOptions:
+    """The options of a dataset that is published in a table, with the column of numbers and ``more``."""
+    types = (Column("number", "l", True), *more)
+    catalog = icebergs.catalog(folder / "table") if form == "iceberg" else {}
+    names = tuple(each.name for each in types)
+    return replace(PLAIN, columns=names, types=types, table=form, catalog=catalog)
+
+
+def landed(folder: Path, form: str) -> tuple[list[int], int]:
+    """The numbers in the table by the format's own library, and how many commits have added them."""
+    if form == "iceberg":
+        table = icebergs.loaded(folder / "table")
+        return sorted(table.scan().to_arrow()["number"].to_pylist()), len(table.snapshots())
+    delta = DeltaTable(str(folder / "table"))
+    written = [each for each in delta.history() if each["operation"] == "WRITE"]
+    return sorted(delta.to_pyarrow_table()["number"].to_pylist()), len(written)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_each_batch_is_one_commit_of_the_table(tmp_path: Path, form: str) -> None:
+    """Killed before the commit of the log, between that and the commit of the table, and behind both."""
+    options = in_table(tmp_path, form)
+    for batch, at in enumerate(("files-synced", "table-ready", "table-committed")):
+        good = Frame("query", range(batch * 10, batch * 10 + 10), ["x"])
+        with pytest.raises(KeyboardInterrupt):
+            output(tmp_path, table=options, at=at).write(good, batch)
+        made = output(tmp_path, table=options)
+        assert made.write(good, batch).replayed == (at != "files-synced")
+        made.close()
+        assert landed(tmp_path, form) == (list(range(batch * 10 + 10)), batch + 1)
+    report = verify(tmp_path / "table", strict=True)
+    assert report.problems == [] and report.table is not None and report.filtered == 3
+    assert rows(tmp_path / "a_bad", "value") == ["x"] * 3
+
+
+def test_a_table_that_takes_no_files_fails_the_batch(tmp_path: Path) -> None:
+    """It is repeated until the table is in order, and published then."""
+    options = in_table(tmp_path, "delta")
+    made = output(tmp_path, table=options)
+    made.write(Frame("query", range(10)), 0)
+    log = tmp_path / "table" / "_delta_log"
+    log.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(SinkFailedError, match="a batch is committed, but not in its table yet: the Delta table"):
+            made.write(Frame("query", range(10, 20)), 1)
+    (tmp_path / "away").rename(log)
+    assert made.write(Frame("query", range(10, 20)), 1).replayed
+    made.close()
+    assert landed(tmp_path, "delta") == (list(range(20)), 2)
+
+
+def test_a_table_gets_columns_and_keeps_their_types(tmp_path: Path) -> None:
+    for batch, more in enumerate(((), (Column("note", "u", True),))):
+        made = output(tmp_path, table=in_table(tmp_path, "delta", *more))
+        made.write(Frame("query", [batch]), batch)
+        made.close()
+    assert landed(tmp_path, "delta")[0] == [0, 1]
+    assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().column_names == ["number", "note"]
+    made = output(tmp_path, table=in_table(tmp_path, "delta", Column("note", "l", True)))
+    with pytest.raises(ConfigurationRefused, match="cannot change the type of its column note from string to long"):
+        made.write(Frame("query", [2]), 2)
+    made.close()
