@@ -1,7 +1,8 @@
 """Runs the job with an accident built in: ``child.py SCRIPT CONFIG arguments…``.
 
 SCRIPT is JSON: ``{"at": step, "nth": 2, "in": "table"}`` kills the whole process group, Spark's Java included, when
-``step`` is reached for the nth time. Steps are those of a writer of a dataset (``in`` names its folder), and
+``step`` is reached for the nth time; with ``"together": true`` those that reach it before wait there, for jobs beside
+each other. Steps are those of a writer of a dataset (``in`` names its folder), and
 
 * ``batch-begun``: Spark has logged the offsets of a batch and asks for its output;
 * ``files-written``: the tasks are done, nothing is committed;
@@ -12,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 from fastwire_daemon.cli.app import main
@@ -30,6 +32,8 @@ def install(script: dict[str, Any]) -> None:
             left -= 1
             if not left:
                 os.killpg(0, signal.SIGKILL)
+            if script.get("together"):
+                threading.Event().wait()
 
     on_batch, written, writer = RunningJob._on_batch, output._Written.__init__, DatasetWriter.__init__
 

@@ -29,7 +29,7 @@ def _toml(value: Any) -> str:
 
 @dataclass
 class Job:
-    """One job called ``orders`` with all its folders in ``folder``."""
+    """One job with all its folders in ``folder``."""
 
     folder: Path
     decode: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +37,7 @@ class Job:
     output: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     trigger: str = "available-now"
+    name: str = "orders"
 
     @property
     def landed(self) -> Path:
@@ -57,7 +58,7 @@ class Job:
     def text(self) -> str:
         output = {"path": self.table, "quarantine": self.bad, "checkpoint": self.checkpoint, **self.output}
         lines = [
-            "[spark.orders]",
+            f"[spark.{self.name}]",
             f"source = {_toml(self.source if 'url' in self.source else {'dataset': self.landed, **self.source})}",
             f"decode = {_toml(self.decode)}",
             f"output = {_toml(output)}",
