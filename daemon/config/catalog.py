@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import SecretStr
 
@@ -12,11 +12,7 @@ from .store import KEY_OF_AWS, check_key_of_aws
 from .table import Table
 from .text import KeyPath
 
-if TYPE_CHECKING:
-    from .model import SinkConfig
-    from .spark import SparkOutput
-
-__all__ = ["CatalogConfig", "catalog_of", "check_catalog"]
+__all__ = ["CatalogConfig", "InCatalog", "catalog_of", "check_catalog"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
@@ -72,7 +68,19 @@ class CatalogConfig(Table):
         return settings
 
 
-def catalog_of(sink: "SinkConfig | SparkOutput") -> dict[str, str]:
+class InCatalog(Protocol):
+    """A sink whose table may be one of a catalog."""
+
+    @property
+    def catalog(self) -> CatalogConfig | None:
+        """The catalog; None without one."""
+
+    @property
+    def table(self) -> str | None:
+        """The name of the table in it."""
+
+
+def catalog_of(sink: InCatalog) -> dict[str, str]:
     """Return the settings of the catalog that has the table of ``sink``, secrets in clear text; {} without one."""
     return {} if sink.catalog is None or sink.table is None else sink.catalog.settings(sink.table)
 
