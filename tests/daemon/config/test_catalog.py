@@ -1,7 +1,10 @@
 """The catalog of an Iceberg table in a configuration: its settings, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
+from fastwire_daemon.cli.stores import catalog_at
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.config.catalog import catalog_of
 
@@ -108,3 +111,22 @@ def test_all_that_is_refused_is_said_at_once() -> None:
 def of_glue(table: str, catalog: str) -> str:
     text = TEXT.replace('type = "rest", uri = "http://127.0.0.1:8181", warehouse = "lake", token = "hidden"', catalog)
     return text.replace('"shop.orders"', f'"{table}"')
+
+
+def test_the_catalog_of_a_path_is_that_of_the_pipeline_or_job_that_writes_there(tmp_path: Path) -> None:
+    job = """
+[spark.orders]
+source = { dataset = "/landed" }
+[spark.orders.output]
+format = "iceberg"
+catalog = { type = "sql", uri = "sqlite:////catalog.db" }
+table = "shop.paid"
+path = "/data/paid"
+quarantine = "/bad"
+checkpoint = "/checkpoint"
+"""
+    file = tmp_path / "f.toml"
+    file.write_text(TEXT + job)
+    found = [catalog_at(path, file) for path in ("/data/orders", "/data/paid", "/data/none")]
+    assert [each and each["table"] for each in found] == ["shop.orders", "shop.paid", None]
+    assert catalog_at("/data/paid", None) is None
