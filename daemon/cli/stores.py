@@ -47,5 +47,6 @@ def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":
         return None
     place = parse_dataset_path(path)
     loaded = load_config(config)
-    sinks = [*(each.sink for each in loaded.pipelines.values()), *(each.output for each in loaded.spark.values())]
-    return next((catalog_of(sink) for sink in sinks if sink.path == place), None)
+    found = [(each.sink.path, catalog_of(each.sink)) for each in loaded.pipelines.values()]
+    found += [(each.output.path, catalog_of(each.output)) for each in loaded.spark.values()]
+    return next((catalog for written, catalog in found if written == place), None)

@@ -48,7 +48,7 @@ def test_check_says_what_a_job_does(run: Run, config: Path, tmp_path: Path) -> N
 spark.orders
   from     {tmp_path}/landed, json values
   once     by order_id, within 1h of the first
-  into     {tmp_path}/table/date=… (dataset), dead letters into {tmp_path}/bad
+  into     {tmp_path}/table/date=… (parquet), dead letters into {tmp_path}/bad
   runs     every 30s
   promise  exactly once: rows and the number of the batch are one commit
   schema   {tmp_path}/orders.ddl
@@ -81,7 +81,7 @@ spark.orders
            at pulsar://127.0.0.1:1, no subscription, none values
            start earliest, where the checkpoint is new
            the brokers do not know the job's progress: only retention keeps unread records
-  into     {tmp_path}/table (dataset), dead letters into {tmp_path}/bad
+  into     {tmp_path}/table (parquet), dead letters into {tmp_path}/bad
   runs     when started, until all is read
   promise  exactly once: rows and the number of the batch are one commit
   auth     token found
