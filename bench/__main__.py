@@ -27,6 +27,7 @@ BENCHES = (
     "tubemq_broker",
     "to_parquet",
     "store",
+    "tables",
     "shared",
     "broker",
     "partitions",
