@@ -251,8 +251,8 @@ def read_description(data: bytes, root: str) -> Description:
 
 def record_prefix(system: str, columns: Collection[str], types: Collection[Column]) -> str:
     """Return the text before the names of the columns of the records among ``columns``: "_" if values are decoded."""
-    of_records = {*columns} - {column.name for column in types}
-    return "_" if types and of_records.isdisjoint(row_of(system).names) else ""
+    of_records = {*columns} - {column.name for column in types}  # none in a job on Spark, which has no system
+    return "_" if types and (not of_records or of_records.isdisjoint(row_of(system).names)) else ""
 
 
 def _place(host: str, usual: Collection[int]) -> str:

@@ -78,7 +78,7 @@ OPENED_PACKAGES = (
     "java.management/sun.management",
 )
 
-QUICK_START = ("-XX:TieredStopAtLevel=1",)
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 METADATA_DRIVERS = "org.apache.pulsar.metadata.bookkeeper"
 

@@ -151,20 +151,26 @@ class RunningJob:
         self._query = writer.option("checkpointLocation", str(self._job.output.checkpoint)).trigger(**trigger).start()
         _log.info("query started", job=self.name, query=str(self._query.id))
 
-    def revive(self) -> None:
-        """Restart a query after the failure of a Spark process, a limited number of times without a finished batch."""
-        exc = None if self.active else self.failure()
+    def revive(self) -> bool:
+        """Restart a query after the failure of a Spark process, a limited number of times without a finished batch.
+
+        Return True if it runs, or did when it was looked at.
+        """
+        if self.active:
+            return True
+        exc = self.failure()
         if exc is None or not is_passing(exc):
-            return
+            return False
         self._tries = 1 if self.finished > self._finished_before else self._tries + 1
         self._finished_before = self.finished
         if self._tries > _MOST_TRIES:
-            return
+            return False
         _log.warning("query failed, starting it again", job=self.name, error=cause(exc))
         self._output.close()
         self._failure = None
         self._output = self._new_output()
         self.start()
+        return True
 
     @staticmethod
     def _every(seconds: float) -> dict[str, str]:
@@ -266,10 +272,11 @@ def run_jobs(session: Any, config: Config, names: Sequence[str] = ()) -> int:
 
 def _going(jobs: Sequence[RunningJob]) -> bool:
     """Poll the queries; return whether any of them runs and none has failed."""
+    running = []
     for job in jobs:
         job.tell()
-        job.revive()
-    return any(job.active for job in jobs) and all(job.active or not job.failure() for job in jobs)
+        running.append(job.revive())  # a query that fails after this look is revived after the next
+    return any(running) and all(runs or not job.failure() for runs, job in zip(running, jobs, strict=True))
 
 
 def _planned(config: Config, names: Sequence[str]) -> list[tuple[str, SparkConfig]]:
