@@ -60,7 +60,7 @@ def summary(saved: Saved) -> str:
 
 def figures(saved: Saved) -> str:
     """All tables of a run."""
-    tables = (_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _spark, _others, _targets)
+    tables = (_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _commits, _spark, _others, _targets)
     parts = (_where(saved["machine"]), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
@@ -115,9 +115,10 @@ def _pulsar(saved: Saved) -> str:
             size, batch, codec = case
             alone = "" if added else decoded.get(case, "")
             told = (_cpu(by_who, OURS), _cpu(by_who, "raw socket"), _times(by_who, *ways))
-            rows.append([f"{size} B, {batch:,}, {codec}{added}", alone, *told])
+            others = (_times(by_who, who) for who in ("Java client", "Rust client"))
+            rows.append([f"{size} B, {batch:,}, {codec}{added}", alone, *told, *others])
     head = ("message, messages a batch, codec", "scan + decode", "socket → columns", "a bare socket, only read")
-    return _table([*head, "pulsar-client, best way"], rows)
+    return _table([*head, "pulsar-client, best way", "Java client", "Rust client"], rows)
 
 
 def _kafka(saved: Saved) -> str:
@@ -171,6 +172,15 @@ def _parquet(saved: Saved) -> str:
         if (row["size"], row["batch"], row["codec"]) == (100, 1000, "none")
     ]
     return _table(["100 B, 1,000, none: socket → Parquet zstd:1", "CPU", "records a second", "resident"], rows)
+
+
+def _commits(saved: Saved) -> str:
+    by_who: dict[str, dict[int, str]] = {}
+    for row in saved.get("tables", ()):
+        by_who.setdefault(row["who"], {})[row["files"]] = str(row["commit_ms"])
+    counts = sorted({files for row in by_who.values() for files in row})
+    head = ("ms of a commit of one small file, by the files that are there", *(f"{count:,}" for count in counts))
+    return _table(head, [[who, *(took.get(count, "") for count in counts)] for who, took in by_who.items()])
 
 
 def _spark(saved: Saved) -> str:
