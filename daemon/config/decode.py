@@ -204,9 +204,7 @@ def chosen_columns(wanted: Sequence[str], program: "Sequence[Step]", system: str
 
 def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, Any], system: str, tell: Tell) -> None:
     """Check the keys beside those of the sink, and the schema; report each problem to ``tell``."""
-    kind = sink.get("type")
-    if isinstance(kind, str) and kind not in SINKS:
-        tell(path, f"is for the sinks {', '.join(SINKS)}, not for {kind}")
+    _check_kind(path, sink, tell)
     if "columns" in sink:
         tell((*path[:-1], "sink", "columns"), "decode.columns chooses the columns of a pipeline that decodes values")
     form = decode.get("format")
@@ -251,24 +249,29 @@ def check_decode(path: KeyPath, decode: Mapping[str, Any], sink: Mapping[str, An
         except ValueError as exc:
             tell((*path, "transform"), str(exc))
             return
-    _check_landing(path, program, landing, sink, tell)
+    _check_landing(path[:-1], (*path, landing), program, sink, tell)
 
 
 def check_transform(path: KeyPath, text: object, sink: Mapping[str, Any], system: str, tell: Tell) -> None:
-    """Check the query over records as they are beside the keys of the sink; report each problem to ``tell``."""
-    kind, columns = sink.get("type"), sink.get("columns")
-    if isinstance(kind, str) and kind not in SINKS:
-        tell((*path, "transform"), f"is for the sinks {', '.join(SINKS)}, not for {kind}")
+    """Check the query of the pipeline ``path`` over records as they are, beside its sink; report to ``tell``."""
+    key = (*path, "transform")
+    _check_kind(key, sink, tell)
     if not isinstance(text, str) or not text.strip() or not system:
         return
-    names = row_of(system).names
+    names, columns = row_of(system).names, sink.get("columns")
     chosen = [name for name in names if not isinstance(columns, list) or name in columns]
     try:
         program = _result_of(text, None, chosen, system)
     except ValueError as exc:
-        tell((*path, "transform"), str(exc))
+        tell(key, str(exc))
         return
-    _check_landing(path, program, "transform", sink, tell)
+    _check_landing(path, key, program, sink, tell)
+
+
+def _check_kind(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
+    kind = sink.get("type")
+    if isinstance(kind, str) and kind not in SINKS:
+        tell(path, f"is for the sinks {', '.join(SINKS)}, not for {kind}")
 
 
 def _result_of(
@@ -280,13 +283,14 @@ def _result_of(
     return program_of(columns_in(read_transform(text, decoded, columns, system)[1]))
 
 
-def _check_landing(path: KeyPath, program: "Sequence[Step]", landing: str, sink: Mapping[str, Any], tell: Tell) -> None:
-    """Check the columns of ``program``, which the key ``landing`` in the table ``path`` has made, for the sink."""
+def _check_landing(
+    pipeline: KeyPath, key: KeyPath, program: "Sequence[Step]", sink: Mapping[str, Any], tell: Tell
+) -> None:
+    """Check the columns of ``program``, which the ``key`` of the ``pipeline`` has made, for the sink."""
     fine = next((step for step in program if step.arrow.startswith("tsn")), None)
     if fine is not None and sink.get("type") in ("parquet", *TABLE_TYPES):
-        tell((*path, landing), f"{fine.path} has nanoseconds, but parquet files keep microseconds")
-    where = ("pipelines", path[1], "sink", "partition_by")
-    check_partitioning(where, sink.get("partition_by"), program, tell, landing)
+        tell(key, f"{fine.path} has nanoseconds, but parquet files keep microseconds")
+    check_partitioning((*pipeline, "sink", "partition_by"), sink.get("partition_by"), program, tell, str(key[-1]))
 
 
 def decoded_columns(program: "Sequence[Step]", key: "Column | None" = None) -> "tuple[Column, ...]":

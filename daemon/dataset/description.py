@@ -173,7 +173,7 @@ class Description:
             if self.prefix != (other := record_prefix(options.system, options.columns, options.types)):
                 words = [f'with "{each}" before the columns of the records' for each in (self.prefix, other)]
                 differences.append(f"the names of the dataset: {words[0]}; configured: {words[1]}")
-            of_records = {*self.columns} - {column.name for column in self.types}
+            of_records = _of_records(self.columns, self.types)
             differences += [
                 f"the column {column.name} of the dataset: as in the records; configured: decoded"
                 for column in options.types
@@ -251,8 +251,12 @@ def read_description(data: bytes, root: str) -> Description:
 
 def record_prefix(system: str, columns: Collection[str], types: Collection[Column]) -> str:
     """Return the text before the names of the columns of the records among ``columns``: "_" if values are decoded."""
-    of_records = {*columns} - {column.name for column in types}  # none in a job on Spark, which has no system
+    of_records = _of_records(columns, types)  # none in a job on Spark, which has no system
     return "_" if types and (not of_records or of_records.isdisjoint(row_of(system).names)) else ""
+
+
+def _of_records(columns: Collection[str], types: Collection[Column]) -> set[str]:
+    return {*columns} - {column.name for column in types}
 
 
 def _place(host: str, usual: Collection[int]) -> str:

@@ -92,21 +92,19 @@ class _Object(InputFile, OutputFile):
         super().__init__(location)
         self.bucket = bucket
         self.name = name
-
-    def _storage(self) -> Storage:
-        return storage_at("", self.bucket, patient=False)
+        self._storage: Storage = storage_at("", bucket, patient=False)
 
     def __len__(self) -> int:
-        size = self._storage().size(self.name)
+        size = self._storage.size(self.name)
         if size is None:
             raise FileNotFoundError(f"{self.location} does not exist")
         return size
 
     def exists(self) -> bool:
-        return self._storage().exists(self.name)
+        return self._storage.exists(self.name)
 
     def open(self, seekable: bool = True) -> Any:
-        return self._storage().reader(self.name)
+        return self._storage.reader(self.name)
 
     def to_input_file(self) -> InputFile:
         return self

@@ -5,18 +5,13 @@ import gc
 __all__ = ["settle"]
 
 
-_settled = False
-
-
-def settle() -> None:
+def settle(*, again: bool = False) -> None:
     """Exempt all objects that are alive from garbage collection: modules and classes above all, which never go.
 
-    Each full collection would otherwise visit some hundred thousand of them, and bring their pages back. Those of an
-    earlier call are looked at once more; those that somebody else has exempted before the first call are not.
+    Each full collection would otherwise visit some hundred thousand of them, and bring their pages back. Objects that
+    are exempt already stay so; with ``again`` those that have become garbage since are freed.
     """
-    global _settled
-    if _settled:
+    if again:
         gc.unfreeze()
-    _settled = True
     gc.collect()
     gc.freeze()

@@ -350,7 +350,7 @@ class Service:
         self._config = config
         for name in started:
             self._start(name, config.pipelines[name])
-        settle()
+        settle(again=True)
         log.info("configuration reloaded", stopped=len(stopping), started=started)
 
     # --- the clock

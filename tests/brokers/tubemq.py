@@ -326,7 +326,7 @@ class TubeMQBroker(JavaBroker):
         """Wait until a Broker whose Master has changed serves a topic; where it has lost it, reload as operators do.
 
         A Master is active before it has read all topics from ZooKeeper. A Broker that registers in between is told of
-        none of them, closes them, and hears nothing more until somebody asks for a reload.
+        some of them only, and closes the others, for 45 s as a rule.
         """
         limit = time.monotonic() + START_LIMIT
         reload_at = time.monotonic() + RELOAD_S

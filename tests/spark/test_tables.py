@@ -37,7 +37,7 @@ def job_of(folder: Path, form: str, ddl: str = DDL) -> Job:
 
 
 def orders(first: int) -> list[bytes]:
-    """Three orders, and a value that is none."""
+    """Three orders, and a value that is not JSON."""
     values = [
         {"order_id": number, "paid": f"{number}.25", "lines": [{"sku": "a", "count": number}], "tags": {"n": number}}
         for number in range(first, first + 3)

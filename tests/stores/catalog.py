@@ -59,8 +59,8 @@ SERVER = """<?xml version="1.0"?>
 class RestCatalog(JavaBroker):
     """A catalog whose tables are kept in a file, and outlive the process.
 
-    Their files may be in folders of this machine and in the store at ``s3``, a URL. It lets everybody in, and gives a
-    token to whoever asks.
+    Their files may be in folders of this machine and in the store at ``s3``, a URL. It checks no credentials, and
+    gives a token to each client.
     """
 
     def __init__(self, folder: Path, s3: str) -> None:

@@ -200,7 +200,7 @@ def test_a_token_that_has_expired_is_renewed(landing: Landing, proxy: StoreProxy
 @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(cut=True), Fault(status=503, content=b"{}")])
 @pytest.mark.parametrize("change", ["", "tables/orders"], ids=["creation", "commit"])
 def test_an_answer_that_is_lost_changes_nothing(landing: Landing, proxy: StoreProxy, fault: Fault, change: str) -> None:
-    """The catalog has committed, or it has not heard of it: nobody knows before the table is looked at again."""
+    """The catalog has committed, or the request has not reached it: only another look at the table shows which."""
     hit: list[str] = []
 
     def once(request: Request) -> Fault:
@@ -219,7 +219,7 @@ def test_an_answer_that_is_lost_changes_nothing(landing: Landing, proxy: StorePr
 
 
 def test_two_writers_whose_answers_are_lost(landing: Landing, proxy: StoreProxy) -> None:
-    """The other one finds a commit of which its writer has not heard, and nobody adds it again."""
+    """The other one finds a commit whose answer its writer has not received; neither adds the files again."""
     hit: list[str] = []
 
     def every_other(request: Request) -> Fault:

@@ -142,6 +142,5 @@ def test_mistakes_of_the_configuration(keys: dict[str, Any], problem: str, tmp_p
     schema.write_bytes(described(file()))
     decode = {"format": "protobuf", "schema": str(schema), **keys}
     told: list[str] = []
-    path = ("pipelines", "p", "decode")
-    check_decode(path, decode, {"type": "parquet"}, "kafka", lambda path, text: told.append(text))
+    check_decode(("decode",), decode, {"type": "parquet"}, "kafka", lambda path, text: told.append(text))
     assert any(problem in text for text in told), told

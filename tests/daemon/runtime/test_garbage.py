@@ -37,5 +37,5 @@ def test_the_cycles_of_a_pipeline_that_has_ended_go_with_the_next_call() -> None
     del node
     gc.collect()
     assert seen() is not None
-    settle()
+    settle(again=True)
     assert seen() is None
