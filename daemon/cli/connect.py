@@ -10,7 +10,7 @@ from ..config import Config, Connection, PipelineConfig, Secured, TopicChoice
 from ..config.source import Reading, SourceConfig
 from ..systems.registry import system_named
 from .checks import CheckResult
-from .firstrecords import try_schema
+from .firstrecords import try_first_records
 
 __all__ = ["check_connections"]
 
@@ -21,7 +21,7 @@ MOST_TROUBLES = 10  # the number of failed partitions that are listed
 def check_connections(config: Config) -> list[CheckResult]:
     """Return a result for the broker of each pipeline and job, and for each of its topics if the broker answers.
 
-    Where values are decoded, there is one for the first records of each topic.
+    Where values are decoded or transformed, there is one for the first records of each topic.
     """
     return asyncio.run(_check_all(config))
 
@@ -85,8 +85,8 @@ async def _check(name: str, source: Reading, pipeline: PipelineConfig | None) ->
         partitions = f"{count} partitions" if count else "not partitioned"
         results.append(CheckResult(name, "topic", True, f"{topic}: {partitions}"))
     results += _starts(name, source, topics)
-    if pipeline is not None and pipeline.decode is not None:
-        results += await try_schema(name, pipeline, [topic for topic, _ in topics])
+    if pipeline is not None and pipeline.makes_columns:
+        results += await try_first_records(name, pipeline, [topic for topic, _ in topics])
     results += [CheckResult(name, "partition", False, trouble) for trouble in troubles[:MOST_TROUBLES]]
     if len(troubles) > MOST_TROUBLES:
         results.append(CheckResult(name, "partition", False, f"and {len(troubles) - MOST_TROUBLES} more"))

@@ -1,4 +1,4 @@
-"""The first records of a pipeline's topics, decoded as the pipeline would, for ``check --connect``."""
+"""The first records of a pipeline's topics, decoded and transformed as the pipeline would, for ``check --connect``."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,9 +14,10 @@ from .checks import CheckResult
 if TYPE_CHECKING:
     from fastwire.columns.chunk import Chunk
 
+    from ..sinks.transform import TransformedValues
     from ..sinks.valuedecoder import ValueDecoder
 
-__all__ = ["try_schema"]
+__all__ = ["try_first_records"]
 
 MOST_TOPICS = 20
 MOST_RECORDS = 100  # of each topic
@@ -26,12 +27,13 @@ PATIENCE_S = 30.0  # for one topic
 class _Trial:
     """Counts of the records of one topic."""
 
-    def __init__(self, decoder: "ValueDecoder") -> None:
+    def __init__(self, decoder: "ValueDecoder | TransformedValues") -> None:
         self._decoder = decoder
         self.records = 0
-        self.decoded = 0
+        self.bad = 0
+        self.filtered = 0
         self.reason = ""
-        """The reason why the first bad value cannot be decoded."""
+        """The reason why the first bad value cannot land."""
 
     def decode(self, chunk: "Chunk") -> None:
         """Decode records until there are enough of the topic. May ask a registry, so it is for another thread."""
@@ -42,7 +44,8 @@ class _Trial:
         chunk.release()
         self.records += batch.num_rows
         for rows in self._decoder.decode(batch, runs, _give_up):
-            self.decoded += rows.batch.num_rows
+            self.bad += len(rows.letters)
+            self.filtered += rows.filtered
             self.reason = self.reason or next((letter.reason for letter in rows.letters), "")
 
 
@@ -50,31 +53,34 @@ def _give_up(why: str, seconds: float) -> None:
     raise FastwireError(why)
 
 
-async def try_schema(name: str, pipeline: PipelineConfig, topics: Sequence[str]) -> list[CheckResult]:
-    """Return a result for each of these topics: how many of their first records can be decoded. Moves no cursor.
+async def try_first_records(name: str, pipeline: PipelineConfig, topics: Sequence[str]) -> list[CheckResult]:
+    """Return a result for each of these topics: how many of their first records the decoder or query takes.
 
-    A topic fails if none of its records can, or if it or the schemas cannot be read.
+    Moves no cursor. A topic fails if no record is taken, or if it or the schemas cannot be read.
     """
+    step = "transform" if pipeline.decode is None else "decode"
     results = []
     for topic in islice(topics, MOST_TOPICS):
         try:
             async with asyncio.timeout(PATIENCE_S):
-                results.append(_result(name, topic, await _tried(pipeline, topic)))
+                results.append(CheckResult(name, step, *_said(topic, await _tried(pipeline, topic), step)))
         except FastwireError as exc:
-            results.append(CheckResult(name, "decode", False, f"{topic}: {exc}"))
+            results.append(CheckResult(name, step, False, f"{topic}: {exc}"))
         except TimeoutError:
             detail = f"{topic}: its first records have not come within {PATIENCE_S:.0f} s"
-            results.append(CheckResult(name, "decode", False, detail))
+            results.append(CheckResult(name, step, False, detail))
     return results
 
 
 async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
-    from ..sinks.registry import decoder_of
+    from ..sinks.registry import value_decoder
 
-    assert pipeline.decode is not None
     source = pipeline.source
-    decode = pipeline.decode.model_copy(update={"on_bad": "divert"})
-    decoder = decoder_of(decode, source.system, pipeline.sink.partition_by, topics=topic_schemas(pipeline))
+    diverting: dict[str, object] = {"source": source.model_copy(update={"on_corrupt": "divert"})}
+    if pipeline.decode is not None:
+        diverting["decode"] = pipeline.decode.model_copy(update={"on_bad": "divert"})
+    decoder = value_decoder(pipeline.model_copy(update=diverting), topics=topic_schemas(pipeline))
+    assert decoder is not None, "the pipeline makes columns"
     trial = _Trial(decoder)
     start = parse_start("earliest", system_named(source.system).grammar)
     async with reading(source, TopicChoice((topic,)), start) as reader:
@@ -86,10 +92,13 @@ async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
     return trial
 
 
-def _result(name: str, topic: str, trial: _Trial) -> CheckResult:
+def _said(topic: str, trial: _Trial, step: str) -> tuple[bool, str]:
     if not trial.records:
-        return CheckResult(name, "decode", True, f"{topic}: it has no records yet")
-    detail = f"{topic}: {trial.decoded} of its first {trial.records} records can be decoded"
+        return True, f"{topic}: it has no records yet"
+    sound = trial.records - trial.bad
+    detail = f"{topic}: {sound} of its first {trial.records} records can be {step}{'d' if step == 'decode' else 'ed'}"
+    if trial.filtered:
+        detail += f", {trial.filtered} of them are filtered out"
     if trial.reason:
         detail += f"; the first of the others: {trial.reason}"
-    return CheckResult(name, "decode", trial.decoded > 0, detail)
+    return sound > 0, detail

@@ -280,10 +280,12 @@ def test_rows_of_a_transform_land_by_the_columns_that_check_shows(tmp_path: Path
         add(broker, values("avro"))
         keys = CONFIG.format(url=broker.url, form="avro", schema=tmp_path / "order.avsc", path=data)
         config.write_text(keys.replace('columns = ["*", "_offset"]', f'transform = "{text}"'))
-        checked = command("check", config)
+        checked = command("check", config, "--connect")
         ran = command("run", config, "--until-end")
     columns = "columns id int64, country string, tags int64, _offset of the transform"
     assert columns in checked.stdout, checked.stdout + checked.stderr
+    tried = "orders: 28 of its first 30 records can be decoded, 10 of them are filtered out; the first of the others: "
+    assert tried in checked.stdout
     assert ran.returncode == 0, ran.stderr
     (file,) = data.glob("*.parquet")
     landed = pq.read_table(file).to_pylist()
@@ -297,3 +299,25 @@ def test_rows_of_a_transform_land_by_the_columns_that_check_shows(tmp_path: Path
     assert "12 rows were filtered on purpose, 10 of them by a transform" in said
     dead = json.loads(command("dead", data, "--json").stdout)
     assert "Division by zero" in json.dumps(dead)
+
+
+def test_check_tries_a_transform_of_records_as_they_are(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    with running(KafkaDevBroker()) as broker:
+        add(broker, [b"%d" % number for number in range(5)] + [b"five"])
+        said = []
+        for text in ("CAST(decode(value) AS INT) > 2", "CAST(decode(value) AS INT) // (partition - partition) > 0"):
+            keys = CONFIG.format(url=broker.url, form="", schema="", path=tmp_path / "data")
+            keys = re.sub(r"(?s)\[pipelines.orders.decode\].*(?=\[pipelines.orders.sink\])", "", keys)
+            query = f"SELECT value FROM batch WHERE {text}"
+            config.write_text(keys.replace("[pipelines", f"pipelines.orders.transform = '{query}'\n[pipelines", 1))
+            checked = command("check", config, "--connect")
+            [line] = [line for line in checked.stdout.splitlines() if line.startswith("  transform ")]
+            said.append((checked.returncode, " ".join(line.split()[1:])))
+    assert said[0][0] == 0
+    assert said[0][1].startswith(
+        "orders: 5 of its first 6 records can be transformed, 3 of them are filtered out; the first of the others: "
+        "TransformFailed: "
+    ), said
+    assert said[1][0] == 1
+    assert said[1][1].startswith("FAILED: orders: 0 of its first 6 records can be transformed; "), said
