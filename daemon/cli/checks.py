@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ..config import (
     Config,
@@ -268,7 +269,29 @@ def _store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> list[CheckResu
         return [CheckResult(name, "store", False, "; ".join(map(str, exc.problems)), True)]
     assert bucket is not None
     result = _place(name, "store", url, probe_bucket(bucket))
-    return [result, *(_dataset(name, url, pipeline, bucket) if result.ok else ())]
+    if not result.ok:
+        return [result]
+    return [result, *_lifecycle(name, bucket, pipeline), *_dataset(name, url, pipeline, bucket)]
+
+
+def _lifecycle(name: str, bucket: "Bucket", pipeline: PipelineConfig) -> list[CheckResult]:
+    """Look for rules of an S3 bucket that would take what the dataset needs."""
+    from ..dataset.lifecycle import UnreadableRulesError, harmful, rules_of
+
+    if not bucket.url.startswith("s3://"):
+        return []
+    try:
+        rules = rules_of(bucket.url, bucket.access)
+    except ModuleNotFoundError:
+        unseen = "not looked at: pip install 'fastwire-daemon[aws]'"
+        return [CheckResult(name, "rules", True, f"lifecycle rules of the bucket were {unseen}")]
+    except UnreadableRulesError as exc:
+        return [CheckResult(name, "rules", True, f"the store does not tell its lifecycle rules: {exc}")]
+    prefix = urlsplit(bucket.url).path.removeprefix("/")
+    found = harmful(rules, f"{prefix}/" if prefix else "", age_s=pipeline.sink.roll.age)
+    if found:
+        return [CheckResult(name, "rules", False, why) for why in found]
+    return [CheckResult(name, "rules", True, f"no lifecycle rule of the bucket ({len(rules)}) takes what is needed")]
 
 
 def _place(pipeline: str, what: str, place: Path | StoreUrl, checks: Sequence["Check"]) -> CheckResult:

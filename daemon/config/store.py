@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainSerializer, PlainValidator, SecretStr, WithJsonSchema
 
 from .connection import Tell
-from .fields import FolderPath, Password, Switch, Text, read_path
+from .fields import TABLE_TYPES, FolderPath, Password, Switch, Text, read_path
 from .table import Table
 from .text import KeyPath, either, format_size, parse_size
 
 __all__ = [
+    "ARCHIVES",
     "KEY_OF_AWS",
     "DatasetPath",
     "StoreConfig",
@@ -31,9 +32,11 @@ KEY_OF_AWS = ("access_key_id", "secret_access_key", "session_token")
 """Keys of a table that say who asks a service of AWS."""
 
 _ENCRYPTION = ("server_side_encryption", "sse_kms_key_id")
+ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes of S3 whose objects have to be restored, for hours, before they can be read."""
 # Keys that only one kind of store knows.
 _ONLY_FOR = {
-    "s3://": ("region", *KEY_OF_AWS, *_ENCRYPTION),
+    "s3://": ("region", *KEY_OF_AWS, "sign_payload", "storage_class", *_ENCRYPTION),
     "az://": ("account_name", "account_key"),
     "gs://": ("service_account",),
 }
@@ -72,6 +75,8 @@ class StoreConfig(Table):
     """URL of the service, for stores other than those of Amazon, Microsoft and Google."""
     allow_http: Switch = False
     """Allow an endpoint without TLS."""
+    ca: FolderPath | None = None
+    """CA certificates to trust (PEM) besides those of the system; for Delta tables set ``SSL_CERT_FILE`` instead."""
     region: Text | None = None
     """S3: region of the bucket."""
     access_key_id: Text | None = None
@@ -80,10 +85,14 @@ class StoreConfig(Table):
     """S3: the key."""
     session_token: Password | None = None
     """S3: token of temporary credentials, which are not renewed."""
+    sign_payload: Switch | None = None
+    """S3: sign the content of uploads, which costs a SHA-256. Default: only without TLS, which protects it as well."""
     server_side_encryption: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
     """S3: encryption of new objects; default: that of the bucket."""
     sse_kms_key_id: Text | None = None
     """S3: the KMS key of new objects."""
+    storage_class: Text | None = None
+    """S3: storage class of a table's files. Those of other datasets are copied to their names, in the usual class."""
     account_name: Text | None = None
     """Azure: storage account."""
     account_key: Password | None = None
@@ -92,14 +101,14 @@ class StoreConfig(Table):
     """Google: file with the key of a service account."""
 
     def settings(self) -> dict[str, str]:
-        """Return what is given, secrets in clear text, by the names that the library has for them."""
+        """Return what is given as ``open_bucket`` takes it, secrets in clear text."""
         settings = {}
-        for name in type(self).model_fields:
+        for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if isinstance(value, SecretStr):
                 settings[name] = value.get_secret_value()
-            elif value:
-                settings[name] = "true" if value is True else str(value)
+            elif value != field.default:
+                settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
         return settings
 
 
@@ -117,6 +126,12 @@ def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
                     tell((*path, "store", key), f"is for {scheme} only")
         if "endpoint" in store and url.startswith("gs://"):
             tell((*path, "store", "endpoint"), "is for s3:// and az:// only")
+        if "ca" in store and sink.get("type") == "delta":
+            tell((*path, "store", "ca"), "is not known to the library of Delta tables: set SSL_CERT_FILE instead")
+        if "storage_class" in store and sink.get("type") not in TABLE_TYPES:
+            tell((*path, "store", "storage_class"), f"is for {' and '.join(TABLE_TYPES)} only")
+        elif store.get("storage_class") in ARCHIVES:
+            tell((*path, "store", "storage_class"), "is an archive: what is in it cannot be read")
         check_key_of_aws((*path, "store"), store, tell)
         if str(store.get("endpoint", "")).startswith("http://") and store.get("allow_http") not in (True, "true"):
             tell((*path, "store", "endpoint"), "is without TLS: allow_http = true is missing")

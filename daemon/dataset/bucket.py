@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .disk import DISK_FULL
@@ -52,7 +53,7 @@ class Found(NamedTuple):
 
 
 class Upload:
-    """A new object that is written in parts; it exists, whole, after :meth:`close`."""
+    """A new object that is written in parts, or by one request if there is one part; it exists after :meth:`close`."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -86,9 +87,11 @@ class Bucket:
         large: "ObjectStore",
         lease_s: float = LEASE_S,
         access: Mapping[str, str] | None = None,
+        storage_class: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.access = access or {}
+        self._attributes = {"Storage-Class": storage_class} if storage_class else None
         self._small = small
         self._large = large
         self._lease_s = lease_s
@@ -181,11 +184,14 @@ class Bucket:
             raise OSError(f"{self.url}: {exc}") from exc  # of the bucket, not of an object
 
     def upload(self, name: str) -> Upload:
-        """Begin to write an object in parts."""
+        """Begin to write a file in parts, in the storage class for files."""
         import obstore
 
         with _translated():
-            return Upload(obstore.open_writer(self._large, name, buffer_size=PART_BYTES, max_concurrency=1))
+            writer = obstore.open_writer(
+                self._large, name, attributes=self._attributes, buffer_size=PART_BYTES, max_concurrency=1
+            )
+            return Upload(writer)
 
     def copy(self, source: str, target: str) -> bool:
         """Copy an object within the store, replacing ``target``; return False if ``source`` does not exist."""
@@ -306,18 +312,38 @@ def _said(exc: BaseException) -> str:
     return text.partition("\n")[0].strip()
 
 
+def _is_open(settings: Mapping[str, str]) -> bool:
+    """Return True if the endpoint of an S3 store is one without TLS."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = settings.get("endpoint") or next((os.environ[name] for name in names if name in os.environ), "")
+    return endpoint.startswith("http://")
+
+
 def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s: float = LEASE_S) -> Bucket:
     """Return the bucket at ``url`` ("s3://bucket/prefix"). No request is sent.
 
-    ``settings`` are those of the library, besides the environment; "allow_http" is "true" or "false". Raises
-    ModuleNotFoundError without the library, ValueError for settings that it does not know.
+    ``settings`` are those of the library, besides the environment; "allow_http" and "sign_payload" are "true" or
+    "false", "ca" is a file, "storage_class" that of files. Raises ModuleNotFoundError without the library, ValueError
+    for settings that it does not know, or a file that cannot be read.
     """
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     access = dict(settings or {})
     settings = dict(access)
-    client = {"allow_http": settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", "false")) == "true"}
+    client: dict[str, Any] = {
+        "allow_http": settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", "false")) == "true"
+    }
+    if ca := settings.pop("ca", ""):
+        try:
+            client["root_certificate"] = Path(ca).read_bytes()
+        except OSError as exc:
+            raise ValueError(f"{ca}: {exc.strerror}") from exc
+    storage_class = settings.pop("storage_class", "")
+    sign = settings.pop("sign_payload", "")
+    if url.startswith("s3://") and (sign or "AWS_UNSIGNED_PAYLOAD" not in os.environ):
+        signed = sign == "true" if sign else _is_open(settings)
+        settings["unsigned_payload"] = str(not signed).lower()
     try:
         small, large = (
             from_url(
@@ -331,4 +357,4 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
         )
     except BaseError as exc:
         raise ValueError(f"{url}: {_said(exc)}") from exc
-    return Bucket(url, small, large, lease_s, access)
+    return Bucket(url, small, large, lease_s, access, storage_class)

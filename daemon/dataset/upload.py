@@ -66,7 +66,7 @@ class UploadedFile(io.RawIOBase):
             return
         if self._upload is None:
             data = self._take()
-            self._patience(lambda: self._bucket.put(self._name, data), f"{self._bucket.url}/{self._name}")
+            self._patience(lambda: self._send_whole(data), f"{self._bucket.url}/{self._name}")
         else:
             if self._filled:
                 self._send()
@@ -83,6 +83,11 @@ class UploadedFile(io.RawIOBase):
         if self._upload is None:
             self._upload = self._bucket.upload(self._name)
         self._upload.write(self._take())
+
+    def _send_whole(self, data: bytes) -> None:
+        upload = self._bucket.upload(self._name)
+        upload.write(data)
+        upload.close()
 
     def _take(self) -> bytes:
         """Return the part, and begin the next."""

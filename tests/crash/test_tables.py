@@ -126,7 +126,8 @@ def kill_two(
         for _ in range(times):
             before = entries(scene.path)
             scene.feed.add(8)
-            eventually(lambda before=before: entries(scene.path) > before, "something lands")  # type: ignore[misc]
+            landed = lambda before=before: entries(scene.path) > before  # noqa: E731
+            eventually(landed, f"something lands after {killed} kills", lambda: [each.tail() for each in running])
             time.sleep(dice.uniform(0.0, 0.3))
             victim = dice.randrange(2)
             running[victim].process.kill()

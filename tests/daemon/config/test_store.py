@@ -12,6 +12,7 @@ from fastwire_daemon.sinks.registry import bucket_of
 from tests.support.config_file import MINIMAL, one, problem, source
 
 ORDERS = MINIMAL.replace('path = "/data/orders"\n', "")
+TABLE = ORDERS.replace('"parquet"', '"delta"') + "path = 's3://bucket/x'\n"
 
 
 def sink(keys: str) -> SinkConfig:
@@ -56,6 +57,7 @@ allow_http = true
 region = "eu"
 access_key_id = "me"
 secret_access_key = "${KEY}"
+sign_payload = false
 """
     )
     assert found.store is not None
@@ -65,6 +67,7 @@ secret_access_key = "${KEY}"
         "region": "eu",
         "access_key_id": "me",
         "secret_access_key": "hush",
+        "sign_payload": "false",
     }
     assert "hush" not in repr(found)
     bucket = bucket_of(found)
@@ -96,12 +99,30 @@ MISTAKES = {
     "path = 'gs://bucket/x'\nstore = { endpoint = 'https://x' }": "store.endpoint: is for s3:// and az:// only",
     "path = 's3://bucket/x'\nroll = { bytes = '5GiB' }": "roll.bytes: is too large for an object store: at most 4GiB",
     "path = 's3://bucket/x'\nstore = { bucket = 'x' }": "store.bucket: unknown key",
+    "path = 'az://lake/x'\nstore = { sign_payload = true }": "store.sign_payload: is for s3:// only",
 }
 
 
 @pytest.mark.parametrize("keys", MISTAKES)
 def test_mistakes_are_named(keys: str) -> None:
     assert said(keys) == MISTAKES[keys]
+
+
+def test_files_of_tables_have_a_storage_class() -> None:
+    store = one(TABLE + "store = { storage_class = 'STANDARD_IA' }").sink.store
+    assert store is not None and store.settings() == {"storage_class": "STANDARD_IA"}
+    refused = problem(TABLE + "store = { storage_class = 'GLACIER' }")
+    assert refused.endswith("sink.store.storage_class: is an archive: what is in it cannot be read")
+    assert said("path = 's3://bucket/x'\nstore = { storage_class = 'STANDARD_IA' }") == (
+        "store.storage_class: is for delta and iceberg only"
+    )
+
+
+def test_the_library_of_delta_takes_no_ca() -> None:
+    text = TABLE + "store = { ca = '/ca.pem' }"
+    assert problem(text).endswith(
+        "sink.store.ca: is not known to the library of Delta tables: set SSL_CERT_FILE instead"
+    )
 
 
 def test_other_files_are_not_in_a_store() -> None:

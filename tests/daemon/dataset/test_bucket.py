@@ -1,12 +1,15 @@
 """Answers of a store on the wire, as the real library reports them: those that waiting can help, and refusals."""
 
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from fastwire_daemon.dataset.bucket import Bucket, StoreAwayError, open_bucket
+from tests.brokers.certs import make_certificates
 
 
 class Server(ThreadingHTTPServer):
@@ -14,6 +17,19 @@ class Server(ThreadingHTTPServer):
 
     status = 200
     code = ""
+    digest = ""
+    """What the last request has said of its content."""
+    storage_class: str | None = None
+    """That of the last request."""
+
+    def settings(self, scheme: str) -> dict[str, str]:
+        return {
+            "endpoint": f"{scheme}://127.0.0.1:{self.server_port}",
+            "allow_http": "true",
+            "region": "eu-central-1",
+            "access_key_id": "key",
+            "secret_access_key": "secret",
+        }
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -24,9 +40,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
+        self.server.digest = self.headers["x-amz-content-sha256"]
+        self.server.storage_class = self.headers["x-amz-storage-class"]
         body = f"<Error><Code>{self.server.code}</Code><Message>As it is.</Message></Error>".encode()
         self.send_response(self.server.status)
         self.send_header("content-length", str(len(body)))
+        self.send_header("etag", "one")
         self.end_headers()
         self.wfile.write(body)
 
@@ -43,16 +62,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def bucket(server: Server) -> Bucket:
-    return open_bucket(
-        "s3://bucket/orders",
-        {
-            "endpoint": f"http://127.0.0.1:{server.server_port}",
-            "allow_http": "true",
-            "region": "eu-central-1",
-            "access_key_id": "key",
-            "secret_access_key": "secret",
-        },
-    )
+    return open_bucket("s3://bucket/orders", server.settings("http"))
 
 
 @pytest.mark.parametrize(
@@ -78,3 +88,39 @@ def test_a_refusal_is_not_waited_for(bucket: Bucket, server: Server, status: int
 def test_an_object_that_exists_is_no_error(bucket: Bucket, server: Server, status: int, code: str) -> None:
     server.status, server.code = status, code
     assert not bucket.create("entry", b"content")
+
+
+@pytest.mark.parametrize("asked", ["", "true", "false"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_content_is_signed_where_nothing_else_protects_it(
+    server: Server, tmp_path: Path, scheme: str, asked: str
+) -> None:
+    settings = server.settings(scheme) | ({"sign_payload": asked} if asked else {})
+    if scheme == "https":
+        files = make_certificates(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.cert, files.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        settings["ca"] = str(files.ca)
+    assert open_bucket("s3://bucket/orders", settings).create("entry", b"content")
+    signed = asked == "true" if asked else scheme == "http"
+    assert (server.digest == "UNSIGNED-PAYLOAD") is not signed
+    assert len(server.digest) == (64 if signed else 16)
+
+
+def test_a_ca_that_cannot_be_read_is_named(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"/none\.pem: No such file"):
+        open_bucket("s3://bucket/orders", {**server.settings("https"), "ca": str(tmp_path / "none.pem")})
+    (tmp_path / "some.pem").write_text("no certificate")
+    with pytest.raises(ValueError, match="No certificates found"):
+        open_bucket("s3://bucket/orders", {**server.settings("https"), "ca": str(tmp_path / "some.pem")})
+
+
+def test_files_alone_have_the_storage_class(server: Server) -> None:
+    bucket = open_bucket("s3://bucket/orders", {**server.settings("http"), "storage_class": "STANDARD_IA"})
+    bucket.put("entry", b"content")
+    assert server.storage_class is None
+    upload = bucket.upload("file")
+    upload.write(b"content")
+    upload.close()
+    assert server.storage_class == "STANDARD_IA"
