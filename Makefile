@@ -108,10 +108,11 @@ build: $(BUILT)
 demo: $(BUILT)
 	$(BIN)/fastwire-consume demo $(if $(BROKER),--broker $(BROKER))
 
-# All of them, also after the first has failed.
+# All of them, also after the first has failed. Beside them the tests are compiled, once and not by each worker.
 lint: $(BUILT)
 	@mkdir -p build/typing && ln -sfn ../../daemon build/typing/fastwire_daemon
-	@failed=; \
+	@$(PY) -m pytest --collect-only -q >/dev/null 2>&1 & \
+	failed=; \
 	run() { echo "$$@"; "$$@" || failed="$$failed $$(basename $$1)"; }; \
 	run $(BIN)/ruff check --output-format concise .; \
 	run $(BIN)/ruff format --check --output-format concise .; \
@@ -119,6 +120,7 @@ lint: $(BUILT)
 	run $(BIN)/mypy; \
 	$(if $(STUBBED_MODULES),run $(BIN)/stubtest --concise --ignore-disjoint-bases --mypy-config-file pyproject.toml \
 		--allowlist tests/stubtest.allow --ignore-unused-allowlist $(STUBBED_MODULES);) \
+	wait; \
 	if [ -n "$$failed" ]; then echo "not clean:$$failed" >&2; exit 1; fi
 
 docs: $(BUILT)
