@@ -3,13 +3,18 @@
     python -m bench.store [--json]
 
 The store is versitygw, a process of its own: what a message costs is that of the daemon's process alone. Files have
-128 MiB. Then the same with one, a hundred and a thousand open folders, for the memory that they need.
+128 MiB. It is reached with TLS, whose encryption counts, and without it, where the content is signed or not. Then the
+same with one, a hundred and a thousand open folders, for the memory that they need.
 """
 
+import re
 import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.brokers.certs import make_certificates
 from tests.brokers.maven import BrokerUnavailableError
 from tests.stores.place import BucketPlace
 from tests.stores.servers import VersityGateway
@@ -29,23 +34,31 @@ FILES = 'type = "parquet"\ncreate = true\nroll = { bytes = "128MiB", idle = "5s"
 def text(sink: dict[str, Any]) -> str:
     """Keys of the place, as TOML."""
     store = sink["store"]
-    keys = ", ".join(f"{name} = {'true' if value is True else repr(value)}" for name, value in store.items())
+    keys = ", ".join(
+        f"{name} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in store.items()
+    )
     return f'path = "{sink["path"]}"\nstore = {{ {keys} }}\n'
 
 
-def cost(place: BucketPlace) -> list[dict[str, Any]]:
-    """CPU of a message, into a folder and into the store in turn: the least of some runs each."""
-    found: dict[str, list[dict[str, Any]]] = {"folder": [], "store": []}
+def cost(places: dict[str, tuple[BucketPlace, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """CPU of a message, into a folder and into these stores in turn: the least of some runs each."""
+    found: dict[str, list[dict[str, Any]]] = {"folder": [], **{who: [] for who in places}}
     for number in range(ROUNDS):
         for who, runs in found.items():
             with serving(CASE, MESSAGES) as told, tempfile.TemporaryDirectory(prefix="fastwire-bench-") as folder:
-                into = BucketPlace(place.endpoint, f"cost-{number}", place.folder)
-                where = text(into.sink) if who == "store" else f'path = "{folder}/dataset"\n'
+                where = f'path = "{folder}/dataset"\n'
+                if who in places:
+                    place, keys = places[who]
+                    into = replace(place, prefix=f"{re.sub('[^a-z]+', '-', who.lower())}-{number}").sink
+                    where = text({**into, "store": {**into["store"], **keys}})
                 runs.append(ours(told, FILES + where, Path(folder)))
     best = {who: min(runs, key=lambda figures: figures["cpu_us_per_row"]) for who, runs in found.items()}
-    beyond = best["store"]["cpu_us_per_row"] - best["folder"]["cpu_us_per_row"]
     first = row("store", CASE, "folder", best["folder"], None)
-    return [first, {**row("store", CASE, "store", best["store"], first), "beyond_folder_us": round(beyond, 3)}]
+    rows = [first]
+    for who in places:
+        beyond = best[who]["cpu_us_per_row"] - best["folder"]["cpu_us_per_row"]
+        rows.append({**row("store", CASE, who, best[who], first), "beyond_folder_us": round(beyond, 3)})
+    return rows
 
 
 def memory(place: BucketPlace, folders: int) -> dict[str, Any]:
@@ -66,17 +79,23 @@ def memory(place: BucketPlace, folders: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory(prefix="fastwire-bench-store-") as folder:
-        store = VersityGateway(Path(folder))
-        try:
-            store.start()
-        except BrokerUnavailableError as exc:
-            raise SystemExit(f"no object store: {exc}") from None
-        try:
-            place = BucketPlace(store.endpoint, "bench", Path(folder))
-            show([*cost(place), *(memory(place, count) for count in FOLDERS)])
-        finally:
-            store.stop(at_once=True)
+    with tempfile.TemporaryDirectory(prefix="fastwire-bench-store-") as name, ExitStack() as stack:
+        folder = Path(name)
+        certificates = make_certificates(folder / "certificates")
+        plain, tls = VersityGateway(folder / "plain"), VersityGateway(folder / "tls", certificates)
+        for store in (plain, tls):
+            try:
+                store.start()
+            except BrokerUnavailableError as exc:
+                raise SystemExit(f"no object store: {exc}") from None
+            stack.callback(store.stop, at_once=True)
+        place = BucketPlace(plain.endpoint, "bench", folder)
+        places = {
+            "store": (replace(place, endpoint=tls.endpoint), {"ca": str(certificates.ca)}),
+            "store, no TLS": (place, {}),
+            "store, no TLS, unsigned": (place, {"sign_payload": False}),
+        }
+        show([*cost(places), *(memory(place, count) for count in FOLDERS)])
 
 
 if __name__ == "__main__":

@@ -6,12 +6,14 @@ import hmac
 import http.client
 import os
 import shutil
+import ssl
 import sys
 import time
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, Self
 
+from tests.brokers.certs import Certificates
 from tests.brokers.maven import BrokerUnavailableError
 from tests.brokers.ports import free_ports
 from tests.brokers.process import ServerProcess
@@ -27,19 +29,26 @@ AN_HOUR_AGO = 3600.0
 
 
 class StoreServer(ServerProcess):
-    """An object store that listens on ``port``."""
+    """An object store that listens on ``port``, with TLS if it is given certificates."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, certificates: Certificates | None = None) -> None:
         super().__init__(folder)
+        self.certificates = certificates
         (self.port,) = free_ports(1)
 
     @property
     def endpoint(self) -> str:
         """URL of the service."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.certificates is None else 'https'}://127.0.0.1:{self.port}"
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.certificates is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        context = ssl.create_default_context(cafile=self.certificates.ca)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=context)
 
     def healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = self._connection()
         try:
             connection.request("GET", "/")
             connection.getresponse().read()
@@ -59,7 +68,12 @@ class S3Server(StoreServer):
         import botocore.session
 
         client: Any = botocore.session.get_session().create_client(
-            "s3", REGION, endpoint_url=self.endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET
+            "s3",
+            REGION,
+            endpoint_url=self.endpoint,
+            verify=None if self.certificates is None else str(self.certificates.ca),
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
         )
         try:
             client.create_bucket(Bucket=BUCKET)
@@ -76,6 +90,8 @@ class VersityGateway(S3Server):
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         keys = ["--access", KEY, "--secret", SECRET, "--region", REGION]
+        if self.certificates is not None:
+            keys += ["--cert", str(self.certificates.cert), "--key", str(self.certificates.key)]
         return [str(program), *keys, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", str(data)]
 
     def age(self, pattern: str) -> list[str]:
