@@ -40,7 +40,6 @@ from .until_end import watch_end
 
 __all__ = ["Pipeline", "PipelineFailed"]
 
-PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also without a commit
 QUEUED_CHUNKS = 2  # a deeper queue only makes memory cold
 
 log = get_logger("pipeline")
@@ -329,10 +328,8 @@ class Pipeline:
                 return
             if not self._pending():
                 self._wake.clear()
-                look = self._roll.next_look(self._clock())
-                if self._sink.unpublished:
-                    look = PUBLISH_AGAIN_S if look is None else min(look, PUBLISH_AGAIN_S)
-                await wait_for_set(self._wake, look)
+                looks = self._roll.next_look(self._clock()), self._sink.next_look()
+                await wait_for_set(self._wake, min((each for each in looks if each is not None), default=None))
 
     def _pending(self) -> bool:
         asked = self._assigned or self._settled or self._commit_reason or self._diverged or self._stale
@@ -354,7 +351,7 @@ class Pipeline:
             return
         if reason and not self._roll.empty:
             await self._commit(reason)
-        if self._stale or self._sink.publish_again(self._clock(), PUBLISH_AGAIN_S):
+        if self._stale or self._sink.publish_again(self._clock()):
             await self._refresh()
         if self._assigned and not self._chunks and not self._draining:
             await self._assign()

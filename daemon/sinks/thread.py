@@ -13,6 +13,8 @@ from .base import Decoded, LoggedSink, Sink
 
 __all__ = ["SinkThread"]
 
+PUBLISH_AGAIN_S = 60.0  # a table that takes no files is tried again, also without a commit
+
 _T = TypeVar("_T")
 _Job = tuple[Callable[..., Any], tuple[object, ...], "asyncio.Future[Any]"]
 
@@ -84,12 +86,16 @@ class SinkThread:
         """See ``LoggedSink``; "" for a sink without a table."""
         return getattr(self.logged, "unpublished", "")
 
-    def publish_again(self, now: float, every_s: float) -> bool:
-        """Return True, once in ``every_s``, while files are unpublished: a refresh of the sink tries them again."""
+    def next_look(self) -> float | None:
+        """Return the time until ``publish_again`` may be due, in seconds; None if nothing is unpublished."""
+        return PUBLISH_AGAIN_S if self.unpublished else None
+
+    def publish_again(self, now: float) -> bool:
+        """Return True now and then while files are unpublished: a refresh of the sink tries them again."""
         if not self.unpublished or self._unpublished_at is None:
             self._unpublished_at = now if self.unpublished else None
             return False
-        due = now - self._unpublished_at >= every_s
+        due = now - self._unpublished_at >= PUBLISH_AGAIN_S
         if due:
             self._unpublished_at = None
         return due

@@ -11,6 +11,9 @@ cdef enum:                       # results of put_message
     DAMAGED = 3                  # malformed
     BAD_CHECKSUM = 4
 
+cdef enum:
+    FIELD_MESSAGE = 34           # tag of a message in a GetMessageResponseB2C
+
 cdef struct Get:                 # GetMessageResponseB2C without its messages
     int32_t code
     const uint8_t* text

@@ -55,8 +55,7 @@ cdef enum:
     TIME_DIGITS = 12             # yyyyMMddHHmm
     TYPE_KEY = 9                 # bytes of the reserved keys
     PLAIN_HEAD = 48              # more than the fields before a payload, with what is read behind each
-    FIELD_MESSAGE = 34           # tags of length-delimited fields and of numbers
-    FIELD_ID = 8
+    FIELD_ID = 8                 # tags of the fields of a message
     FIELD_CHECKSUM = 16
     FIELD_PAYLOAD = 26
     FIELD_FLAG = 32

@@ -21,6 +21,7 @@ from fastwire.columns.scan cimport (
 from fastwire.tubemq.message cimport (
     BAD_CHECKSUM,
     DECODED,
+    FIELD_MESSAGE,
     FILTERED,
     NO_MEMORY,
     Get,
@@ -362,7 +363,7 @@ cdef class Scanner(ChunkScanner):
                     tries = 0
                     continue
             next_at = fw_varint(at, end, &tag)
-            if tag != 34:        # not a message; ``read_get`` has walked all fields before
+            if tag != FIELD_MESSAGE:  # ``read_get`` has walked all fields before
                 reader_init(&r, next_at, end - next_at)
                 skip_field(&r, tag)
                 at = r.pos

@@ -149,7 +149,7 @@ async def test_a_void_roll_is_read_again(error: Exception, method: str) -> None:
 async def test_files_that_a_table_did_not_take_are_tried_again_without_a_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fastwire_daemon.pipeline.pipeline.PUBLISH_AGAIN_S", 0.01)
+    monkeypatch.setattr("fastwire_daemon.sinks.thread.PUBLISH_AGAIN_S", 0.01)
     bed = Bed()
     await bed.running()
     bed.sink.unpublished = "the catalog is away"
