@@ -39,6 +39,10 @@ REFUSED = re.compile(r"non-2xx status code: 4(?!08|09|25|29)\d\d(?!.*<Code>Reque
 """Answers that stay the same however often the request is sent. Amazon says 400 of a request that came too slowly."""
 _CODE = re.compile(r"<Code>(.*?)</Code>")
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+# Why there was no answer is only in the library's account of its own errors.
+_PLACE = re.compile(r"https?://[^/\s]+")
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"')
 
 
 class StoreAwayError(OSError):
@@ -304,11 +308,18 @@ def _translated() -> Iterator[None]:
 
 
 def _said(exc: BaseException) -> str:
-    """Return what the store has said, without the library's account of the request."""
+    """Return what the store has said, or why it has said nothing, without the library's account of the request."""
     text = str(exc)
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code and message:
         return f"the store refuses it: {code[1]}: {message[1].strip()}"
+    if "error sending request" in text and (place := _PLACE.search(text)):
+        if invalid := _CERTIFICATE.search(text):
+            return f"the certificate of {place[0]} is not accepted: {invalid[1]}"
+        if "InvalidMessage(" in text:
+            return f"{place[0]} does not speak TLS"
+        if why := _CAUSE.search(text):
+            return f"cannot connect to {place[0]}: {why[1]}"
     return text.partition("\n")[0].strip()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from fastwire_daemon.dataset.bucket import Bucket, StoreAwayError, open_bucket
 from tests.brokers.certs import make_certificates
+from tests.brokers.ports import free_ports
 
 
 class Server(ThreadingHTTPServer):
@@ -124,3 +125,25 @@ def test_files_alone_have_the_storage_class(server: Server) -> None:
     upload.write(b"content")
     upload.close()
     assert server.storage_class == "STANDARD_IA"
+
+
+def reached(server: Server, scheme: str, **settings: str) -> str:
+    """What is said of a request that gets no answer."""
+    bucket = open_bucket("s3://bucket/orders", {**server.settings(scheme), **settings})
+    with pytest.raises(StoreAwayError) as caught:
+        bucket.put("entry", b"content")
+    return str(caught.value)
+
+
+def test_why_a_store_does_not_answer(server: Server, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{server.server_port}"
+    assert reached(server, "https") == f"https://{place} does not speak TLS"
+    files = make_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    told = reached(server, "https", ca=str(files.other_ca))
+    assert told.startswith(f"the certificate of https://{place} is not accepted: ")
+    (port,) = free_ports(1)
+    nobody = f"http://127.0.0.1:{port}"
+    assert reached(server, "http", endpoint=nobody) == f"cannot connect to {nobody}: Connection refused"
