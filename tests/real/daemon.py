@@ -71,11 +71,13 @@ class Job:
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Path):
         return json.dumps(str(value))
-    return json.dumps(value)  # strings, numbers and lists of them are the same in TOML
+    return json.dumps(value)  # strings and numbers are the same in TOML
 
 
 def command(*arguments: str, script: dict[str, Any] | None = None) -> list[str]:
