@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
@@ -59,7 +60,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from .icebergfiles import file_properties
+from .icebergfiles import TableFileIO, file_properties
 from .tableformat import OWNER
 
 __all__ = ["main"]
@@ -79,6 +80,8 @@ _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType)
 _UNKNOWN = MetricsMode(MetricModeTypes.NONE)
 # Tables that are remembered as they were seen; one that was forgotten has to be looked at again.
 _MOST_SEEN = 64
+# Properties of a table that name classes of Python.
+_CODE = (PY_IO_IMPL, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 # Names of the settings of a catalog in the library.
 _CATALOG = {
     "type": "type", "uri": "uri", "warehouse": "warehouse", "token": "token", "credential": "credential",
@@ -120,8 +123,8 @@ class _Worker:
                 known["uri"] = f"{user}:{quote(settings['password'], safe='')}{at}{rest}"
             if known["type"] == "glue" and "uri" in known:
                 known["glue.endpoint"] = known.pop("uri")
-            files = file_properties(settings["root"], settings["location"], settings["store"])
-            self._catalogs[key] = load_catalog(settings["name"], **known, **files)
+            known |= file_properties(settings["root"], settings["location"], settings["store"])
+            self._catalogs[key] = _guarded(load_catalog(settings["name"], **known), known)
         return self._catalogs[key]
 
     def _look(self, catalog: Catalog, name: str, owner: str, client: str) -> dict[str, Any] | None:
@@ -174,6 +177,20 @@ class _Worker:
         )
 
 
+def _guarded(catalog: Catalog, ours: Mapping[str, str]) -> Catalog:
+    """Return ``catalog``, whose tables have their files by its own settings, of which ``ours`` go before all others.
+
+    The library lets properties of a table, which each of its writers can set, and settings that a REST catalog sends,
+    replace endpoint, credentials and even the class that reads files.
+    """
+
+    def file_io(properties: Mapping[str, str] | None = None, location: str | None = None) -> FileIO:
+        return TableFileIO({**catalog.properties, **ours})
+
+    catalog._load_file_io = file_io  # type: ignore[method-assign, assignment]
+    return catalog
+
+
 def _trouble(table: Table, owner: str) -> str:
     """Return the reason why no files can be added to the table."""
     properties = table.properties
@@ -182,6 +199,9 @@ def _trouble(table: Table, owner: str) -> str:
         return f"it {said}: it is not that of this dataset, whose id is {owner}"
     if table.metadata.format_version != _FORMAT:
         return f"it has version {table.metadata.format_version} of the format, and fastwire writes {_FORMAT}"
+    for name in _CODE:
+        if name in properties:
+            return f"its property {name} names code that this process would load: remove it"
     if TableProperties.DEFAULT_NAME_MAPPING not in properties:
         return f"it lacks the property {TableProperties.DEFAULT_NAME_MAPPING}, without which the files have no columns"
     if not properties.get(UPTO, "").isdecimal():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from fastwire_daemon.dataset.writer import DatasetWriter
@@ -21,6 +22,7 @@ __all__ = [
     "numbers",
     "numbers_in",
     "opened",
+    "set_properties",
     "writer",
 ]
 
@@ -61,6 +63,15 @@ def numbers_in(table: Table) -> list[int]:
     """The same of a table of any catalog."""
     found: list[int] = table.scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist()
     return sorted(found)
+
+
+def set_properties(database: SqlCatalog, **properties: str | None) -> None:
+    """Set properties of the table, or remove those that are None, whatever they would do to this library."""
+    access = PyArrowFileIO(database.properties)
+    database._load_file_io = lambda *_, **__: access  # type: ignore[method-assign]
+    with database.load_table(NAME).transaction() as change:
+        change.remove_properties(*(name for name, value in properties.items() if value is None))
+        change.set_properties({name: value for name, value in properties.items() if value is not None})
 
 
 def assert_landed(path: Path, wanted: Sequence[int]) -> None:

@@ -4,12 +4,15 @@ import json
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.table.locations import SimpleLocationProvider
 from pyiceberg.types import LongType, NestedField, StringType
 
 from fastwire.decode.evolution import Column
@@ -220,6 +223,28 @@ def test_a_changed_table_stops_publishing(tmp_path: Path, change: str, said: str
     assert said in writer.stopped
     (problem,) = verify(tmp_path).problems
     assert problem.kind == "table" and said in problem.text
+
+
+@pytest.mark.parametrize("name", ["py-io-impl", "write.py-location-provider.impl"])
+def test_a_table_whose_properties_name_code_gets_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The code is not even loaded, where the process could find it."""
+    (tmp_path / "intruder.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'x')\nclass Intruder: pass\n")
+    iceberg._PROCESS.end()
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        writer = icebergs.opened(tmp_path)
+        tables.land(writer, -1, 4)
+    # This process has another module of that name.
+    monkeypatch.setitem(sys.modules, "intruder", SimpleNamespace(Intruder=SimpleLocationProvider))
+    icebergs.set_properties(icebergs.database(tmp_path), **{name: "intruder.Intruder"})
+    assert rolls.end_of(tables.land(writer, 4, 9)) == 9
+    assert f"its property {name} names code that this process would load: remove it" in writer.stopped
+    assert not (tmp_path / "loaded").exists()
+    icebergs.set_properties(icebergs.database(tmp_path), **{name: None})
+    tables.land(writer, 9, 14)
+    icebergs.assert_landed(tmp_path, range(15))
 
 
 def test_a_table_that_has_forgotten_what_it_has_gets_no_files(tmp_path: Path) -> None:

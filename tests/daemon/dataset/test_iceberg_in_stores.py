@@ -1,5 +1,6 @@
 """Iceberg tables whose files are in an object store, and catalogs that are services beside it."""
 
+import json
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,14 +30,43 @@ def test_the_files_of_commits_are_in_the_table(tmp_path: Path) -> None:
         writer.close()
         report = verify("", medium=bucket, strict=True)
         assert report.problems == [] and "the table has all 10 rows of log entries 1 to 2, once" in report.proven
-        access = {
-            "s3.endpoint": settings["endpoint"], "s3.region": settings["region"],
-            "s3.access-key-id": settings["access_key_id"], "s3.secret-access-key": settings["secret_access_key"],
-        }  # fmt: skip
-        table = SqlCatalog("default", uri=catalog["uri"], **access).load_table(icebergs.NAME)
+        table = database(catalog, settings).load_table(icebergs.NAME)
         rows = table.scan(row_filter="t = 'persistent://public/default/orders'").to_arrow()
         assert sorted(rows["offset"].to_pylist()) == list(range(10))
         assert table.location() == bucket.url
+
+
+def database(catalog: dict[str, str], settings: Settings) -> SqlCatalog:
+    """The catalog as another program opens it, with its own access to the store."""
+    access = {
+        "s3.endpoint": settings["endpoint"], "s3.region": settings["region"],
+        "s3.access-key-id": settings["access_key_id"], "s3.secret-access-key": settings["secret_access_key"],
+    }  # fmt: skip
+    return SqlCatalog("default", uri=catalog["uri"], **access)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of the daemon", "of the library"])
+def test_properties_of_the_table_do_not_replace_the_access_to_the_store(tmp_path: Path, own: bool) -> None:
+    """Whoever may change the table would have all that is written, and requests with our key, at a place of theirs."""
+    with s3_server() as settings:
+        bucket = new_bucket(settings, tmp_path.name)
+        catalog = icebergs.catalog(tmp_path)
+        writer = tables.writer(Path(), medium=bucket, table="iceberg", catalog=catalog)
+        writer.open()
+        tables.land(writer, -1, 4)
+        theirs = {"endpoint": "http://127.0.0.1:1", "allow_http": "true", "region": "r", "access_key_id": "them"}
+        change = {"s3.endpoint": theirs["endpoint"], "s3.access-key-id": "them", "s3.secret-access-key": "them"}
+        if own:
+            change = {"fastwire.access": json.dumps(theirs), "fastwire.location": "s3://elsewhere"}
+        else:
+            # Metadata beside the dataset: the library has no way of the daemon there.
+            change["write.metadata.path"] = f"{bucket.url}-metadata"
+        icebergs.set_properties(database(catalog, settings), **change)
+        tables.land(writer, 4, 9)
+        assert writer.stopped == ""
+        for name in change:
+            icebergs.set_properties(database(catalog, settings), **{name: None})
+        assert icebergs.numbers_in(database(catalog, settings).load_table(icebergs.NAME)) == list(range(10))
 
 
 def glue(settings: Settings) -> dict[str, str]:
