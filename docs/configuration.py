@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 from fastwire.systems import SYSTEMS, grammars
 from fastwire_daemon.config import json_schema
 from fastwire_daemon.config.access import AuthConfig, OAuth2Config, TlsConfig
+from fastwire_daemon.config.catalog import CatalogConfig
 from fastwire_daemon.config.connection import connection_model
 from fastwire_daemon.config.decode import DecodeConfig, KeysConfig, RegistryConfig
 from fastwire_daemon.config.fields import Start
@@ -59,6 +60,7 @@ TABLES: tuple[tuple[str, type[Table]], ...] = (
     ("pipelines.NAME.sink", SinkConfig),
     ("pipelines.NAME.sink.roll", RollConfig),
     ("pipelines.NAME.sink.store", StoreConfig),
+    ("pipelines.NAME.sink.catalog", CatalogConfig),
     ("spark.NAME", SparkConfig),
     ("spark.NAME.source", SparkDataset),
     ("spark.NAME.source", SparkBrokers),

@@ -18,10 +18,12 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
 _WITH_PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
 _ONLY_FOR = {
-    "rest": ("token", "credential", "scope", "oauth2_server_uri"),
+    "rest": ("token", "credential", "scope", "oauth2_server_uri", "sigv4"),
     "sql": ("password",),
-    "glue": ("region", "catalog_id", *KEY_OF_AWS),
+    "glue": ("catalog_id",),
 }
+# Keys for a service that wants requests to be signed.
+_OF_AWS = ("region", *KEY_OF_AWS)
 
 
 class CatalogConfig(Table):
@@ -44,19 +46,22 @@ class CatalogConfig(Table):
     """rest: scope of the token that the credential gives; default: catalog."""
     oauth2_server_uri: Text | None = None
     """rest: URL that gives tokens; default: that of the catalog, URI/v1/oauth/tokens."""
+    sigv4: Text | None = None
+    """rest: sign requests for this service of AWS (Signature Version 4), with the keys of glue: "glue" for Glue's REST
+    protocol, "execute-api" for a gateway."""
     password: Password | None = None
     """sql: password of the user that the URL names."""
     region: Text | None = None
-    """glue: region of the catalog."""
+    """glue, rest with sigv4: region of the catalog."""
     catalog_id: Text | None = None
     """glue: the account whose catalog it is; default: that of the key."""
     access_key_id: Text | None = None
-    """glue: name of the key. Without a key: environment, profile, web identity, container or instance, renewed as
-    needed."""
+    """glue, rest with sigv4: name of the key. Without a key: environment, profile, web identity, container or instance,
+    renewed as needed."""
     secret_access_key: Password | None = None
-    """glue: the key."""
+    """glue, rest with sigv4: the key."""
     session_token: Password | None = None
-    """glue: token of temporary credentials, which are not renewed."""
+    """glue, rest with sigv4: token of temporary credentials, which are not renewed."""
 
     def settings(self, table: str) -> dict[str, str]:
         """Return what is given, secrets in clear text, and the name of the table."""
@@ -115,10 +120,22 @@ def _check_keys(path: KeyPath, catalog: Mapping[str, Any], tell: Tell) -> None:
         for key in keys:
             if key in catalog and type_ != other:
                 tell((*path, key), f'is for type = "{other}"')
+    signed = type_ == "rest" and "sigv4" in catalog
+    if signed or type_ == "glue":
+        check_key_of_aws(path, catalog, tell)
+    else:
+        for key in _OF_AWS:
+            if key in catalog:
+                tell((*path, key), 'is for type = "glue", or "rest" with sigv4')
+    if signed:
+        for key in _ONLY_FOR["rest"]:
+            if key in catalog and key != "sigv4":
+                tell((*path, key), "cannot be used with sigv4: requests are signed instead")
+        if "region" not in catalog:
+            tell((*path, "region"), "is required: sigv4 signs it")
     if type_ == "glue":
         if "warehouse" in catalog:
             tell((*path, "warehouse"), 'is for type = "rest" and "sql"')
-        check_key_of_aws(path, catalog, tell)
     elif "uri" not in catalog:
         tell((*path, "uri"), "is required: the URL of the service, or of the database")
     if _WITH_PASSWORD.match(str(catalog.get("uri", ""))):

@@ -85,9 +85,15 @@ _CODE = (PY_IO_IMPL, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
 # Names of the settings of a catalog in the library.
 _CATALOG = {
     "type": "type", "uri": "uri", "warehouse": "warehouse", "token": "token", "credential": "credential",
-    "scope": "scope", "oauth2_server_uri": "oauth2-server-uri", "region": "glue.region", "catalog_id": "glue.id",
-    "access_key_id": "glue.access-key-id", "secret_access_key": "glue.secret-access-key",
-    "session_token": "glue.session-token",
+    "scope": "scope", "oauth2_server_uri": "oauth2-server-uri",
+}  # fmt: skip
+_IN_GLUE = {
+    "region": "glue.region", "catalog_id": "glue.id", "access_key_id": "glue.access-key-id",
+    "secret_access_key": "glue.secret-access-key", "session_token": "glue.session-token", "uri": "glue.endpoint",
+}  # fmt: skip
+_SIGNED = {
+    "sigv4": "rest.signing-name", "region": "rest.signing-region", "access_key_id": "client.access-key-id",
+    "secret_access_key": "client.secret-access-key", "session_token": "client.session-token",
 }  # fmt: skip
 
 
@@ -117,12 +123,13 @@ class _Worker:
     def _catalog(self, settings: Mapping[str, Any]) -> Catalog:
         key = json.dumps(settings, sort_keys=True)
         if key not in self._catalogs:
-            known = {theirs: str(settings[name]) for name, theirs in _CATALOG.items() if name in settings}
+            names = _CATALOG | (_IN_GLUE if settings["type"] == "glue" else _SIGNED)
+            known = {theirs: str(settings[name]) for name, theirs in names.items() if name in settings}
             if "password" in settings:
                 user, at, rest = known["uri"].partition("@")
                 known["uri"] = f"{user}:{quote(settings['password'], safe='')}{at}{rest}"
-            if known["type"] == "glue" and "uri" in known:
-                known["glue.endpoint"] = known.pop("uri")
+            if "sigv4" in settings:
+                known |= {"rest.sigv4-enabled": "true", "rest.sigv4.max-retries": "0"}
             known |= file_properties(settings["root"], settings["location"], settings["store"])
             self._catalogs[key] = _guarded(load_catalog(settings["name"], **known), known)
         return self._catalogs[key]

@@ -19,8 +19,13 @@ from .tableschema import data_columns, partition_columns, unfit
 
 __all__ = ["publication_of", "storage_at", "table_of", "table_refusal"]
 
-# The package for each format of tables, and for catalogs, and the extra that brings it.
-_NEEDED = {"delta": ("deltalake", "lake"), "iceberg": ("pyiceberg", "iceberg"), "glue": ("boto3", "glue")}
+# The package for each format of tables, for catalogs and their settings, and the extra that brings it.
+_NEEDED = {
+    "delta": ("deltalake", "lake"),
+    "iceberg": ("pyiceberg", "iceberg"),
+    "glue": ("boto3", "glue"),
+    "sigv4": ("boto3", "glue"),
+}
 
 
 def storage_at(
@@ -79,7 +84,7 @@ def table_refusal(options: DatasetOptions) -> str:
     levels = partition_columns(options.split, options.partition_by, options.level_types)
     if why := unfit((*data_columns(options.system, options.columns, options.types), *levels)):
         return f"a table of {TITLES[options.table]} cannot have these columns: {why}"
-    for name in (options.table, options.catalog.get("type", "")):
+    for name in (options.table, options.catalog.get("type", ""), *options.catalog):
         package, extra = _NEEDED.get(name, ("", ""))
         if package and find_spec(package) is None:
             return f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'"

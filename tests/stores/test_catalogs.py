@@ -1,12 +1,14 @@
 """Iceberg tables of a real catalog: each file is in the table once, whatever happens between it and the writer."""
 
+import hashlib
+import hmac
 import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import pyarrow.parquet as pq
 import pytest
@@ -191,6 +193,87 @@ def test_a_token_that_has_expired_is_renewed(landing: Landing, proxy: StoreProxy
     tables.land(writer, 4, 9)
     assert writer.stopped == ""
     assert guard.given > 1 and {*guard.scopes} == {"PRINCIPAL_ROLE:lander"}
+    icebergs.assert_in(landing.loaded(), range(10))
+
+
+class Signed:
+    """Lets in, at a proxy, requests with the right signature (AWS Signature Version 4) for a service and a region."""
+
+    def __init__(self, key: tuple[str, str], token: str, region: str, service: str) -> None:
+        self._key = key
+        self._token = token
+        self._scope = (region, service)
+        self.refused: list[str] = []
+        self.passed: set[str] = set()
+
+    def __call__(self, request: Request) -> Fault:
+        if why := self._wrong(request):
+            self.refused.append(why)
+            error = {"message": why, "type": "NotAuthorizedException", "code": 403}
+            return Fault(status=403, content=json.dumps({"error": error}).encode())
+        self.passed.add(request.method)
+        return NOTHING
+
+    def _wrong(self, request: Request) -> str:
+        scheme, _, rest = request.headers.get("authorization", "").partition(" ")
+        parts = dict(part.strip().split("=", 1) for part in rest.split(",") if "=" in part)
+        if scheme != "AWS4-HMAC-SHA256" or request.headers.get("x-amz-security-token") != self._token:
+            return "the request is not signed"
+        names = parts["SignedHeaders"].split(";")
+        time = request.headers["x-amz-date"]
+        scope = (time[:8], *self._scope, "aws4_request")
+        if parts["Credential"] != "/".join((self._key[0], *scope)) or not {"host", "x-amz-date"} <= {*names}:
+            return "the signature is for another key, or for something else"
+        path, _, query = request.target.partition("?")
+        canonical = "\n".join(
+            (
+                request.method,
+                quote(path),  # it is quoted once more than it is sent
+                "&".join(sorted(query.split("&"))),
+                *(f"{name}:{request.headers[name].strip()}" for name in names),
+                "",
+                ";".join(names),
+                hashlib.sha256(request.body).hexdigest(),
+            )
+        )
+        text = "\n".join((scheme, time, "/".join(scope), hashlib.sha256(canonical.encode()).hexdigest()))
+        key = b"AWS4" + self._key[1].encode()
+        for part in (*scope, text):
+            key = hmac.digest(key, part.encode(), "sha256")
+        return "" if hmac.compare_digest(key.hex(), parts["Signature"]) else "the signature does not match"
+
+
+@pytest.mark.parametrize("wrong", [{"secret_access_key": "wrong"}, {"region": "us-east-1"}, {"sigv4": "s3"}])
+def test_a_catalog_that_wants_signed_requests(landing: Landing, proxy: StoreProxy, wrong: dict[str, str]) -> None:
+    guard = proxy.fault = Signed(("me", "the key"), "for now", "eu-west-1", "glue")
+    right = {"sigv4": "glue", "region": "eu-west-1", "access_key_id": "me", "secret_access_key": "the key"}
+    right["session_token"] = "for now"
+    through = landing.through(proxy.endpoint)
+    writer = through.opened(**(right | wrong))
+    assert rolls.end_of(tables.land(writer, -1, 4)) == 4
+    assert f"ForbiddenError: NotAuthorizedException: {guard.refused[0]}" in writer.stopped
+    writer.close()
+    guard.refused.clear()
+    writer = through.opened(**right)
+    tables.land(writer, 4, 9)
+    assert writer.stopped == "" and guard.refused == [] and guard.passed == {"GET", "POST"}
+    icebergs.assert_in(landing.loaded(), range(10))
+
+
+def test_settings_of_the_catalog_do_not_replace_the_access_to_the_files(landing: Landing, proxy: StoreProxy) -> None:
+    elsewhere = {"endpoint": "http://127.0.0.1:1", "allow_http": "true", "region": "r"}
+    sent = {
+        "py-io-impl": "no.such.Class",
+        "fastwire.root": "s3://elsewhere/orders",
+        "fastwire.location": f"file://{landing.path}",
+        "fastwire.access": json.dumps(elsewhere | {"access_key_id": "them", "secret_access_key": "them"}),
+    }
+    answer = Fault(status=200, content=json.dumps({"defaults": {}, "overrides": sent}).encode())
+    proxy.fault = lambda request: answer if request.target.startswith("/v1/config") else NOTHING
+    writer = landing.through(proxy.endpoint).opened()
+    for at in range(2):
+        tables.land(writer, at * 5 - 1, at * 5 + 4)
+        assert writer.stopped == ""
     icebergs.assert_in(landing.loaded(), range(10))
 
 

@@ -105,7 +105,30 @@ def test_all_that_is_refused_is_said_at_once() -> None:
     ]
     with pytest.raises(ConfigError) as error:
         parse_config(TEXT.replace('type = "rest"', 'type = "rest", region = "r", session_token = "secret"'), {})
-    assert [problem.message for problem in error.value.problems] == ['is for type = "glue"'] * 2
+    assert [problem.message for problem in error.value.problems] == ['is for type = "glue", or "rest" with sigv4'] * 2
+
+
+def test_the_settings_of_a_catalog_that_wants_signed_requests() -> None:
+    signed = (
+        'type = "rest", uri = "https://glue.eu-west-1.amazonaws.com/iceberg", warehouse = "123456789012", '
+        'sigv4 = "glue", region = "eu-west-1"'
+    )
+    key = ', access_key_id = "me", secret_access_key = "hidden", session_token = "hidden"'
+    sink = parse_config(of_glue("shop.orders", signed + key), {}).pipelines["orders"].sink
+    assert "hidden" not in repr(sink)
+    found = catalog_of(sink)
+    assert (found["sigv4"], found["region"], found["session_token"]) == ("glue", "eu-west-1", "hidden")
+    wrong = signed.replace(', region = "eu-west-1"', ', token = "secret", scope = "s", access_key_id = "me"')
+    with pytest.raises(ConfigError) as error:
+        parse_config(of_glue("shop.orders", wrong), {})
+    assert sorted(str(error.value).replace("pipelines.orders.sink.", "").splitlines()) == [
+        "configuration:10: catalog.access_key_id: secret_access_key is missing",
+        "configuration:10: catalog.region: is required: sigv4 signs it",
+        "configuration:10: catalog.scope: cannot be used with sigv4: requests are signed instead",
+        "configuration:10: catalog.token: cannot be used with sigv4: requests are signed instead",
+    ]
+    with pytest.raises(ConfigError, match=r'catalog.sigv4: is for type = "rest"'):
+        parse_config(of_glue("shop.orders", signed.replace("rest", "sql")), {})
 
 
 def of_glue(table: str, catalog: str) -> str:
