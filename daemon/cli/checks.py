@@ -18,6 +18,7 @@ from ..config import (
     SinkConfig,
     SparkBrokers,
     SparkConfig,
+    SparkOutput,
     TlsConfig,
 )
 from ..config.store import StoreUrl
@@ -91,7 +92,8 @@ def static_checks(config: Config) -> list[CheckResult]:
             results += _dataset(name, pipeline.sink.path, pipeline)
     for name, job in config.spark.items():
         results += _job(f"spark.{name}", job)
-        results += _dataset(f"spark.{name}", job.output.path, None)
+        if isinstance(job.output.path, Path):
+            results += _dataset(f"spark.{name}", job.output.path, None)
     return results
 
 
@@ -204,9 +206,14 @@ def folder_checks(config: Config) -> list[CheckResult]:
         if pipeline.sink.is_dataset and isinstance(pipeline.sink.path, Path):
             results.append(_folder(name, pipeline.sink.path))
         elif pipeline.sink.is_dataset and isinstance(pipeline.sink.path, StoreUrl):
-            results += _store(name, pipeline.sink.path, pipeline)
+            results += _store(name, pipeline.sink.path, pipeline.sink, pipeline)
     for name, job in config.spark.items():
-        results += [_folder(f"spark.{name}", path) for path in (job.output.path, job.output.quarantine)]
+        output = job.output
+        if isinstance(output.path, StoreUrl):
+            results += _store(f"spark.{name}", output.path, output, None)
+        else:
+            results.append(_folder(f"spark.{name}", output.path))
+        results.append(_folder(f"spark.{name}", output.quarantine))
     return results
 
 
@@ -258,13 +265,15 @@ def _folder(pipeline: str, path: Path) -> CheckResult:
     return _place(pipeline, "folder", path, probe(str(path)))
 
 
-def _store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> list[CheckResult]:
+def _store(
+    name: str, url: StoreUrl, sink: SinkConfig | SparkOutput, pipeline: PipelineConfig | None
+) -> list[CheckResult]:
     """Check the store of a dataset, and the dataset in it as `run` would open it."""
     from ..dataset.probe import probe_bucket
     from ..sinks.registry import bucket_of
 
     try:
-        bucket = bucket_of(pipeline.sink)
+        bucket = bucket_of(sink)
     except ConfigError as exc:
         return [CheckResult(name, "store", False, "; ".join(map(str, exc.problems)), True)]
     assert bucket is not None

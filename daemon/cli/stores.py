@@ -12,10 +12,10 @@ __all__ = ["bucket_at", "catalog_at"]
 def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     """Return the bucket of the dataset at ``path``; None if it is a folder.
 
-    The access to the store is that of the pipeline in the file ``config`` that writes there, and otherwise that of the
-    environment. Raises ConfigError.
+    The access to the store is that of the pipeline or the job in the file ``config`` that writes there, and otherwise
+    that of the environment. Raises ConfigError.
     """
-    from ..config import ConfigError, Problem, SinkConfig, load_config
+    from ..config import ConfigError, Problem, SinkConfig, SparkOutput, load_config
     from ..config.store import StoreUrl, parse_dataset_path
     from ..sinks.registry import bucket_of
 
@@ -27,10 +27,12 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
         return None
     if config is None:
         return bucket_of(SinkConfig.model_construct(type="parquet", path=url, store=None))
-    for pipeline in load_config(config).pipelines.values():
-        if pipeline.sink.path == url:
-            return bucket_of(pipeline.sink)
-    raise ConfigError([Problem(str(config), "", f"no pipeline writes to {url}")])
+    loaded = load_config(config)
+    sinks: list[SinkConfig | SparkOutput] = [each.sink for each in loaded.pipelines.values()]
+    for sink in (*sinks, *(each.output for each in loaded.spark.values())):
+        if sink.path == url:
+            return bucket_of(sink)
+    raise ConfigError([Problem(str(config), "", f"no pipeline and no job writes to {url}")])
 
 
 def catalog_at(path: str, config: Path | None) -> "dict[str, str] | None":

@@ -14,6 +14,7 @@ from .catalog import CatalogConfig, check_catalog
 from .connection import Tell, keys_of_systems
 from .fields import TABLE_TYPES, FolderPath, Natural, Switch, Text, check_compression
 from .sparksource import SparkBrokers, SparkDataset, SparkSourceField, brokers_model, spark_source_model
+from .store import SCHEMES, DatasetPath, StoreConfig, check_store
 from .table import Table
 from .text import KeyPath, format_duration, kind, nearest, parse_duration
 
@@ -114,8 +115,9 @@ class SparkDedupe(Table):
 class SparkOutput(Table):
     """The table that the job writes, and the folders beside it."""
 
-    path: FolderPath
-    """Folder of the table."""
+    path: DatasetPath
+    """Folder of the table, or its URL in an object store."""
+    store: StoreConfig | None = None
     partition_by: tuple[Level, ...] = ()
     """Columns that become folders; date and hour of the record (UTC) are always available."""
     quarantine: FolderPath
@@ -190,6 +192,7 @@ def _table(job: Mapping[str, Any], key: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
+_SECRET = {"secret_access_key", "session_token", "account_key"}
 # The rules of a source that needs brokers are those of a pipeline's source, and these.
 _OF_DATASET = SparkDataset.model_fields.keys()
 _BY_FILE = {
@@ -244,6 +247,11 @@ def _check_decode(path: KeyPath, decode: Mapping[str, Any], tell: Tell) -> None:
 def _check_output(path: KeyPath, output: Mapping[str, Any], tell: Tell) -> None:
     _check_list((*path, "partition_by"), output.get("partition_by"), tell, empty="")
     check_catalog(path, output, tell, "format")
+    check_store(path, output, tell)
+    for key in _SECRET.intersection(_table(output, "store")):
+        tell(
+            (*path, "store", key), "would be sent to all executors in clear text: give it to them by their environment"
+        )
     compression = output.get("compression")
     if not isinstance(compression, str) or not compression:
         return
@@ -273,7 +281,7 @@ def _check_folders(
     for key, folder in given:
         if not isinstance(folder, str) or not folder:
             continue
-        name, real = ".".join(key), os.path.realpath(folder)
+        name, real = ".".join(key), folder.rstrip("/") if folder.startswith(SCHEMES) else os.path.realpath(folder)
         for other, its_name in folders.items():
             if real == other:
                 tell((*path, *key), f"is also the folder of {its_name}")

@@ -194,7 +194,7 @@ def _guarded(catalog: Catalog, ours: Mapping[str, str]) -> Catalog:
     def file_io(properties: Mapping[str, str] | None = None, location: str | None = None) -> FileIO:
         return TableFileIO({**catalog.properties, **ours})
 
-    catalog._load_file_io = file_io  # type: ignore[method-assign, assignment]
+    catalog._load_file_io = file_io  # type: ignore[method-assign]
     return catalog
 
 

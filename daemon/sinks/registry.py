@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastwire.systems import row_of
 
-from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
+from ..config import ConfigError, PipelineConfig, Problem, SinkConfig, SparkOutput
 from ..config.catalog import catalog_of
 from ..config.decode import (
     DecodeConfig,
@@ -275,7 +275,7 @@ def _query_of(
         raise ConfigError([Problem("", key, str(exc))]) from None
 
 
-def bucket_of(sink: SinkConfig) -> "Bucket | None":
+def bucket_of(sink: SinkConfig | SparkOutput) -> "Bucket | None":
     """Return the bucket that holds the dataset of ``sink``; None if that is a folder. Raises ConfigError."""
     if not isinstance(sink.path, StoreUrl):
         return None

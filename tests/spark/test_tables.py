@@ -5,16 +5,21 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from fastwire_daemon.config import ConfigError, parse_config
+from fastwire_daemon.dataset.bucket import Bucket, open_bucket
+from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.runtime.errors import DatasetMismatchError
 from fastwire_daemon.spark.job.run import run_jobs
 from tests.spark.jobs import Job
 from tests.spark.landed import Landed
 from tests.spark.runs import Runs
 from tests.support import icebergs
+from tests.support.s3_server import Settings, new_bucket, s3_server
 from tests.support.tables import rows_by_duckdb
 
 pytestmark = pytest.mark.spark
@@ -76,6 +81,44 @@ def test_killed_between_the_tables_and_the_checkpoints(spark: Any, tmp_path: Pat
         assert (str(last["date"]), last["hour"]) == ("2026-01-02", 3)
         assert sorted(rows_by_duckdb(place, "order_id", job.name)) == [(number,) for number in range(6)]
         assert job.verify().filtered == len(job.rows(job.bad)) == 2
+
+
+def test_tables_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver dies behind the entry of the first batch. Driver and executors have the key in their environment."""
+    landed = Landed(tmp_path / "landed")
+    landed.add(orders(0))
+    landed.add(orders(3))
+    with s3_server() as settings:
+        for name in ("access_key_id", "secret_access_key"):
+            monkeypatch.setenv(f"AWS_{name}".upper(), settings[name])
+        store = {name: settings[name] for name in ("endpoint", "region")} | {"allow_http": True}
+        root = new_bucket(settings, tmp_path.name).url.rpartition("/")[0]
+        jobs = [job_of(tmp_path, form) for form in ("parquet", "delta", "iceberg")]
+        for job in jobs:
+            job.output = {**job.output, "path": f"{root}/{job.name}/table", "store": store}
+        runs = Runs(jobs[0])
+        jobs[0].write().write_text("".join(job.text() for job in jobs))
+        assert runs.run({"at": "entry-linked", "nth": 3, "together": True}) == -signal.SIGKILL, runs.said()
+        assert runs.run({}) == 0, runs.said()
+        for job in jobs:
+            bucket = open_bucket(f"{root}/{job.name}/table", settings)
+            report = verify("", medium=bucket)
+            assert report.ok, report.problems
+            assert sorted(numbers_in_store(job, bucket, settings)) == list(range(6))
+            # Of the driver that was killed: its lease has not ended.
+            assert len([name for name in bucket.walk("_fastwire/staging/") if name.endswith(".task")]) <= 1
+
+
+def numbers_in_store(job: Job, bucket: Bucket, settings: Settings) -> list[int]:
+    """The orders of a table in a store."""
+    if job.name == "delta":
+        return list(DeltaTable(bucket.url, storage_options=settings).to_pyarrow_table()["order_id"].to_pylist())
+    if job.name == "iceberg":
+        table = icebergs.database(job.folder, settings).load_table(icebergs.NAME)
+        return list(table.scan().to_arrow()["order_id"].to_pylist())
+    names = [name for name in bucket.walk("") if not name.startswith("_")]
+    files = [pa.BufferReader(bucket.get(name)) for name in names]
+    return [number for file in files for number in pq.read_table(file)["order_id"].to_pylist()]
 
 
 def test_what_a_table_cannot_have(spark: Any, tmp_path: Path) -> None:

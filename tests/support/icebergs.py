@@ -1,7 +1,7 @@
 """Iceberg tables of tests: a catalog in SQLite beside the dataset, and what the table has."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,11 @@ def catalog(path: Path) -> dict[str, str]:
     return {"type": "sql", "name": "default", "uri": f"sqlite:///{path}/_catalog.db", "table": NAME}
 
 
-def database(path: Path) -> SqlCatalog:
-    """The catalog, as another program opens it."""
-    return SqlCatalog("default", uri=catalog(path)["uri"])
+def database(path: Path, store: Mapping[str, str] | None = None) -> SqlCatalog:
+    """The catalog, as another program opens it, with its own access to the ``store`` of S3's protocol."""
+    names = ("endpoint", "region", "access_key_id", "secret_access_key")
+    access = {f"s3.{name.replace('_', '-')}": store[name] for name in names} if store else {}
+    return SqlCatalog("default", uri=catalog(path)["uri"], **access)
 
 
 def loaded(path: Path) -> Table:

@@ -13,15 +13,18 @@ from typing import Any, Protocol
 from fastwire.position import Log, Position, Span
 
 from ...config import SparkOutput
+from ...config.store import StoreUrl
+from ...dataset.bucket import Bucket
 from ...dataset.description import DatasetOptions
 from ...dataset.staging import ForeignFile
 from ...dataset.tableschema import misfit
 from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
+from ...sinks.registry import bucket_of
 from .checkpoint import keep_split, read_split, split_path
 from .plan import Plan
 from .split import Pieces, marked_pieces
-from .task import REPORT_DDL, FileLayout, write_rows
+from .task import REPORT_DDL, Access, FileLayout, write_rows
 
 __all__ = ["BatchCounts", "DatasetOutput", "Output", "make_output"]
 
@@ -57,10 +60,11 @@ class Output(Protocol):
 class _Table:
     """A dataset in which batches of one query land."""
 
-    def __init__(self, path: Path, options: DatasetOptions) -> None:
+    def __init__(self, path: Path | StoreUrl, options: DatasetOptions, bucket: Bucket | None = None) -> None:
         self.path = path
         self._options = options
-        self._writer = DatasetWriter(path, options)
+        self._bucket = bucket
+        self._writer = DatasetWriter(path, options, bucket)
         self._log: Log | None = None
 
     def open(self) -> None:
@@ -101,7 +105,8 @@ class _Table:
         return None if end is None else end.a
 
     def place(self, compression: str, time: str | None = None) -> FileLayout:
-        return FileLayout(self._writer.invite(), self._options.levels, compression, time)
+        access = None if self._bucket is None else Access(self._bucket.url, self._bucket.access)
+        return FileLayout(self._writer.invite(), self._options.levels, compression, time, access)
 
     def commit(self, first: int, batch: int, files: Sequence[ForeignFile], filtered: int = 0) -> None:
         """Land batches ``first`` to ``batch``, of which only the last has rows here."""
@@ -141,7 +146,7 @@ class DatasetOutput:
         pieces: Callable[[], Pieces] = marked_pieces,
         time: str | None = None,
     ) -> None:
-        self._table = _Table(output.path, table)
+        self._table = _Table(output.path, table, bucket_of(output))
         letters = DatasetOptions(system=table.system, cluster=table.cluster, columns=tuple(bad), single_log=True)
         self._bad = _Quarantine(output.quarantine, letters)
         self._compression = output.compression

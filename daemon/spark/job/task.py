@@ -2,9 +2,9 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +12,11 @@ from crc32c import crc32c
 
 from fastwire.columns.schema import Column
 
+from ...dataset.bucket import open_bucket
 from ...dataset.level import hive_directory
+from ...dataset.patience import Patience
 from ...dataset.staging import ForeignFile
+from ...dataset.upload import UploadedFile
 from ...encoders.base import EncoderOptions, parse_compression
 from ...encoders.gather import by_values
 from ...encoders.parquet import ParquetEncoder
@@ -41,25 +44,55 @@ _GATHER_BYTES = 64 << 20  # bytes that one task buffers before it writes a row g
 _BUFFER_BYTES = 256 << 10
 
 
+class Access(NamedTuple):
+    """The object store that holds a table: its URL there, and the settings of the store."""
+
+    url: str
+    settings: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class FileLayout:
     """The location of the files of one table.
 
-    ``prefix`` begins their paths, ``levels`` are the columns of its folders, ``time`` is the column of record times,
-    if there is one.
+    ``prefix`` begins their paths or URLs, ``levels`` are the columns of its folders, ``time`` is the column of record
+    times, if there is one. ``access`` is that to the object store, None for a folder.
     """
 
     prefix: str
     levels: tuple[str, ...]
     compression: str
     time: str | None = None
+    access: Access | None = None
+
+    def creator(self) -> "Callable[[str], _NewFile]":
+        """Return a function that creates a file, given what its name has behind the prefix."""
+        if self.access is None:
+            return lambda rest: _Local(self.prefix + rest)
+        bucket = open_bucket(*self.access)
+        prefix, patience = self.prefix.removeprefix(f"{bucket.url}/"), Patience(bucket)
+        return lambda rest: UploadedFile(bucket, prefix + rest, patience)
 
 
-class _Summed:
-    """A file, and the CRC-32C of the bytes written to it."""
+class _NewFile(Protocol):
+    """A file that is written from its begin to its end, and is there once it is complete."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    checksum: int
+
+    def write(self, data: Any, /) -> int: ...
+
+    def tell(self) -> int: ...
+
+    def complete(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Local:
+    """A file of this machine, and the CRC-32C of the bytes written to it."""
+
+    def __init__(self, path: str) -> None:
+        self._file: BinaryIO = open(path, "xb", buffering=0)  # noqa: SIM115 - its owner closes it
         self.checksum = 0
 
     def write(self, data: Any, /) -> int:
@@ -68,16 +101,34 @@ class _Summed:
         self.checksum = crc32c(memoryview(data)[:written], self.checksum)
         return written
 
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def complete(self) -> None:
+        """Make it durable."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
 
 class _File:
     """One file that a task writes."""
 
-    def __init__(self, place: FileLayout, directory: str, schema: pa.Schema, number: int, token: str) -> None:
+    def __init__(
+        self,
+        place: FileLayout,
+        create: Callable[[str], _NewFile],
+        directory: str,
+        schema: pa.Schema,
+        number: int,
+        token: str,
+    ) -> None:
         self.directory = directory
-        self._path = f"{place.prefix}{token}-{number}.task"
-        self._file: BinaryIO = open(self._path, "xb", buffering=0)  # noqa: SIM115 - its owner closes it
-        self._summed = _Summed(self._file)
-        self._encoder = ParquetEncoder(self._summed, schema, _options(schema, place.compression))
+        rest = f"{token}-{number}.task"
+        self._name = os.path.basename(place.prefix) + rest
+        self._file = create(rest)
+        self._encoder = ParquetEncoder(self._file, schema, _options(schema, place.compression))
 
     @property
     def pending_bytes(self) -> int:
@@ -92,11 +143,10 @@ class _File:
     def finish(self) -> ForeignFile:
         """Make it durable."""
         self._encoder.finish()
-        os.fsync(self._file.fileno())
+        self._file.complete()
         size = self._file.tell()
         self.close()
-        name = os.path.basename(self._path)
-        return ForeignFile(name, self.directory, self._encoder.rows, size, self._summed.checksum)
+        return ForeignFile(self._name, self.directory, self._encoder.rows, size, self._file.checksum)
 
     def close(self) -> None:
         self._file.close()
@@ -107,6 +157,7 @@ class _Table:
 
     def __init__(self, place: FileLayout) -> None:
         self._place = place
+        self._create = place.creator()
         self._token = secrets.token_hex(8)  # attempts of a task never share a name
         self._number = 0
         self._open: dict[str, _File] = {}
@@ -129,7 +180,7 @@ class _Table:
         if len(self._open) >= _MOST_OPEN:
             self.done.append(self._open.pop(next(iter(self._open))).finish())
         self._number += 1
-        return _File(self._place, directory, schema, self._number, self._token)
+        return _File(self._place, self._create, directory, schema, self._number, self._token)
 
     def finish(self) -> None:
         self.done += [file.finish() for file in self._open.values()]

@@ -11,6 +11,7 @@ from fastwire_daemon.devbroker.server import running
 from fastwire_daemon.runtime.errors import ConfigurationRefused
 from fastwire_daemon.spark.job import run as job_module
 from tests.daemon.cli.program import Run
+from tests.support.s3_server import new_bucket, s3_server
 
 JOB = """\
 [spark.orders]
@@ -230,3 +231,22 @@ def test_what_is_passed_on(run: Run, config: Path, monkeypatch: pytest.MonkeyPat
     assert asked == {"settings": {"a.b": "c=d"}, "master": "local[1]", "names": ["orders"]}
     assert session.stopped
     assert session.level == "ERROR"
+
+
+def test_commands_find_the_object_store_of_a_job(
+    run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_server() as settings:
+        for name in ("access_key_id", "secret_access_key"):
+            monkeypatch.setenv(f"AWS_{name}".upper(), settings[name])
+        url = new_bucket(settings, tmp_path.name).url
+        store = f'path = "{url}", store = {{ endpoint = "{settings["endpoint"]}", allow_http = true, region = "r" }}'
+        config.write_text(config.read_text().replace(f'path = "{tmp_path}/table"', store))
+        _, out, _ = run("check", config, "--connect")
+        assert f"  store    {url} can hold a dataset\n" in out
+        assert f"  folder   {tmp_path}/bad can hold a dataset\n" in out
+        assert url in run("verify", url, "--config", config)[1]
+        assert (
+            "no pipeline and no job writes to s3://other/orders"
+            in run("verify", "s3://other/orders", "--config", config)[2]
+        )

@@ -17,6 +17,7 @@ from fastwire_daemon.config import (
 )
 from fastwire_daemon.config.catalog import catalog_of
 from fastwire_daemon.config.sparksource import brokers_model
+from fastwire_daemon.config.store import StoreUrl
 from tests.support.config_file import problems
 
 LEAST = """\
@@ -206,6 +207,23 @@ def test_topics_by_a_pattern_in_the_words_of_their_system() -> None:
     assert problems(patterned("pulsar", "a/b"))[0].startswith(where + '"a/b": a pattern is TENANT/NAMESPACE/REGEX')
     both = DIRECT.replace("topics =", 'topics_pattern = "a"\ntopics =')
     assert problems(both) == [where + "topics is given too: use one of them"]
+
+
+def test_the_table_may_be_in_an_object_store() -> None:
+    text = LEAST.replace('path = "/lake/orders"', 'path = "s3://lake/orders/", store = { region = "eu-west-1", STORE }')
+    output = parsed(text.replace(", STORE", "")).spark["orders"].output
+    assert isinstance(output.path, StoreUrl) and output.path == "s3://lake/orders"
+    assert output.store is not None and output.store.settings() == {"region": "eu-west-1"}
+    where = "spark.orders.output."
+    key = 'access_key_id = "me", secret_access_key = "secret"'
+    (said,) = problems(text.replace("STORE", key))
+    assert f"{where}store.secret_access_key: would be sent to all executors in clear text" in said
+    (said,) = problems(text.replace("STORE", 'account_name = "lake"'))
+    assert f"{where}store.account_name: is for az:// only" in said
+    (said,) = problems(LEAST.replace('path = "/lake/orders"', 'path = "/lake/orders", store = { region = "r" }'))
+    assert f"{where}store: is for object stores" in said
+    (said,) = problems(LEAST.replace('quarantine = "/lake/bad"', 'quarantine = "s3://lake/bad"'))
+    assert f"{where}quarantine: " in said
 
 
 @pytest.mark.parametrize(

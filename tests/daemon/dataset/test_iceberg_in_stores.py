@@ -6,7 +6,6 @@ from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog import load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
 
 from fastwire_daemon.dataset.bucket import open_bucket
 from fastwire_daemon.dataset.iceberg import IcebergTable
@@ -30,19 +29,10 @@ def test_the_files_of_commits_are_in_the_table(tmp_path: Path) -> None:
         writer.close()
         report = verify("", medium=bucket, strict=True)
         assert report.problems == [] and "the table has all 10 rows of log entries 1 to 2, once" in report.proven
-        table = database(catalog, settings).load_table(icebergs.NAME)
+        table = icebergs.database(tmp_path, settings).load_table(icebergs.NAME)
         rows = table.scan(row_filter="t = 'persistent://public/default/orders'").to_arrow()
         assert sorted(rows["offset"].to_pylist()) == list(range(10))
         assert table.location() == bucket.url
-
-
-def database(catalog: dict[str, str], settings: Settings) -> SqlCatalog:
-    """The catalog as another program opens it, with its own access to the store."""
-    access = {
-        "s3.endpoint": settings["endpoint"], "s3.region": settings["region"],
-        "s3.access-key-id": settings["access_key_id"], "s3.secret-access-key": settings["secret_access_key"],
-    }  # fmt: skip
-    return SqlCatalog("default", uri=catalog["uri"], **access)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["of the daemon", "of the library"])
@@ -61,12 +51,12 @@ def test_properties_of_the_table_do_not_replace_the_access_to_the_store(tmp_path
         else:
             # Metadata beside the dataset: the library has no way of the daemon there.
             change["write.metadata.path"] = f"{bucket.url}-metadata"
-        icebergs.set_properties(database(catalog, settings), **change)
+        icebergs.set_properties(icebergs.database(tmp_path, settings), **change)
         tables.land(writer, 4, 9)
         assert writer.stopped == ""
         for name in change:
-            icebergs.set_properties(database(catalog, settings), **{name: None})
-        assert icebergs.numbers_in(database(catalog, settings).load_table(icebergs.NAME)) == list(range(10))
+            icebergs.set_properties(icebergs.database(tmp_path, settings), **{name: None})
+        assert icebergs.numbers_in(icebergs.database(tmp_path, settings).load_table(icebergs.NAME)) == list(range(10))
 
 
 def glue(settings: Settings) -> dict[str, str]:
