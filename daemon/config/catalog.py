@@ -16,6 +16,7 @@ __all__ = ["CatalogConfig", "InCatalog", "catalog_of", "check_catalog"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 _NAME_IN_GLUE = re.compile(r"[a-z0-9_-]+\.[a-z0-9_-]+")
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _WITH_PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
 _ONLY_FOR = {
     "rest": ("token", "credential", "scope", "oauth2_server_uri", "sigv4"),
@@ -84,10 +85,16 @@ class InCatalog(Protocol):
     def table(self) -> str | None:
         """The name of the table in it."""
 
+    @property
+    def branch(self) -> str | None:
+        """The branch of the table that gets the files; None: main."""
+
 
 def catalog_of(sink: InCatalog) -> dict[str, str]:
     """Return the settings of the catalog that has the table of ``sink``, secrets in clear text; {} without one."""
-    return {} if sink.catalog is None or sink.table is None else sink.catalog.settings(sink.table)
+    if sink.catalog is None or sink.table is None:
+        return {}
+    return sink.catalog.settings(sink.table) | ({} if sink.branch is None else {"branch": sink.branch})
 
 
 def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell, kind: str = "type") -> None:
@@ -96,10 +103,14 @@ def check_catalog(path: KeyPath, sink: Mapping[str, Any], tell: Tell, kind: str 
     for key, what in (("catalog", "the catalog that has the table"), ("table", 'the name of the table: "shop.orders"')):
         if iceberg and key not in sink:
             tell((*path, key), f"is required: {what}")
-        if not iceberg and key in sink:
-            tell((*path, key), f'is for {kind} = "iceberg"')
     if not iceberg:
+        for key in ("catalog", "table", "branch"):
+            if key in sink:
+                tell((*path, key), f'is for {kind} = "iceberg"')
         return
+    branch = sink.get("branch")
+    if isinstance(branch, str) and not _BRANCH.fullmatch(branch):
+        tell((*path, "branch"), 'must be a name of letters, digits, ".", "_" and "-"')
     name, catalog = sink.get("table"), sink.get("catalog")
     type_ = catalog.get("type") if isinstance(catalog, Mapping) else None
     if isinstance(name, str) and not (_NAME_IN_GLUE if type_ == "glue" else _NAME).fullmatch(name):

@@ -69,6 +69,8 @@ class SinkConfig(Table):
     catalog: CatalogConfig | None = None
     table: Text | None = None
     """iceberg: the table in the catalog, with its namespace: "shop.orders"."""
+    branch: Text | None = None
+    """iceberg: the branch of the table that gets the files, made from main if it is missing; default: main."""
     topic: Text | None = None
     """Topic that records are written to, for the name of a system as type. Beside it stand url, auth, tls and the other
     keys of a connection, as in source."""

@@ -92,7 +92,7 @@ _REQUIRED: Mapping[str, str] = {
     "type": f"is required: {', '.join((*DATASET_TYPES, *PLAIN_TYPES))}, the name of a system or of a plug-in",
 }
 _ALL_COLUMNS = {name for system in SYSTEMS for name in row_of(system).names}
-_DATASET_KEYS = ("path", "store", "catalog", "table", "compression", "split", "partition_by", "create")
+_DATASET_KEYS = ("path", "store", "catalog", "table", "branch", "compression", "split", "partition_by", "create")
 _COMMON_KEYS = ("type", "columns", "roll", "writers")
 
 # The least memory, in bytes. Of a connection: its receive buffer, open chunk and the output of one read. Of a writer:

@@ -129,6 +129,8 @@ class SparkOutput(Table):
     catalog: CatalogConfig | None = None
     table: Text | None = None
     """iceberg: the table in the catalog, with its namespace: "shop.orders"."""
+    branch: Text | None = None
+    """iceberg: the branch of the table that gets the files, made from main if it is missing; default: main."""
     compression: Text = "zstd:1"
     """zstd[:1-22] lz4 snappy gzip[:1-9] none."""
     metadata: Switch = True

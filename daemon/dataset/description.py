@@ -160,9 +160,10 @@ class Description:
             held, wanted = getattr(self, name), getattr(options, name)
             if held != wanted and not (name == "columns" and self.types and options.types):
                 differences.append(f"{word} of the dataset: {_show(held)}; configured: {_show(wanted)}")
-        held, wanted = (each.catalog.get("table", "") for each in (self, options))
-        if held != wanted:
-            differences.append(f"the table of the dataset: {_show(held)}; configured: {_show(wanted)}")
+        for name, default in (("table", ""), ("branch", "main")):
+            held, wanted = (each.catalog.get(name, default) for each in (self, options))
+            if held != wanted:
+                differences.append(f"the {name} of the dataset: {_show(held)}; configured: {_show(wanted)}")
         if self.types and options.types:
             try:
                 added_types(self.types, options.types)

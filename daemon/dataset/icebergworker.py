@@ -36,7 +36,9 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -116,9 +118,11 @@ class _Worker:
             raise CommitFailedException("the table has not been looked at by this process")
         if do == "add columns":
             return _add_columns(table, request["fields"])
+        branch = request["table"].get("branch", MAIN_BRANCH)
         if do == "add":
-            return _add(table, request["files"], owner, request["first"], request["upto"])
-        return _files(table)
+            _make_branch(table, branch)
+            return _add(table, branch, request["files"], owner, request["first"], request["upto"])
+        return _files(table, branch)
 
     def _catalog(self, settings: Mapping[str, Any]) -> Catalog:
         key = json.dumps(settings, sort_keys=True)
@@ -229,10 +233,29 @@ def _add_columns(table: Table, fields: Sequence[Mapping[str, Any]]) -> None:
     _commit(table, transaction)
 
 
-def _add(table: Table, files: Sequence[Mapping[str, Any]], owner: str, first: int, upto: int) -> None:
+def _make_branch(table: Table, branch: str) -> None:
+    """Make a branch that is missing from what main has now. Then the table has changed, and is looked at again.
+
+    Main gets an empty snapshot where it has none: the library writes to no other branch before.
+    """
+    main = table.current_snapshot()
+    if branch == MAIN_BRANCH or branch in table.refs():
+        return
+    transaction = table.transaction()
+    if main is None:
+        with transaction.update_snapshot().fast_append():
+            pass
+    else:
+        with ManageSnapshots(transaction) as manage:
+            manage.create_branch(main.snapshot_id, branch)
+    _commit(table, transaction)
+    raise CommitFailedException(f"the branch {branch} has been prepared")
+
+
+def _add(table: Table, branch: str, files: Sequence[Mapping[str, Any]], owner: str, first: int, upto: int) -> None:
     transaction = table.transaction()
     summary = {OWNER: owner, "fastwire.entries": f"{first}-{upto}"}
-    with transaction.update_snapshot(snapshot_properties=summary).merge_append() as append:
+    with transaction.update_snapshot(snapshot_properties=summary, branch=branch).merge_append() as append:
         for file in files:
             append.append_data_file(_data_file(table, file))
     transaction.set_properties({UPTO: str(upto)})
@@ -299,9 +322,12 @@ def _statistics(table: Table, file: Mapping[str, Any]) -> dict[str, Any]:
     return dict(found.to_serialized_dict())
 
 
-def _files(table: Table) -> dict[str, Any]:
-    """Return path, bytes and rows of each data file; ``rows`` is false if rows are deleted by other files."""
-    snapshot = table.current_snapshot()
+def _files(table: Table, branch: str) -> dict[str, Any]:
+    """Return path, bytes and rows of each data file; ``rows`` is false if rows are deleted by other files.
+
+    A branch that is missing has what main has: it will be made from that.
+    """
+    snapshot = table.snapshot_by_name(branch) or table.current_snapshot()
     found, whole = [], True
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):

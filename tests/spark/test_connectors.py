@@ -171,16 +171,9 @@ def test_delta(dev_scene: Callable[..., Scene], dev_broker: PulsarDevBroker) -> 
 
 
 def test_iceberg(dev_scene: Callable[..., Scene], dev_broker: PulsarDevBroker, rest_catalog: RestCatalog) -> None:
-    name = f"shop_{uuid.uuid4().hex[:10]}.orders"
-    catalog = {"type": "rest", "uri": rest_catalog.uri}
+    name, catalog, lake = iceberg(rest_catalog)
     orders = Orders(dev_scene(sink={"type": "iceberg", "table": name, "catalog": catalog}), dev_broker)
     path = orders.scene.path
-    prefix = "spark.sql.catalog.lake"
-    lake = {
-        prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.type": "rest",
-        f"{prefix}.uri": rest_catalog.uri,
-    }
     gone: list[Path] = []
 
     def read(*, rewrite: bool) -> tuple[list[list[Any]], list[list[Any]]]:
@@ -195,6 +188,35 @@ def test_iceberg(dev_scene: Callable[..., Scene], dev_broker: PulsarDevBroker, r
     (rewritten,), (expired,), strays = land_and_rewrite(orders, read)
     assert rewritten["rewritten_data_files_count"] == expired["deleted_data_files_count"] == len(gone) > 10
     assert [each["orphan_file_location"].rpartition("/")[2] for each in strays] == ["stray.parquet"]
+
+
+def test_a_branch_of_iceberg_is_published_by_spark(
+    dev_scene: Callable[..., Scene], dev_broker: PulsarDevBroker, rest_catalog: RestCatalog
+) -> None:
+    name, catalog, lake = iceberg(rest_catalog)
+    sink = {"type": "iceberg", "table": name, "branch": "audit", "catalog": catalog}
+    orders = Orders(dev_scene(sink=sink), dev_broker)
+    publish = (
+        f"SELECT count(*) AS rows FROM lake.{name}.branch_audit",
+        f"CALL lake.system.fast_forward('{name}', 'main', 'audit')",
+        f"ALTER TABLE lake.{name} DROP BRANCH audit",
+    )
+    for turn in range(2):
+        orders.produce()
+        with orders.scene.run(job={"decode": orders.decode(NOTE)}) as daemon:
+            daemon.wait_done()
+        before, told, after = run("iceberg", f"lake.{name}", ("id",), publish, **lake)
+        assert sorted(before) == [[number] for number in range(turn * BATCH)]
+        assert told[0] == [{"rows": (turn + 1) * BATCH}]
+        assert sorted(after) == [[number] for number in range((turn + 1) * BATCH)]
+
+
+def iceberg(rest_catalog: RestCatalog) -> tuple[str, dict[str, str], dict[str, str]]:
+    """The name of a new table, and its catalog in a configuration of the daemon and of Spark."""
+    catalog = {"type": "rest", "uri": rest_catalog.uri}
+    lake = {"": "org.apache.iceberg.spark.SparkCatalog", **{f".{key}": value for key, value in catalog.items()}}
+    settings = {f"spark.sql.catalog.lake{key}": value for key, value in lake.items()}
+    return f"shop_{uuid.uuid4().hex[:10]}.orders", catalog, settings
 
 
 def age(path: Path) -> None:

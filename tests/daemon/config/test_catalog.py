@@ -43,6 +43,8 @@ def test_the_settings_of_a_catalog() -> None:
         ('table = "shop.orders"\n', "", "sink.table: is required"),
         ('"shop.orders"', '"orders"', "sink.table: must be a namespace and a name"),
         ('"iceberg"', '"delta"', 'sink.catalog: is for type = "iceberg"'),
+        ('type = "iceberg"', 'type = "delta"\nbranch = "audit"', 'sink.branch: is for type = "iceberg"'),
+        ('"shop.orders"', '"shop.orders"\nbranch = "a b"', "sink.branch: must be a name"),
         ('type = "rest"', 'type = "sql"', 'sink.catalog.token: is for type = "rest"'),
         ("http://127", "http://me:secret@127", "sink.catalog.uri: has a password"),
         ('uri = "http://127.0.0.1:8181", ', "", "sink.catalog.uri: is required"),
@@ -56,6 +58,11 @@ def test_what_is_refused(was: str, now: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_config(TEXT.replace(was, now), {})
     assert said in str(error.value) and "secret" not in str(error.value)
+
+
+def test_the_branch_of_a_table() -> None:
+    sink = parse_config(TEXT.replace('"shop.orders"', '"shop.orders"\nbranch = "audit"'), {}).pipelines["orders"].sink
+    assert catalog_of(sink)["branch"] == "audit"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -292,6 +293,60 @@ def test_new_columns_of_values_are_added_to_the_table(tmp_path: Path, step: str)
     assert rows[1]["parts"] == [{"id": 7, "hash": b"ab"}]
     found = tables.rows_by_duckdb(table.metadata_location, "n, city, parts[1].id", "iceberg")
     assert sorted(found) == [(0, None, None), (1, "x", 7)]
+
+
+def on_branch(path: Path, reached: Callable[[str], None] = lambda step: None) -> DatasetWriter:
+    return icebergs.opened(path, reached, catalog=icebergs.catalog(path) | {"branch": "audit"})
+
+
+def numbers_of(path: Path, name: str) -> list[int]:
+    """The numbers on a branch, in ascending order."""
+    table = icebergs.loaded(path)
+    snapshot = table.snapshot_by_name(name)
+    if snapshot is None:
+        return []
+    found = table.scan(selected_fields=("offset",), snapshot_id=snapshot.snapshot_id).to_arrow()
+    return sorted(found["offset"].to_pylist())
+
+
+def test_files_land_on_a_branch_until_it_is_published_and_again(tmp_path: Path) -> None:
+    writer = on_branch(tmp_path)
+    tables.land(writer, -1, 4)
+    tables.land(writer, 4, 9)
+    assert writer.stopped == ""
+    assert numbers_of(tmp_path, "audit") == list(range(10)) and numbers_of(tmp_path, "main") == []
+    report = verify(tmp_path, strict=True)
+    assert report.problems == [] and "the table has all 10 rows of log entries 1 to 2, once" in report.proven
+    with icebergs.loaded(tmp_path).manage_snapshots() as manage:
+        manage.set_current_snapshot(ref_name="audit").remove_branch("audit")
+    assert numbers_of(tmp_path, "main") == list(range(10)) and numbers_of(tmp_path, "audit") == []
+    assert verify(tmp_path, strict=True).problems == []
+    tables.land(writer, 9, 14)
+    tables.land(writer, 14, 19)
+    assert writer.stopped == ""
+    assert numbers_of(tmp_path, "audit") == list(range(20)) and numbers_of(tmp_path, "main") == list(range(10))
+    assert verify(tmp_path, strict=True).problems == []
+    with pytest.raises(DatasetMismatchError, match="the branch of the dataset: audit; configured: main"):
+        icebergs.opened(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["table-ready", "table-committed"])
+def test_writers_on_a_branch_add_the_files_of_an_entry_once(tmp_path: Path, step: str) -> None:
+    """One stops around its commit, also where the branch has to be made; others write main meanwhile."""
+    first = on_branch(tmp_path)
+    tables.land(first, -1, 4)
+    first.close()
+    with icebergs.loaded(tmp_path).manage_snapshots() as manage:
+        manage.set_current_snapshot(ref_name="audit").remove_branch("audit")
+    stopped = on_branch(tmp_path, rolls.stop_at(step, 1))
+    with pytest.raises(rolls.Stopped):
+        tables.land(stopped, 4, 9)
+    icebergs.loaded(tmp_path).append(pa.table({"value": [b"x"], "offset": [100]}))
+    other = on_branch(tmp_path)
+    tables.land(other, 9, 14)
+    assert other.stopped == ""
+    wanted = [*range(15), *([100] if step == "table-ready" else [])]
+    assert numbers_of(tmp_path, "audit") == wanted and numbers_of(tmp_path, "main") == [*range(5), 100]
 
 
 def test_the_name_of_the_table_is_fixed_and_secrets_are_not_kept(tmp_path: Path) -> None:
