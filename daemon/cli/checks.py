@@ -269,8 +269,8 @@ def _store(
     name: str, url: StoreUrl, sink: SinkConfig | SparkOutput, pipeline: PipelineConfig | None
 ) -> list[CheckResult]:
     """Check the store of a dataset, and the dataset in it as `run` would open it."""
+    from ..dataset.place import bucket_of
     from ..dataset.probe import probe_bucket
-    from ..sinks.registry import bucket_of
 
     try:
         bucket = bucket_of(sink)

@@ -17,7 +17,7 @@ def bucket_at(path: str, config: Path | None) -> "Bucket | None":
     """
     from ..config import ConfigError, Problem, SinkConfig, SparkOutput, load_config
     from ..config.store import StoreUrl, parse_dataset_path
-    from ..sinks.registry import bucket_of
+    from ..dataset.place import bucket_of
 
     try:
         url = parse_dataset_path(path)

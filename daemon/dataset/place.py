@@ -5,7 +5,9 @@ import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
-from .bucket import Bucket
+from ..config import ConfigError, Problem, SinkConfig, SparkOutput
+from ..config.store import StoreUrl
+from .bucket import Bucket, open_bucket
 from .checkpoint import Checkpoint
 from .description import DatasetOptions, Description
 from .disk import Disk
@@ -17,7 +19,7 @@ from .storage import Storage
 from .tableformat import TITLES, PublishedTable
 from .tableschema import data_columns, partition_columns, unfit
 
-__all__ = ["publication_of", "storage_at", "table_of", "table_refusal"]
+__all__ = ["bucket_of", "publication_of", "storage_at", "table_of", "table_refusal"]
 
 # The package for each format of tables, for catalogs and their settings, and the extra that brings it.
 _NEEDED = {
@@ -26,6 +28,20 @@ _NEEDED = {
     "glue": ("boto3", "glue"),
     "sigv4": ("boto3", "glue"),
 }
+
+
+def bucket_of(sink: SinkConfig | SparkOutput) -> Bucket | None:
+    """Return the bucket that holds the dataset of ``sink``; None if that is a folder. Raises ConfigError."""
+    if not isinstance(sink.path, StoreUrl):
+        return None
+    name = "output" if isinstance(sink, SparkOutput) else "sink"
+    try:
+        return open_bucket(sink.path, {} if sink.store is None else sink.store.settings())
+    except ModuleNotFoundError as exc:
+        why = f"needs the package {exc.name}: pip install 'fastwire-daemon[lake]'"
+        raise ConfigError([Problem("", f"{name}.path", why)]) from None
+    except ValueError as exc:
+        raise ConfigError([Problem("", f"{name}.store", str(exc))]) from None
 
 
 def storage_at(

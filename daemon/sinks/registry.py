@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastwire.systems import row_of
 
-from ..config import ConfigError, PipelineConfig, Problem, SinkConfig, SparkOutput
+from ..config import ConfigError, PipelineConfig, Problem, SinkConfig
 from ..config.catalog import catalog_of
 from ..config.decode import (
     DecodeConfig,
@@ -18,7 +18,6 @@ from ..config.decode import (
 from ..config.fields import TABLE_TYPES
 from ..config.partitioning import UNPARTITIONED, Partitioning
 from ..config.rowwise import names_of_records, read_transform
-from ..config.store import StoreUrl
 from .base import Sink
 from .discard import DiscardSink
 from .stdout import StdoutSink
@@ -28,14 +27,13 @@ if TYPE_CHECKING:
     from fastwire.decode.program import Step
 
     from ..config.rowwise import Query
-    from ..dataset.bucket import Bucket
     from ..dataset.description import DatasetOptions
     from ..encoders.base import Encoder
     from ..net.schemaregistry import TopicSchemas
     from .transform import TransformedValues
     from .valuedecoder import ValueDecoder
 
-__all__ = ["bucket_of", "build_sink", "dataset_options", "load_encoder", "value_decoder"]
+__all__ = ["build_sink", "dataset_options", "load_encoder", "value_decoder"]
 
 # All encoders of a pipeline together may buffer this fraction (one fourth) of its memory.
 _GATHER_SHARE = 4
@@ -275,21 +273,8 @@ def _query_of(
         raise ConfigError([Problem("", key, str(exc))]) from None
 
 
-def bucket_of(sink: SinkConfig | SparkOutput) -> "Bucket | None":
-    """Return the bucket that holds the dataset of ``sink``; None if that is a folder. Raises ConfigError."""
-    if not isinstance(sink.path, StoreUrl):
-        return None
-    from ..dataset.bucket import open_bucket
-
-    try:
-        return open_bucket(sink.path, {} if sink.store is None else sink.store.settings())
-    except ModuleNotFoundError as exc:
-        raise _error("path", f"needs the package {exc.name}: pip install 'fastwire-daemon[lake]'") from None
-    except ValueError as exc:
-        raise _error("store", str(exc)) from None
-
-
 def _dataset_sink(config: PipelineConfig, memory: int, topics: "TopicSchemas | None") -> Sink:
+    from ..dataset.place import bucket_of
     from .dataset import DatasetSink
 
     sink = config.sink

@@ -16,11 +16,11 @@ from ...config import SparkOutput
 from ...config.store import StoreUrl
 from ...dataset.bucket import Bucket
 from ...dataset.description import DatasetOptions
+from ...dataset.place import bucket_of
 from ...dataset.staging import ForeignFile
 from ...dataset.tableschema import misfit
 from ...dataset.writer import DatasetWriter
 from ...runtime.errors import ConfigurationRefused, SinkFailedError, Superseded
-from ...sinks.registry import bucket_of
 from .checkpoint import keep_split, read_split, split_path
 from .plan import Plan
 from .split import Pieces, marked_pieces
