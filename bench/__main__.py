@@ -28,6 +28,7 @@ BENCHES = (
     "to_parquet",
     "store",
     "tables",
+    "connect_iceberg",
     "shared",
     "broker",
     "partitions",
