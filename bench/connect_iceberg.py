@@ -25,7 +25,7 @@ from pyiceberg.catalog import load_catalog
 
 from tests.brokers.kafka import VERSION as KAFKA
 from tests.brokers.kafka import KafkaBroker
-from tests.brokers.maven import BrokerUnavailableError, cached_jars, java_executable, pom
+from tests.brokers.maven import BrokerUnavailableError, cached_jars, dependency, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.stores.catalog import VERSION as ICEBERG
 from tests.stores.catalog import RestCatalog
@@ -103,11 +103,7 @@ def jars() -> list[Path]:
     """Return the folders with the jars of Kafka Connect and of the sink. Raises BrokerUnavailableError."""
     found = []
     for name, version, wanted in (("kafka-connect", KAFKA, CONNECT), ("iceberg-sink", ICEBERG, SINK)):
-        dependencies = "".join(
-            "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId>".format(*each.split(":"))
-            + f"<version>{of}</version></dependency>\n"
-            for each, of in wanted
-        )
+        dependencies = "".join(dependency(each, of) for each, of in wanted)
         found.append(cached_jars(f"{name}-{version}", pom(name, dependencies)))
     return found
 

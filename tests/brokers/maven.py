@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.brokers.cache import cache_folder, cached
 
-__all__ = ["BrokerUnavailableError", "cached_jars", "java_executable", "pom"]
+__all__ = ["BrokerUnavailableError", "cached_jars", "dependency", "java_executable", "pom"]
 
 # Called by its full name: a bare `dependency:copy-dependencies` would first ask the registry which version is newest.
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
@@ -28,6 +28,13 @@ def java_executable() -> str:
     if java is None:
         raise BrokerUnavailableError("no java: apt-get install openjdk-17-jre-headless")
     return java
+
+
+def dependency(name: str, version: str, more: str = "") -> str:
+    """Return the element for a jar called ``group:artifact``, with ``more`` elements in it."""
+    group, artifact = name.split(":")
+    where = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+    return f"    <dependency>{where}{more}</dependency>\n"
 
 
 def pom(name: str, dependencies: str, managed: str = "") -> str:

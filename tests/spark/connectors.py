@@ -9,25 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.brokers.cache import cache_folder, cached
-from tests.brokers.maven import BrokerUnavailableError, cached_jars, pom
+from tests.brokers.maven import BrokerUnavailableError, cached_jars, dependency, pom
 from tests.spark.session import OLD_SETTINGS, said
 
 __all__ = ["run"]
 
 PYSPARK = ("pyspark==4.0.1", "py4j==0.10.9.9")
-JARS = (
-    ("io.delta", "delta-spark_2.13", "4.0.1"),
-    ("org.apache.iceberg", "iceberg-spark-runtime-4.0_2.13", "1.11.0"),
-)
+# What Spark has itself is left out.
+_WITHOUT = "<exclusions><exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 POM = pom(
     "spark-tables",
-    "".join(
-        f"    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        # What Spark has itself.
-        "<exclusions><exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-        "</dependency>\n"
-        for group, name, version in JARS
-    ),
+    dependency("io.delta:delta-spark_2.13", "4.0.1", _WITHOUT)
+    + dependency("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13", "1.11.0", _WITHOUT),
 )
 EXTENSIONS = (
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

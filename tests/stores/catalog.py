@@ -3,7 +3,7 @@
 import urllib.request
 from pathlib import Path
 
-from tests.brokers.maven import cached_jars, java_executable, pom
+from tests.brokers.maven import cached_jars, dependency, java_executable, pom
 from tests.brokers.ports import free_ports
 from tests.brokers.process import JavaBroker
 from tests.stores.servers import KEY, REGION, SECRET
@@ -28,9 +28,7 @@ JARS = (
 POM = pom(
     "iceberg-catalog",
     "".join(
-        "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId>".format(*name.split(":"))
-        + f"<version>{version}</version>{f'<classifier>{kind}</classifier>' if kind else ''}</dependency>\n"
-        for name, version, kind in JARS
+        dependency(name, version, f"<classifier>{kind}</classifier>" if kind else "") for name, version, kind in JARS
     ),
 )
 # The server of the tests has a main class, which listens on all interfaces.
