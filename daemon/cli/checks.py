@@ -280,11 +280,12 @@ def _store(
     result = _place(name, "store", url, probe_bucket(bucket))
     if not result.ok:
         return [result]
-    return [result, *_lifecycle(name, bucket, pipeline), *_dataset(name, url, pipeline, bucket)]
+    age_s = 0.0 if pipeline is None else pipeline.sink.roll.age
+    return [result, *_lifecycle(name, bucket, age_s), *_dataset(name, url, pipeline, bucket)]
 
 
-def _lifecycle(name: str, bucket: "Bucket", pipeline: PipelineConfig) -> list[CheckResult]:
-    """Look for rules of an S3 bucket that would take what the dataset needs."""
+def _lifecycle(name: str, bucket: "Bucket", age_s: float) -> list[CheckResult]:
+    """Look for rules of an S3 bucket that would take what the dataset needs, with rolls up to ``age_s``."""
     from ..dataset.lifecycle import UnreadableRulesError, harmful, rules_of
 
     if not bucket.url.startswith("s3://"):
@@ -297,7 +298,7 @@ def _lifecycle(name: str, bucket: "Bucket", pipeline: PipelineConfig) -> list[Ch
     except UnreadableRulesError as exc:
         return [CheckResult(name, "rules", True, f"the store does not tell its lifecycle rules: {exc}")]
     prefix = urlsplit(bucket.url).path.removeprefix("/")
-    found = harmful(rules, f"{prefix}/" if prefix else "", age_s=pipeline.sink.roll.age)
+    found = harmful(rules, f"{prefix}/" if prefix else "", age_s=age_s)
     if found:
         return [CheckResult(name, "rules", False, why) for why in found]
     return [CheckResult(name, "rules", True, f"no lifecycle rule of the bucket ({len(rules)}) takes what is needed")]

@@ -120,15 +120,16 @@ def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
             tell((*path, "store"), f"is for object stores: path is not a URL with {either([*SCHEMES])}")
         return
     if isinstance(store, Mapping):
+        form = sink.get("type", sink.get("format"))  # of a pipeline, or of a job
         for scheme, keys in _ONLY_FOR.items():
             for key in keys:
                 if key in store and not url.startswith(scheme):
                     tell((*path, "store", key), f"is for {scheme} only")
         if "endpoint" in store and url.startswith("gs://"):
             tell((*path, "store", "endpoint"), "is for s3:// and az:// only")
-        if "ca" in store and sink.get("type") == "delta":
+        if "ca" in store and form == "delta":
             tell((*path, "store", "ca"), "is not known to the library of Delta tables: set SSL_CERT_FILE instead")
-        if "storage_class" in store and sink.get("type") not in TABLE_TYPES:
+        if "storage_class" in store and form not in TABLE_TYPES:
             tell((*path, "store", "storage_class"), f"is for {' and '.join(TABLE_TYPES)} only")
         elif store.get("storage_class") in ARCHIVES:
             tell((*path, "store", "storage_class"), "is an archive: what is in it cannot be read")
