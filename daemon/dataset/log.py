@@ -7,7 +7,7 @@ the CRC-32C of each file, and of the entry before. Entries of older versions hav
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -30,6 +30,7 @@ __all__ = [
     "Letter",
     "LogEntry",
     "Replayed",
+    "Replaying",
     "entry_name",
     "is_writer",
     "pack",
@@ -104,13 +105,45 @@ class Diverted:
 
 
 class Replayed(NamedTuple):
-    """Dead letters of a log entry that were written back to a topic: those with the numbers from ``first`` to ``last``
-    in their commit.
-    """
+    """Dead letters of a log entry: those with the numbers from ``first`` to ``last`` in their commit."""
 
     entry: int
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replaying:
+    """The intent to write dead letters to a topic: recorded before the first of them is sent.
+
+    ``sender`` is the name under which they are sent, and ``ends`` are the ends of the topic's partitions before, as
+    nested by ``fastwire.position.nest`` with positions as texts: it is read only by the command that needs it, because
+    the system of the topic may be unknown elsewhere. Empty if the letters cannot be found again in the topic.
+    """
+
+    url: str
+    topic: str
+    sender: str
+    letters: tuple[Replayed, ...]
+    ends: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "url": self.url,
+            "topic": self.topic,
+            "sender": self.sender,
+            "letters": _ranges_to_json(self.letters),
+            "ends": dict(self.ends),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Replaying":
+        """Read what :meth:`to_json` has returned. Raises ValueError, KeyError and TypeError."""
+        if not isinstance(ends := value["ends"], dict):
+            raise ValueError(f"{ends!r:.60} are not positions")
+        url, topic, sender = (_text(value[name]) for name in ("url", "topic", "sender"))
+        return cls(url, topic, sender, _ranges_from_json(value["letters"]), ends)
 
 
 class Letter(Protocol):
@@ -144,7 +177,8 @@ class LogEntry:
     Of the rows that are not in files, ``filtered``, a query has left out the ``unselected`` ones; the others are dead
     letters. ``types`` are all columns of decoded values from this commit on, if it adds some or makes some wider.
     The files of all entries up to number ``expired`` may be deleted (0: none). The dead letters ``replayed`` of earlier
-    entries were written back to a topic. ``before`` is the CRC-32C of the file of
+    entries were written back to a topic; those of ``replaying`` are about to be, and ``closes`` is the number of the
+    entry with such an intent that is over (0: none). ``before`` is the CRC-32C of the file of
     the log entry before (0 for entry 1); None if an older version of fastwire has written this one.
     """
 
@@ -161,6 +195,8 @@ class LogEntry:
     fence: tuple[str, ...] = ()
     expired: int = 0
     replayed: tuple[Replayed, ...] = ()
+    replaying: Replaying | None = None
+    closes: int = 0
     shared: bool = False
     types: tuple[Column, ...] = ()
     before: int | None = None
@@ -222,7 +258,11 @@ class LogEntry:
         if self.expired:
             value["expired"] = self.expired
         if self.replayed:
-            value["replayed"] = [list(each) for each in self.replayed]
+            value["replayed"] = _ranges_to_json(self.replayed)
+        if self.replaying is not None:
+            value["replaying"] = self.replaying.to_json()
+        if self.closes:
+            value["closes"] = self.closes
         if self.shared:
             value["shared"] = True
         if self.types:
@@ -268,7 +308,9 @@ class LogEntry:
                 ),
                 fence=tuple(_text(writer) for writer in value.get("fence", ())),
                 expired=_count(value.get("expired", 0)),
-                replayed=tuple(Replayed(*map(_count, each)) for each in value.get("replayed", ())),
+                replayed=_ranges_from_json(value.get("replayed", ())),
+                replaying=Replaying.from_json(value["replaying"]) if "replaying" in value else None,
+                closes=_count(value.get("closes", 0)),
                 shared=bool(value.get("shared", False)),
                 types=columns_from_json(value.get("types", [])),
                 before=None if before is None else _sum_from_json(before),
@@ -293,6 +335,14 @@ def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r:.60} is not a count")
     return value
+
+
+def _ranges_to_json(ranges: Iterable[Replayed]) -> list[list[int]]:
+    return [list(each) for each in ranges]
+
+
+def _ranges_from_json(ranges: Any) -> tuple[Replayed, ...]:
+    return tuple(Replayed(*map(_count, each)) for each in ranges)
 
 
 def _sum_to_json(checksum: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from .log import STAGING, DataFile, is_writer
 from .storage import NewFile, Storage
 
-__all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging"]
+__all__ = ["DeadWriters", "ForeignFile", "StagedFile", "Staging", "lives"]
 
 _LOCK = "lock"
 _FOREIGN = ".task"
@@ -240,3 +240,8 @@ class DeadWriters:
         for lock in self._locks.values():
             self._storage.release(lock)
         self._locks.clear()
+
+
+def lives(storage: Storage, writer: str) -> bool:
+    """Return True if the writer of this name may be at work: it has neither closed, nor was it fenced and cleared."""
+    return storage.exists(f"{STAGING}/{writer}/{_LOCK}")

@@ -186,7 +186,8 @@ class _Verification:
 
     def _note_expiry(self, entry: LogEntry, number: int) -> None:
         self._last = number
-        if any(each.entry >= number for each in entry.replayed):
+        begun = () if entry.replaying is None else entry.replaying.letters
+        if any(each.entry >= number for each in (*entry.replayed, *begun)) or entry.closes >= number:
             self._problem("damaged", entry_name(number), "marks dead letters of log entries that come after it")
         if entry.expired >= number:
             self._problem("damaged", entry_name(number), "expires log entries that come after it")

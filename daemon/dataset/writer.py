@@ -30,7 +30,7 @@ from .checkpoint import Checkpoint, checkpoint_name, newest_checkpoint, write_ch
 from .description import DESCRIPTION, DatasetOptions, Description
 from .disk import DISK_FULL, Disk
 from .level import check_directory
-from .log import DIVERTED, Letter, LogEntry, Replayed, entry_name, timestamp
+from .log import DIVERTED, Letter, LogEntry, Replayed, Replaying, entry_name, timestamp
 from .origin import Origin
 from .place import publication_of, storage_at
 from .publication import Publication
@@ -98,6 +98,11 @@ class DatasetWriter:
     def exists(self) -> bool:
         """True if the dataset existed at the last look; :meth:`open` looks, the first roll creates it."""
         return self._description is not None
+
+    @property
+    def name(self) -> str:
+        """The unique name of this writer, while it is open and there is a dataset."""
+        return "" if self._staging is None else self._staging.writer
 
     @property
     def sync_ns(self) -> int:
@@ -292,10 +297,14 @@ class DatasetWriter:
         with self._guard, self._failing("expire files"):
             self._commit_bare(self._entered(), "expiry", expired=number)
 
-    def mark_replayed(self, replayed: Sequence[Replayed]) -> None:
-        """Record that dead letters were written back to a topic."""
-        with self._guard, self._failing("mark dead letters"):
-            self._commit_bare(self._entered(), "replay", replayed=tuple(replayed))
+    def note_replay(
+        self, replayed: Sequence[Replayed] = (), replaying: Replaying | None = None, closes: int = 0
+    ) -> None:
+        """Record dead letters that were written back to a topic, or are about to be: see :class:`LogEntry`."""
+        step = "replay" if replaying is None else "intent"
+        with self._guard, self._failing("record a replay"):
+            facts = {"replayed": tuple(replayed), "replaying": replaying, "closes": closes}
+            self._commit_bare(self._entered(), step, **facts)
 
     # --- entering
 

@@ -20,6 +20,7 @@ from ..config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ..net.auth import BasicCredentials, Credentials
 from ..net.schemaregistry import TopicSchemas
 from ..runtime.metrics import PipelineMetrics
+from .recall import Recall
 from .source import Source, SourceEvents
 from .writer import WriteOptions, Writer
 
@@ -124,6 +125,13 @@ class System(ABC):
         own = import_module(f"{type(self).__module__.rpartition('.')[0]}.writer")
         opened: AbstractAsyncContextManager[Writer] = own.open_writer(connection, topic, options)
         return opened
+
+    def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall | None:
+        """Return what finds records of ``topic`` again by their properties; None if the system cannot.
+
+        Raises ConfigError for unusable files.
+        """
+        return None
 
     def topic_schemas(self, connection: Connection) -> TopicSchemas:
         """Return the schemas that the brokers keep, if the grammar says so. Raises ConfigError for unusable files."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fastwire.columns.chunk import Chunk
 from fastwire.errors import FastwireError
-from fastwire.position import Coverage, Position
+from fastwire.position import Coverage, Log, Position, Span
 from fastwire.wire.pool import Pool
 
 from ..config import Connection, Start, TopicChoice
@@ -58,11 +58,30 @@ class ClusterReader:
         self._failure: FastwireError | None = None
         self._granting: set[asyncio.Task[None]] = set()
         self._to_end = False
+        self._looking = False  # nothing is read
         self._stopped: list[LogStopped] = []
+        self.gaps: list[Span] = []
+        """Spans whose gap follows a position that was to be read on from: records that were deleted before."""
 
-    async def open(self) -> None:
-        """Find the partitions and request records. Raises FastwireError if a broker refuses or none is reachable."""
+    async def open(self, coverage: Coverage | None = None) -> None:
+        """Find the partitions and request records: those of logs in ``coverage`` behind it.
+
+        Raises FastwireError if a broker refuses or none is reachable.
+        """
+        self._coverage = self._coverage if coverage is None else coverage
         await self._source.start(self._coverage)
+
+    @property
+    def logs(self) -> frozenset[Log]:
+        """The logs that were found."""
+        return frozenset(partition.log for partition in self._source.partitions)
+
+    async def ends(self) -> dict[Log, Position]:
+        """Return the end of each log; to be called instead of ``open``, and followed by ``close``."""
+        self._looking = True
+        await self._source.start(self._coverage)
+        heads = await self._source.heads()
+        return {one.log: heads.get(one.index, one.beginning) for one in self._source.partitions}
 
     async def describe(self) -> Described:
         """Return each topic with the number of its partitions, and why some cannot be read; close without reading."""
@@ -133,6 +152,8 @@ class ClusterReader:
     async def _grant(self, assignments: Sequence[Assignment]) -> None:
         for first in await self._source.resolve(assignments, self._coverage):
             self._coverage.add(first.span)
+            if first.span.gap is not None:
+                self.gaps.append(first.span)
         self._source.grant(assignments, self._coverage)
 
     def _fail(self, error: FastwireError) -> None:
@@ -152,6 +173,8 @@ class ClusterReader:
 
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """Read the assigned partitions at once."""
+        if self._looking:
+            return
         task = asyncio.get_running_loop().create_task(self._grant(assignments))
         self._granting.add(task)
         task.add_done_callback(self._granting.discard)

@@ -61,6 +61,11 @@ class PulledPartition(StagedPartition, Generic[L]):
         """The last known end of the log; None for an empty log."""
         return self.before(self.end) if self.end > max(self.log_start, 0) else None
 
+    @property
+    def beginning(self) -> Position:
+        """See ``StagedPartition.beginning``."""
+        return self.before(max(self.log_start, 0))
+
     def offer(self) -> Assignment:
         """Make the assignment that is in force from here on."""
         assignment = Assignment(self.index, self.log, self.head)

@@ -11,9 +11,10 @@ from ..config import Connection, PipelineConfig, SourceConfig, Start, TopicChoic
 from ..net.schemaregistry import TopicSchemas
 from ..runtime.metrics import PipelineMetrics
 from .base import System, TopicReader
+from .recall import Recall
 from .source import Source, SourceEvents
 
-__all__ = ["reading", "source_factory", "system_named", "topic_schemas"]
+__all__ = ["reading", "recall_of", "source_factory", "system_named", "topic_schemas"]
 
 READ_MEMORY = 1 << 30  # bytes; the largest value is an eighth of it, and most of it is never touched
 
@@ -64,6 +65,11 @@ def reading(connection: Connection, topics: TopicChoice, start: Start) -> Abstra
     Raises ConfigError for a file that cannot be used; entering raises FastwireError as ``TopicReader.open`` does.
     """
     return _opened(system_named(connection.system).open_reader(connection, topics, start, Pool(READ_MEMORY)))
+
+
+def recall_of(connection: Connection, topic: str) -> Recall | None:
+    """Return what finds records of ``topic`` again; None if its system cannot. Raises ConfigError as above."""
+    return system_named(connection.system).recall(connection, topic, Pool(READ_MEMORY))
 
 
 @asynccontextmanager

@@ -58,6 +58,11 @@ class StagedPartition:
         self._stage = next(iter(self.TRANSITIONS))
 
     @property
+    def beginning(self) -> Position:
+        """The position where the log began at the last look, which is its end if ``heads`` leaves it out."""
+        return Position(0, 0)
+
+    @property
     def stage(self) -> Stage:
         """The current stage."""
         return self._stage

@@ -38,7 +38,8 @@ class WriteOptions:
     ``compression`` is the name of a codec in capitals, None for the usual one of the system, ``batch`` the number of
     records per entry (0: no batches), ``hashing`` the hash that maps a key to its partition. With ``public_keys``
     records are encrypted. A topic that does not exist is created with ``create`` partitions; 0 leaves that to the
-    broker.
+    broker. ``name`` is the unique name of a writer, for ``Recall.fence``. Without ``resend`` a record fails rather than
+    being sent again where the broker may have stored it and would not recognize it.
     """
 
     compression: str | None = None
@@ -46,6 +47,8 @@ class WriteOptions:
     create: int = 0
     hashing: str = "java"
     public_keys: Keys = field(default_factory=dict)
+    name: str = ""
+    resend: bool = True
 
 
 def texts_of(put: Put, title: str) -> tuple[tuple[str, str], ...]:

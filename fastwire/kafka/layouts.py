@@ -423,6 +423,35 @@ response
   producer_id i64 =-1
   producer_epoch i16
 
+AddPartitionsToTxn key=24 v=0-3 flex=3
+request
+  transactional_id string
+  producer_id i64
+  producer_epoch i16
+  topics [
+    name string
+    partitions [i32]
+  ]
+response
+  throttle_time_ms i32
+  results [
+    name string
+    partitions [
+      partition_index i32
+      error_code i16
+    ]
+  ]
+
+EndTxn key=26 v=0-3 flex=3
+request
+  transactional_id string
+  producer_id i64
+  producer_epoch i16
+  committed bool
+response
+  throttle_time_ms i32
+  error_code i16
+
 CreateTopics key=19 v=0-7 flex=5
 request
   topics [

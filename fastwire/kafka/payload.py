@@ -46,6 +46,8 @@ _CODEC = 0x07
 _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+ABORTED = _TRANSACTIONAL | _CONTROL
+"""The attributes of a batch with a marker that ends a transaction."""
 
 
 class Compression(IntEnum):

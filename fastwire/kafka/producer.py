@@ -79,11 +79,13 @@ class Producer(BatchedProducer[Record, _Batch]):
 
     ``take`` returns the next batch to send; every ``Sending`` comes back by ``answered`` or ``unanswered``. While
     ``needs_identity`` is true nothing is sent: request a producer id and call ``identify``. A producer that starts over
-    gets an id of its own, so that other partitions are not affected.
+    gets an id of its own, so that other partitions are not affected. A ``fenceable`` one fails when its epoch is old:
+    another one of its name has fenced it.
     """
 
-    def __init__(self, settings: ProducerSettings) -> None:
+    def __init__(self, settings: ProducerSettings, *, fenceable: bool = False) -> None:
         super().__init__(settings)
+        self._fenceable = fenceable
         self._compression = settings.compression
         self._producer_id = -1
         self._epoch = -1
@@ -161,6 +163,8 @@ class Producer(BatchedProducer[Record, _Batch]):
             if not self._holding:
                 self._known_at = now
             self._end(batch, offset=offset if code == Code.NONE else -1)
+        elif self._fenceable and code == Code.INVALID_PRODUCER_EPOCH:
+            self.fail(BrokerError(code, "another process has fenced this producer", said))
         elif code in _LOST_TRACK:
             if first:
                 self._start_over = True

@@ -107,16 +107,18 @@ def _of_group(answer: Body, table: str, key: str, group: str) -> Body:
     raise ProtocolError(table, detail=f"says nothing of group {group}")
 
 
-def ask_coordinator(group: str) -> Body:
-    """Build FindCoordinator, for any broker."""
-    return {"key_type": 0, "key": group, "coordinator_keys": [group]}  # each version has some of these fields
+def ask_coordinator(name: str, *, transactional: bool = False) -> Body:
+    """Build FindCoordinator, for any broker: that of a group, or of a transactional id."""
+    # Each version has some of these fields.
+    return {"key_type": int(transactional), "key": name, "coordinator_keys": [name]}
 
 
-def read_coordinator(answer: Body, group: str) -> tuple[str, int]:
-    """Return host and port of the coordinator of ``group``."""
-    found = _of_group(answer, "coordinators", "key", group)
+def read_coordinator(answer: Body, name: str, *, transactional: bool = False) -> tuple[str, int]:
+    """Return host and port of the coordinator of the group, or the transactional id, ``name``."""
+    found = _of_group(answer, "coordinators", "key", name)
     if found["error_code"]:
-        raise BrokerError(found["error_code"], f"group {group}", found.get("error_message"))
+        what = "transactional id" if transactional else "group"
+        raise BrokerError(found["error_code"], f"{what} {name}", found.get("error_message"))
     return found["host"], found["port"]
 
 

@@ -12,6 +12,7 @@ from enum import Enum, auto
 
 from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
 from fastwire.position import Position
+from fastwire.producer import NotConfirmed
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.batcher import Batch, Batcher, BatchLimits, weight
 from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE
@@ -75,7 +76,7 @@ class ProducerSettings:
 
     With ``batching`` None each record is sent alone. With ``chunking`` a record that is too large for one message is
     sent in chunks. With ``first_sequence_id`` None the numbers continue after the last one that the broker has stored
-    for ``name``.
+    for ``name``. Without ``resend`` a producer that loses its connection before all receipts have come has failed.
     """
 
     name: str = ""  # "": the broker assigns one
@@ -89,6 +90,7 @@ class ProducerSettings:
     initial_subscription: str = ""  # created with the topic, so that it retains records before the first reader
     first_sequence_id: int | None = None
     send_timeout_s: float | None = 30.0  # from the call of ``send``; None: no timeout
+    resend: bool = True
 
 
 class Phase(Enum):
@@ -218,6 +220,8 @@ class Producer:
         """Record that the connection is gone, or that the broker has closed the producer."""
         self.phase = Phase.DETACHED
         self._connection = None
+        if not self._settings.resend and self._pending:
+            self.fail(NotConfirmed("the connection was lost before the receipts came"))
 
     def close(self, now: float) -> int | None:
         """Send CLOSE_PRODUCER; return its request id, None without a connection.

@@ -62,13 +62,19 @@ class Outbox:
 
     The driver sends what ``take`` returns, and passes each response to ``answered``; ``producer`` knows the partitions.
     A message that is not stored within ``send_timeout_s`` fails, unless a request is in flight. A Broker has
-    ``most_in_flight`` requests at most.
+    ``most_in_flight`` requests at most. Without ``resend`` a message whose response is lost fails: it may be stored.
     """
 
     batches = 0  # there are none: each message is a request
 
     def __init__(
-        self, producer: Producer, topic: str, *, send_timeout_s: float = 120.0, most_in_flight: int = 1000
+        self,
+        producer: Producer,
+        topic: str,
+        *,
+        send_timeout_s: float = 120.0,
+        most_in_flight: int = 1000,
+        resend: bool = True,
     ) -> None:
         self.weight = 0
         self.failure: FastwireError | None = None
@@ -79,6 +85,7 @@ class Outbox:
         self._in_flight: set[Sending] = set()
         self._outstanding: Counter[Broker] = Counter()
         self._most_in_flight = most_in_flight
+        self._resend = resend
         self._results: list[Stored] = []
 
     # --- messages in
@@ -155,6 +162,9 @@ class Outbox:
         if stored:
             assert body is not None
             self._end(sending, partition, body.appendOffset if body.HasField("appendOffset") else -1)
+            return
+        if body is None and not self._resend:
+            self._end(sending, error=NotConfirmed(f"{partition} has not confirmed it: {problem}"))
             return
         sending.problem = f"{partition}: {problem if body is None else BrokerError(body.errCode, body.errMsg)}"
         sending.partition = None

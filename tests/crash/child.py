@@ -1,14 +1,15 @@
 """Runs the command line with an accident built in: ``child.py SCRIPT arguments…``.
 
-SCRIPT is JSON: ``{"at": step, "nth": 2, "do": "kill"}`` acts when a writer of a dataset reaches ``step`` for the nth
-time (default: the first). ``do`` is
+SCRIPT is JSON: ``{"at": step, "nth": 2, "do": "kill"}`` acts when a writer of a dataset, or a replay of its dead
+letters, reaches ``step`` for the nth time (default: the first). ``do`` is
 
 * ``kill``: SIGKILL to the own process; ``stop``: SIGSTOP;
 * ``fail``: let the step fail with EIO, once;
 * ``sleep``: block the writer's thread for ``seconds``;
 * ``fill``: write a file into ``folder`` until the disk is full.
 
-``"checkpoint_every"`` replaces the number of log entries between checkpoints, so that short tests reach them.
+``"checkpoint_every"`` replaces the number of log entries between checkpoints, so that short tests reach them, and
+``"group"`` the number of dead letters that a replay takes in hand, ``"settle"`` its pause before it looks for them.
 """
 
 import errno
@@ -17,9 +18,12 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
 from typing import Any
 
+from fastwire_daemon.cli import replay
 from fastwire_daemon.cli.app import main
+from fastwire_daemon.dataset.replay import Replay
 from fastwire_daemon.dataset.writer import DatasetWriter
 
 
@@ -82,6 +86,20 @@ def install(script: dict[str, Any]) -> None:
         self._reached = reached
 
     DatasetWriter.__init__ = wrapped  # type: ignore[method-assign]
+    enter = Replay.__enter__
+
+    def entered(self: Replay) -> Replay:
+        enter(self)
+        self.reached = accident.reached
+        return self
+
+    Replay.__enter__ = entered  # type: ignore[method-assign,assignment]
+    if "settle" in script:
+        for system in ("kafka", "pulsar", "tubemq"):
+            recall: Any = import_module(f"fastwire_daemon.systems.{system}.recall")
+            recall.SETTLE_S = float(script["settle"])
+    if "group" in script:
+        replay._GROUP_RECORDS = int(script["group"])
     if "checkpoint_every" in script:
         DatasetWriter.checkpoint_every = int(script["checkpoint_every"])
 

@@ -13,6 +13,7 @@ from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import ProducerSettings
 from fastwire.producer import BatchLimits
 from fastwire_daemon.systems.kafka.client_cluster import ClientCluster
+from fastwire_daemon.systems.kafka.fence import fence
 from fastwire_daemon.systems.kafka.producer import TopicProducer
 from fastwire_daemon.systems.kafka.settings import ClientSettings
 from fastwire_daemon.systems.produced import ProduceError
@@ -183,3 +184,32 @@ def test_the_command(plain_kafka: KafkaBroker, fresh_name: Callable[[str], str])
     assert (refused.returncode, b'line 1: Kafka has no "ordering_key"' in refused.stderr) == (1, True)
     refused = produce("--compression", "zlib")
     assert (refused.returncode, b"Kafka has no zlib" in refused.stderr) == (2, True)
+
+
+async def test_a_fenced_producer_stores_nothing_more(
+    plain_kafka: KafkaBroker, fresh_name: Callable[[str], str]
+) -> None:
+    """A producer that lives on after its process was taken for dead; partition 1 has none of its records."""
+    topic = fresh_name("fenced")
+    plain_kafka.create_topic(topic, 2)
+    async with ClientCluster(client(plain_kafka.url)) as cluster:
+        former = TopicProducer(cluster, topic, sender="former")
+        await former.open()
+        for number in range(3):
+            await former.put(Record(value=b"%d" % number), partition=0)
+        await former.flush()
+        async with ClientCluster(client(plain_kafka.url)) as later:
+            await fence(later, topic, "former")
+        await former.put(Record(value=b"late"), partition=0)
+        with pytest.raises(ProduceError, match="another process has fenced this producer"):
+            await former.flush()
+        await former.close()
+        async with TopicProducer(cluster, topic, sender="former") as next_one:
+            await next_one.put(Record(value=b"3"), partition=0)
+    consumer = Consumer({"bootstrap.servers": plain_kafka.servers, "group.id": "x", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = [consumer.poll(30) for _ in range(4)]
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1] for number in range(2)]
+    consumer.close()
+    assert [message and message.value() for message in found] == [b"0", b"1", b"2", b"3"]
+    assert ends == [5, 0]  # the marker has an offset, too

@@ -31,9 +31,15 @@ def dead(
         typer.Option(
             "--replay",
             metavar="URL TOPIC",
-            help=f"Write the values to a topic ({_SYSTEMS}), each once: those that were written are marked.",
+            help=f"Write the values to a topic ({_SYSTEMS}) and mark them: exactly once where there are properties.",
         ),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            help="With --replay: write anew what a killed command may have written, where that cannot be found out."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with --list one a letter.")] = False,
     config: StoreAccess = None,
     *,
@@ -46,8 +52,10 @@ def dead(
     if replay is not None:
         if each or write is not None:
             raise typer.BadParameter("stands alone, or with --reason", param_hint="--replay")
-        _replay(path, config, replay, reason, broker, as_json=as_json)
+        _replay(path, config, replay, reason, broker, again=again, as_json=as_json)
         return
+    if again:
+        raise typer.BadParameter("stands with --replay", param_hint="--again")
     from ...dataset.letters import dead_letters
     from ..letters import LetterFolder, LetterSums, letter_line, show_letter
     from ..stores import bucket_at
@@ -69,20 +77,26 @@ def dead(
 
 
 def _replay(
-    path: str, config: Path | None, target: tuple[str, str], reason: str | None, broker: BrokerOptions, *, as_json: bool
+    path: str,
+    config: Path | None,
+    target: tuple[str, str],
+    reason: str | None,
+    broker: BrokerOptions,
+    *,
+    again: bool,
+    as_json: bool,
 ) -> None:
     """Write the dead letters of a dataset to a topic, and print how many."""
     import asyncio
     import json
-    from functools import partial
 
     from ...config import ConfigError, parse_connection
-    from ...dataset.letters import Replay
+    from ...dataset.replay import Replay
     from ...dataset.report import counted
     from ...runtime.logs import configure
-    from ...systems.registry import system_named
+    from ...systems.registry import recall_of, system_named
     from ...systems.writer import WriteOptions
-    from ..replay import Replayed, replay
+    from ..replay import LetterReplay, Replayed
     from ..stores import bucket_at
 
     url, topic = target
@@ -90,19 +104,37 @@ def _replay(
         connection = parse_connection({"url": url} | broker.keys())
         system = system_named(connection.system)
         with argument("--replay"):
-            system.grammar.topic(topic)
+            topic = system.grammar.topic(topic)
     except ConfigError as exc:
         refuse(exc, broker)
     configure(level="warning")
-    make_writer = partial(system.open_writer, connection, topic, WriteOptions(batch=1000))
     counts = Replayed()
+
+    def tell(line: str) -> None:
+        typer.echo(line, err=True)
+
+    async def run(source: Replay) -> None:
+        recall = recall_of(connection, topic)
+        if recall is None:
+            tell(f"{system.grammar.title} stores no properties: letters of a command that is killed are written again")
+        replay = LetterReplay(
+            source,
+            str(connection.url),
+            topic,
+            lambda name: system.open_writer(connection, topic, WriteOptions(batch=1000, name=name, resend=False)),
+            recall,
+            counts,
+            tell=tell,
+        )
+        await replay.run(reason, again=again)
+
     try:
         with Replay(path, bucket_at(path, config)) as source:
-            asyncio.run(replay(source, make_writer, reason, counts))
+            asyncio.run(run(source))
     finally:
         if as_json:
-            typer.echo(json.dumps({"path": path, "replayed": counts.written, "not_values": counts.entries}))
+            typer.echo(json.dumps({"path": path} | counts.to_json()))
         else:
-            typer.echo(f"{path}: {counted(counts.written, 'dead letter')} written to {topic} and marked")
-            if counts.entries:
-                typer.echo(f"  {counts.entries:,} left out: whole entries of a broker, which are no values")
+            typer.echo(f"{path}: {counted(counts.written, 'dead letter')} written to {target[1]} and marked")
+            for line in counts.lines():
+                typer.echo(f"  {line}")

@@ -5,7 +5,7 @@ from functools import partial
 
 from fastwire.kafka.connection import Key
 
-from . import coordinator, fetch, metadata, producers
+from . import coordinator, fetch, metadata, producers, transactions
 from .cluster import Cluster
 from .connection import Handler, KafkaConnection
 
@@ -18,6 +18,8 @@ HANDLERS: dict[int, Handler] = {
     Key.DELETE_TOPICS: metadata.delete_topics,
     Key.PRODUCE: producers.produce,
     Key.INIT_PRODUCER_ID: producers.init_producer_id,
+    Key.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+    Key.END_TXN: transactions.end,
     Key.FETCH: fetch.fetch,
     Key.LIST_OFFSETS: fetch.list_offsets,
     Key.OFFSET_FOR_LEADER_EPOCH: fetch.epoch_ends,

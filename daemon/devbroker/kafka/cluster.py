@@ -20,7 +20,7 @@ from .consumer_group import ConsumerGroup
 from .groups import Group
 from .logins import MECHANISMS, Users
 from .requests import Request, versions_of
-from .topics import PartitionLog, StoredTopic
+from .topics import PartitionLog, StoredTopic, TransactionalId
 
 __all__ = ["Cluster", "FetchSession", "FetchedPartition", "KafkaOptions", "Refusal"]
 
@@ -98,6 +98,7 @@ class Cluster(DevBroker):
         self.logins = 0  # ever made
         self.refused_logins = 0
         self.next_producer_id = 1000
+        self.transactional_ids: dict[str, TransactionalId] = {}
         self.read_at: Counter[int] = Counter()  # responses with records, by node
         self._highest_epochs: dict[tuple[str, int], int] = {}
         self._advertised: dict[int, tuple[str, int]] = {}

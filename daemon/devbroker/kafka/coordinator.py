@@ -22,10 +22,10 @@ METADATA_MOST = 4096  # characters beside a committed offset
 
 
 def find_coordinator(connection: KafkaConnection, request: Request) -> Body | None:
-    """Handle FindCoordinator: name the node that coordinates a group."""
+    """Handle FindCoordinator: name the node that coordinates all groups and transactional ids."""
     broker = connection.broker
     body = request.body
-    if body.get("key_type", 0) != 0:
+    if body.get("key_type", 0) not in (0, 1):
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE}
     node = next(one for one in broker.nodes() if one["node_id"] == broker.coordinator)
     found = {"error_code": 0, "node_id": node["node_id"], "host": node["host"], "port": node["port"]}

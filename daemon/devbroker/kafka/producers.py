@@ -9,6 +9,7 @@ from ...runtime.clock import now_ms
 from ..base import RefusedError
 from .connection import KafkaConnection
 from .requests import Request
+from .transactions import identify
 
 __all__ = ["init_producer_id", "produce"]
 
@@ -74,10 +75,10 @@ def _store(connection: KafkaConnection, topic: str, number: int, records: bytes)
 
 
 def init_producer_id(connection: KafkaConnection, request: Request) -> Body | None:
-    """Handle InitProducerId of an idempotent producer; transactions are not served."""
+    """Handle InitProducerId of an idempotent producer, with a transactional id or without."""
     broker = connection.broker
-    if request.body["transactional_id"] is not None:
-        return {"error_code": Code.COORDINATOR_NOT_AVAILABLE}
+    if (name := request.body["transactional_id"]) is not None:
+        return identify(connection, name)
     producer_id, epoch = request.body.get("producer_id", -1), request.body.get("producer_epoch", -1)
     if 0 <= producer_id < broker.next_producer_id:
         return {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch + 1}

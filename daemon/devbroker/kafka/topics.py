@@ -9,7 +9,7 @@ from fastwire.kafka.payload import MAX_SEQUENCE, BatchHead, place_batch, split_b
 from ..base import RefusedError
 from ..topiclog import TopicLog
 
-__all__ = ["PartitionLog", "StoredTopic"]
+__all__ = ["PartitionLog", "StoredTopic", "TransactionalId"]
 
 REMEMBERED = 5  # batches of a producer by which a repeated one is recognized (spec: kafka 14)
 
@@ -91,6 +91,11 @@ class PartitionLog:
         self._producers[head.producer_id] = known
         return offset
 
+    def mark(self, producer_id: int, epoch: int, marker: bytes, now_ms: int) -> None:
+        """Store the marker of a coordinator: batches of earlier epochs of the producer are refused from now on."""
+        self.append(marker, now_ms)
+        self._producers[producer_id] = _ProducerState(epoch)
+
     def lead(self, node: int) -> None:
         """Begin a new leader epoch, with this leader."""
         self.leader = node
@@ -141,6 +146,15 @@ class StoredTopic:
     name: str
     topic_id: bytes
     partitions: list[PartitionLog]
+
+
+@dataclass(slots=True)
+class TransactionalId:
+    """The producer of one transactional id, and the partitions of its open transaction."""
+
+    producer_id: int
+    epoch: int = 0
+    places: set[tuple[str, int]] = field(default_factory=set)
 
 
 def _is_abort(marker: bytes) -> bool:

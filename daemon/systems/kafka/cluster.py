@@ -153,6 +153,12 @@ class Cluster(BrokerBook[Link]):
         host, port = read_coordinator(await link.ask(Key.FIND_COORDINATOR, ask_coordinator(group)), group)
         return await self.link(purpose, host, port)
 
+    async def transaction_coordinator(self, name: str) -> Link:
+        """Return the connection to the coordinator of a transactional id."""
+        answer = await (await self.any()).ask(Key.FIND_COORDINATOR, ask_coordinator(name, transactional=True))
+        host, port = read_coordinator(answer, name, transactional=True)
+        return await self.link("ask", host, port)
+
     async def committed(
         self, link: Link, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:

@@ -16,6 +16,7 @@ from ..leaderwriter import OPEN_S, LeaderPart, LeaderWriter
 from ..topics import MISSING_S
 from ..topicwriter import PENDING_BYTES
 from .cluster import Cluster
+from .fence import fenced_name, identify
 from .link import Answer, Link
 from .refusal import is_for_good
 
@@ -28,7 +29,8 @@ ZSTD_FROM = 7  # the version of Produce
 class TopicProducer(LeaderWriter["_Part", Record]):
     """Writes to all partitions of one topic. As a context, a normal exit waits until all records are confirmed.
 
-    The owner of ``cluster`` has to tick its links. Everything raises ProduceError.
+    The owner of ``cluster`` has to tick its links. A ``sender`` can be fenced by its name (``fence.py``). Everything
+    raises ProduceError.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class TopicProducer(LeaderWriter["_Part", Record]):
         topic: str,
         settings: ProducerSettings | None = None,
         *,
+        sender: str = "",
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
         super().__init__(topic, most_pending_bytes=most_pending_bytes)
         self.settings = settings or ProducerSettings()
         self.cluster = cluster
+        self.sender = sender
         self._partitioner = Partitioner(1)
 
     def patience_s(self, error: FastwireError) -> float:
@@ -78,7 +82,7 @@ class TopicProducer(LeaderWriter["_Part", Record]):
 
 class _Part(LeaderPart[Producer]):
     def __init__(self, owner: TopicProducer, partition: int) -> None:
-        super().__init__(Producer(owner.settings), owner, partition)
+        super().__init__(Producer(owner.settings, fenceable=bool(owner.sender)), owner, partition)
         self._owner = owner
         self._link: Link | None = None
         self._stale = False  # the metadata are known to be old
@@ -107,7 +111,10 @@ class _Part(LeaderPart[Producer]):
             answer.add_done_callback(lambda done, sending=sending: self._answered(sending, done))  # type: ignore[misc]
 
     async def _identity(self) -> tuple[int, int]:
-        link = await self._owner.cluster.any()
+        cluster = self._owner.cluster
+        if self._owner.sender:
+            return await identify(cluster, fenced_name(self._owner.sender, self.partition))
+        link = await cluster.any()
         answer = await link.ask(Key.INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout_ms": 60_000})
         if answer["error_code"]:
             raise BrokerError(answer["error_code"], "a producer id")

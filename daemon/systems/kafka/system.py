@@ -7,6 +7,7 @@ from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import MakeSource
 from ..clusterreader import ClusterReader, ClusterSystem
 from ..offsets import start_at_offsets
+from ..recall import Recall
 from .config import KafkaConnection, KafkaSourceConfig
 
 __all__ = ["SYSTEM"]
@@ -31,6 +32,11 @@ class _Kafka(ClusterSystem):
         return ClusterReader(
             lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
         )
+
+    def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
+        from .recall import recall_of
+
+        return recall_of(connection, topic, pool)
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """``text`` may also be an offset of every partition, or offsets by partition such as ``0=5,2=7``.

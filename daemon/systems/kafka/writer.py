@@ -12,6 +12,7 @@ from ...runtime.clock import now_ms
 from ..leaderwriter import RecordWriter
 from ..writer import Put, WriteOptions, codec_named, refuse_create
 from .client_cluster import ClientCluster
+from .fence import can_fence
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
 
@@ -39,10 +40,14 @@ def open_writer(connection: Connection, topic: str, options: WriteOptions) -> Ab
     refuse_create(options, "Kafka")
     codec = codec_named(Compression, options.compression, "Kafka")
     settings = ProducerSettings(compression=codec, batching=BatchLimits(records=max(options.batch, 1)))
-    return _open(ClientSettings(**client_fields(connection)), topic, settings)
+    return _open(ClientSettings(**client_fields(connection)), topic, settings, options.name)
 
 
 @asynccontextmanager
-async def _open(client: ClientSettings, topic: str, settings: ProducerSettings) -> AsyncIterator[KafkaWriter]:
-    async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, settings) as producer:
-        yield KafkaWriter(producer)
+async def _open(
+    client: ClientSettings, topic: str, settings: ProducerSettings, name: str
+) -> AsyncIterator[KafkaWriter]:
+    async with ClientCluster(client) as cluster:
+        sender = name if name and await can_fence(cluster, name) else ""
+        async with TopicProducer(cluster, topic, settings, sender=sender) as producer:
+            yield KafkaWriter(producer)

@@ -268,6 +268,8 @@ class _Part(Part[Producer]):
             self._link = None
         if not self._lost.done():
             self._lost.set_result(reason)
+        if self.broken:
+            self._moved()
 
     # --- staying open
 

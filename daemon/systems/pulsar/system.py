@@ -12,6 +12,7 @@ from ...config import Connection, SourceConfig, Start, TopicChoice, parse_start
 from ...net.auth import BasicCredentials, Credentials
 from ...net.schemaregistry import TopicSchemas
 from ..base import Described, FileCheck, MakeSource, System, TopicReader
+from ..recall import Recall
 from .config import EncryptionConfig, PulsarConnection, PulsarSourceConfig, SchemaConfig
 from .login import UserLogin
 from .settings import ClientSettings, client_fields, decryptor, initial_schema, pattern_of
@@ -53,6 +54,11 @@ class _Pulsar(System):
         if re.fullmatch(r"[0-9]+|([0-9]+=[0-9]+,?)+", text):
             raise ValueError("of Pulsar is LEDGER:ENTRY, of one partition")
         return super().start_of(text, topics)
+
+    def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
+        from .recall import PulsarRecall
+
+        return PulsarRecall(ClientSettings(**client_fields(connection)), topic, pool)
 
     async def describe(self, connection: Connection, topics: TopicChoice) -> Described:
         from .client_cluster import ClientCluster

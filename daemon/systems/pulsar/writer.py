@@ -77,6 +77,8 @@ def open_writer(connection: Connection, topic: str, options: WriteOptions) -> Ab
         batching=BatchLimits(messages=options.batch) if options.batch else None,
         chunking=True,
         encrypt=encrypt_for(options.public_keys),
+        name=options.name,
+        resend=options.resend,
     )
     return _open(ClientSettings(**client_fields(connection)), topic, settings, Hashing(options.hashing))
 

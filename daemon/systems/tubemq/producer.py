@@ -41,7 +41,8 @@ log = get_logger("producer")
 class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
     """Writes to all partitions of one topic. As a context, a normal exit waits until all messages are stored.
 
-    The owner of ``cluster`` has to tick its links. Everything raises ProduceError.
+    The owner of ``cluster`` has to tick its links. Without ``resend`` a message whose response is lost fails.
+    Everything raises ProduceError.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
         *,
         heartbeat_s: float = 10.0,
         send_timeout_s: float = 120.0,
+        resend: bool = True,
         most_pending_bytes: int = PENDING_BYTES,
     ) -> None:
         super().__init__(topic, most_pending_bytes=most_pending_bytes)
@@ -65,7 +67,7 @@ class TopicProducer(PendingWriter["_Part", OutgoingMessage, Stored]):
             **settings.shown(),
         )
         self.client = Producer(identity, address=int(IPv4Address(settings.host)))
-        self._outbox = Outbox(self.client, topic, send_timeout_s=send_timeout_s)
+        self._outbox = Outbox(self.client, topic, send_timeout_s=send_timeout_s, resend=resend)
         self.session = _Registration(self, cluster)
         self._heart: asyncio.Task[None] | None = None
 

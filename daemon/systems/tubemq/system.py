@@ -6,6 +6,7 @@ from fastwire.wire.pool import Pool
 from ...config import Connection, SourceConfig, Start, TopicChoice
 from ..base import MakeSource
 from ..clusterreader import ClusterReader, ClusterSystem
+from ..recall import Recall
 from .config import NO_TIME, TubeMQSourceConfig
 
 __all__ = ["SYSTEM"]
@@ -29,6 +30,12 @@ class _TubeMQ(ClusterSystem):
         return ClusterReader(
             lambda events, moved: TubeMQSource(settings, events, pool, patient=False, on_progress=moved)
         )
+
+    def recall(self, connection: Connection, topic: str, pool: Pool) -> Recall:
+        from .recall import TubeMQRecall
+
+        topics = TopicChoice((topic,))
+        return TubeMQRecall(lambda: self.open_reader(connection, topics, Start("earliest"), pool))
 
     def start_of(self, text: str, topics: TopicChoice) -> Start:
         """A time is refused: a Broker finds no message by its time."""

@@ -73,10 +73,10 @@ def open_writer(connection: Connection, topic: str, options: WriteOptions) -> Ab
     refuse_create(options, "TubeMQ")
     if options.compression not in (None, "NONE"):
         raise ValueError(f"TubeMQ has no {options.compression.lower()}: none")
-    return _open(ClientSettings(**client_fields(connection)), topic)
+    return _open(ClientSettings(**client_fields(connection)), topic, options.resend)
 
 
 @asynccontextmanager
-async def _open(client: ClientSettings, topic: str) -> AsyncIterator[TubeMQWriter]:
-    async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, client) as producer:
+async def _open(client: ClientSettings, topic: str, resend: bool) -> AsyncIterator[TubeMQWriter]:
+    async with ClientCluster(client) as cluster, TopicProducer(cluster, topic, client, resend=resend) as producer:
         yield TubeMQWriter(producer)

@@ -1,8 +1,7 @@
 """``dead``: the dead letters of a dataset for people and programs, and as files."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,10 @@ import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
-from fastwire_daemon.cli import replay as replaying
-from fastwire_daemon.dataset.letters import KeptLetter, Replay
 from fastwire_daemon.dataset.log import Replayed
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
-from fastwire_daemon.systems.produced import Produced
-from fastwire_daemon.systems.writer import Put
 from tests.daemon.cli.program import Run
 from tests.support import rolls
 from tests.support.nursery import shared
@@ -99,6 +94,8 @@ def test_no_dataset(run: Run, tmp_path: Path) -> None:
     assert run("dead", tmp_path) == (78, "", f"{tmp_path}: there is no dataset here\n")
 
 
+OTHERS = ("found", "not_writable", "in_hand")
+
 # --- written back to a topic
 
 VALUES = [b'{"id": 1', b"\x00\xff", b"", b'{"id": "x"}']
@@ -150,7 +147,7 @@ def test_letters_are_written_to_a_topic_once(run: Run, values: Path, broker: Kaf
     assert (code, out, err) == (0, f"{values}: 1 dead letter written to mended and marked\n", "")
     assert json.loads(run("dead", values, "--json")[1])["replayed"] == 1
     code, out, _ = run("dead", values, "--replay", broker.url, "mended", "--json")
-    assert json.loads(out) == {"path": str(values), "replayed": 3, "not_values": 1}
+    assert json.loads(out) == {"path": str(values), "replayed": 3, "not_values": 1} | dict.fromkeys(OTHERS, 0)
     code, out, _ = run("dead", values, "--replay", broker.url, "mended")
     assert out.splitlines()[0] == f"{values}: 0 dead letters written to mended and marked"
     assert run("dead", values)[1].startswith(f"{values}: 5 dead letters, 104 rows, 4 of them written back to a topic\n")
@@ -164,57 +161,15 @@ def test_letters_are_written_to_a_topic_once(run: Run, values: Path, broker: Kaf
     assert [row["headers"][1]["value"] for row in rows] == [OF_VALUES[i] for i in (3, 0, 1, 2)]
 
 
-def test_only_letters_without_a_mark_are_sent_again_after_a_kill(
-    run: Run, values: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replaying, "_MARKED_RECORDS", 2)
-    mark = Replay.mark
-
-    def killed(self: Replay, letters: Sequence[KeptLetter]) -> None:
-        if letters[0].entry == 2:
-            raise KeyboardInterrupt
-        mark(self, letters)
-
-    with running(KafkaDevBroker()) as server:
-        server.create_topic("mended", 1)
-        monkeypatch.setattr(Replay, "mark", killed)
-        assert run("dead", values, "--replay", server.url, "mended")[0] != 0
-        monkeypatch.setattr(Replay, "mark", mark)
-        assert run("dead", values, "--replay", server.url, "mended")[0] == 0
-        sent = cells(landed(server.url))
-    assert sent == ['{"id": 1', {"base64": "AP8="}, None, '{"id": "x"}', None, '{"id": "x"}']
-    assert verify(values).problems == []
-
-
-def test_nothing_is_marked_without_a_receipt(run: Run, values: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent:
-        topic, produced = "mended", Produced()
-
-        async def write(self, put: Put) -> None:
-            pass
-
-        async def flush(self) -> None:
-            self.produced.records = 2
-
-    @asynccontextmanager
-    async def open_writer(*_: object) -> AsyncIterator[Any]:
-        yield Silent()
-
-    monkeypatch.setattr("fastwire_daemon.systems.base.System.open_writer", open_writer)
-    code, _, err = run("dead", values, "--replay", "kafka://127.0.0.1:1", "mended")
-    assert (code, "mended has confirmed 2 of 4 dead letters" in err) == (1, True)
-    assert json.loads(run("dead", values, "--json")[1])["replayed"] == 0
-
-
 def test_marks_outlive_the_letters_and_wrong_ones_are_damage(values: Path) -> None:
     writer = rolls.writer(values)
     writer.open()
-    writer.mark_replayed([Replayed(1, 0, 2)])
+    writer.note_replay([Replayed(1, 0, 2)])
     writer.expire(2)
     writer.close()
     assert verify(values).problems == []
     writer.open()
-    writer.mark_replayed([Replayed(99, 0, 0)])
+    writer.note_replay([Replayed(99, 0, 0)])
     writer.close()
     (found,) = verify(values).problems
     assert (found.kind, found.text) == ("damaged", "marks dead letters of log entries that come after it")

@@ -1,5 +1,7 @@
 """Messages until they are stored: partitions in turn, repeated requests, results."""
 
+from typing import Any
+
 import pytest
 
 from fastwire.errors import FastwireError
@@ -23,7 +25,7 @@ def message(value: bytes = b"v", number: int | None = None) -> OutgoingMessage:
 class Bed:
     """An outbox whose topic has the partitions 0 and 1 on each of two Brokers."""
 
-    def __init__(self, topics: str = "t#1:2:1,2:2:1#", **options: int) -> None:
+    def __init__(self, topics: str = "t#1:2:1,2:2:1#", **options: Any) -> None:
         producer = Producer(ClientSettings(client_id="h-1-1-fw", host="h", topics=("t",)))
         self.producer = producer
         self.step(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, Self
 
 from fastwire.columns.chunk import Chunk
-from fastwire.position import Position
+from fastwire.position import Log, Position
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.ackset import words_of
 from fastwire.pulsar.message_id import EARLIEST, LATEST, MessageId
@@ -135,6 +135,11 @@ class Reader(Intake):
                     yield chunk
         finally:
             self._until = {}
+
+    async def ends(self) -> dict[Log, MessageId]:
+        """Return the id of the last message of each partition, with the entry -1 for one without messages."""
+        await self.open()
+        return {self.slots.log(member.number): last for member, last in (await self._lasts()).items()}
 
     def at_end(self) -> bool:
         """See ``Intake.at_end``; True too when everything for ``up_to_now`` was received."""

@@ -1,0 +1,47 @@
+"""Finding records again that were written to a topic of Kafka."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from fastwire.wire.pool import Pool
+
+from ...config import Connection, Start, TopicChoice
+from ..clusterreader import ClusterReader
+from ..clusterrecall import ClusterRecall
+from ..recall import Recall
+from .client_cluster import ClientCluster
+from .fence import can_fence, fence
+from .settings import ClientSettings, client_fields
+from .source import KafkaSource, reader_settings
+
+__all__ = ["recall_of"]
+
+SETTLE_S = 10.0  # for requests that a lost producer had on their way, where it cannot be fenced
+
+
+class _KafkaRecall(ClusterRecall):
+    def __init__(self, client: ClientSettings, topic: str, make_reader: Callable[[], ClusterReader]) -> None:
+        super().__init__(make_reader)
+        self._client = client
+        self._topic = topic
+
+    async def fence(self, sender: str) -> None:
+        async with ClientCluster(self._client) as cluster:
+            if await can_fence(cluster, sender):
+                await fence(cluster, self._topic, sender)
+                return
+        await asyncio.sleep(SETTLE_S)
+
+
+def recall_of(connection: Connection, topic: str, pool: Pool) -> Recall:
+    """See ``System.recall``. Readers see all records: a transaction that stays open must hide none."""
+    settings = reader_settings(connection, TopicChoice((topic,)), Start("earliest"))
+    settings = replace(settings, columns=frozenset({"headers"}), limits=replace(settings.limits, read_committed=False))
+
+    def make_reader() -> ClusterReader:
+        return ClusterReader(
+            lambda events, moved: KafkaSource(settings, events, pool, grouped=False, patient=False, on_progress=moved)
+        )
+
+    return _KafkaRecall(ClientSettings(**client_fields(connection)), topic, make_reader)

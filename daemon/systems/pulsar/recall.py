@@ -1,0 +1,91 @@
+"""Finding messages again that were written to a topic of Pulsar."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from fastwire.columns.chunk import Chunk
+from fastwire.errors import FastwireError
+from fastwire.position import Log, Position
+from fastwire.pulsar.message_id import EARLIEST, MessageId
+from fastwire.pulsar.position import PULSAR_EARLIEST
+from fastwire.pulsar.producer import ProducerSettings
+from fastwire.pulsar.request import BrokerError
+from fastwire.pulsar.server_error import Remedy
+from fastwire.pulsar.topic import parse_topic
+from fastwire.wire.pool import Pool
+
+from ...net.backoff import Backoff
+from ..recall import RecordsGone
+from .client.reader import Reader
+from .client_cluster import ClientCluster
+from .settings import ClientSettings
+from .writer import open_topic
+
+__all__ = ["PulsarRecall"]
+
+BUSY_S = 120.0  # a broker drops the connection of a machine that is gone after one or two keep-alive intervals
+SETTLE_S = 5.0  # for entries that the broker has passed on to its storage nodes
+
+
+class PulsarRecall:
+    """Implementation of ``Recall`` for Pulsar."""
+
+    def __init__(self, settings: ClientSettings, topic: str, pool: Pool) -> None:
+        self._settings = settings
+        self._topic = parse_topic(topic)
+        self._pool = pool
+
+    async def ends(self) -> dict[Log, Position]:
+        """See ``Recall.ends``; (-1, -1) is that of a partition without messages."""
+        async with Reader(self._settings, self._pool, [self._topic], "latest", window=1) as reader:
+            lasts = await reader.ends()
+        return {log: last.position if last.entry >= 0 else PULSAR_EARLIEST for log, last in lasts.items()}
+
+    async def behind(self, ends: Mapping[Log, Position]) -> AsyncIterator[Chunk]:
+        """See ``Recall.behind``.
+
+        Ledgers are deleted whole, and have numbers that are never used again. So the last message from before is read
+        once more: if it is there, so is what follows.
+        """
+        async with ClientCluster(self._settings) as cluster:
+            count = await cluster.partitions(str(self._topic), self._settings.url, create=False)
+        begins = {log.partition: at for log, at in ends.items()}
+        start = {}
+        for index in range(count) if count else (self._topic.partition,):
+            at = begins.get(str(index), PULSAR_EARLIEST)
+            name = self._topic.of_partition(index) if count else self._topic
+            start[str(name)] = EARLIEST if at == PULSAR_EARLIEST else MessageId(at.a, at.b)
+        sought = {number: at for number, at in begins.items() if at != PULSAR_EARLIEST}
+        first: dict[str, Position] = {}
+        async with Reader(self._settings, self._pool, [self._topic], start, inclusive=True) as reader:
+            async for chunk in reader.up_to_now():
+                for member, ledger, entry, _ in chunk.entries():
+                    first.setdefault(reader.slots.log(member).partition, Position(ledger, entry))
+                yield chunk
+        for number, at in sought.items():
+            if first.get(number) != at:
+                where = f"partition {number} of {self._topic}" if count else str(self._topic)
+                raise RecordsGone(
+                    f"{where} has no message {at.a}:{at.b} any more: it was deleted, or the topic was created again"
+                )
+
+    async def fence(self, sender: str) -> None:
+        """Open and close a producer of the same name, which the broker refuses while the former is connected."""
+        backoff = Backoff(most_s=2.0)
+        give_up_at = asyncio.get_running_loop().time() + BUSY_S
+        while True:
+            try:
+                async with open_topic(self._settings, str(self._topic), ProducerSettings(name=sender)):
+                    break
+            except FastwireError as exc:
+                if not _is_busy(exc) or asyncio.get_running_loop().time() >= give_up_at:
+                    raise
+            await asyncio.sleep(backoff.next())
+        await asyncio.sleep(SETTLE_S)
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    """Return True if another producer of the name is connected, as far as the broker knows."""
+    while error is not None and not (isinstance(error, BrokerError) and error.remedy is Remedy.TURN):
+        error = error.__cause__
+    return error is not None
