@@ -442,16 +442,6 @@ response
     ]
   ]
 
-EndTxn key=26 v=0-3 flex=3
-request
-  transactional_id string
-  producer_id i64
-  producer_epoch i16
-  committed bool
-response
-  throttle_time_ms i32
-  error_code i16
-
 CreateTopics key=19 v=0-7 flex=5
 request
   topics [

@@ -12,14 +12,13 @@ from .connection import KafkaConnection
 from .requests import Request
 from .topics import TransactionalId
 
-__all__ = ["add_partitions", "end", "identify"]
+__all__ = ["add_partitions", "identify"]
 
-INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
 
 
 def identify(connection: KafkaConnection, name: str) -> Body:
-    """Answer InitProducerId of a transactional id: with the next epoch, and without its open transaction."""
+    """Answer InitProducerId of a transactional id: with the next epoch, after the abort of its open transaction."""
     broker = connection.broker
     if connection.node != broker.coordinator:
         return {"error_code": Code.NOT_COORDINATOR}
@@ -51,15 +50,6 @@ def add_partitions(connection: KafkaConnection, request: Request) -> Body | None
             for topic in asked
         ]
     }
-
-
-def end(connection: KafkaConnection, request: Request) -> Body | None:
-    """Handle EndTxn of a transaction that is aborted."""
-    known = _known(connection, request)
-    if request.body["committed"] or not known.places:
-        raise RefusedError(INVALID_TXN_STATE)
-    _abort(connection, known)
-    return {"error_code": 0}
 
 
 def _known(connection: KafkaConnection, request: Request) -> TransactionalId:

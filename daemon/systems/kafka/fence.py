@@ -1,8 +1,8 @@
 """Fencing of a producer by its name, without transactions around its records (spec: kafka 14).
 
-Each partition has a transactional id, so that the coordinator gives its producer an epoch. A later process gets the
-next epoch, and ends an empty transaction in it: the marker, which no reader sees, stands behind all records of the
-former one in the log, and the leader refuses those that come after it.
+Each partition has a transactional id, so that the coordinator gives its producer an epoch. A later process begins an
+empty transaction in the next epoch, which the coordinator aborts: the marker, which no reader sees, stands behind all
+records of the former process in the log, and the leader refuses those that come after it.
 """
 
 import asyncio
@@ -85,15 +85,8 @@ async def _fence(cluster: Cluster, topic: str, partition: int, name: str) -> Non
             if code:
                 raise BrokerError(code, f"transactional id {name}")
 
-    async def abort() -> None:
-        link = await cluster.transaction_coordinator(name)
-        answer = await link.ask(Key.END_TXN, {**owner, "committed": False})
-        if answer["error_code"]:
-            raise BrokerError(answer["error_code"], f"transactional id {name}")
-
     await _patiently(begin)
-    await _patiently(abort)
-    # The coordinator answers before the marker is written; until then it gives no other epoch.
+    # The coordinator aborts what is open, and gives no other epoch until the marker is written.
     await _patiently(lambda: identify(cluster, name))
 
 

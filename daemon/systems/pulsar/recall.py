@@ -1,9 +1,12 @@
 """Finding messages again that were written to a topic of Pulsar."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+import orjson
 
 from fastwire.columns.chunk import Chunk
+from fastwire.columns.text import LineFormatter
 from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire.pulsar.message_id import EARLIEST, MessageId
@@ -24,6 +27,7 @@ from .writer import open_topic
 __all__ = ["PulsarRecall"]
 
 BUSY_S = 120.0  # a broker drops the connection of a machine that is gone after one or two keep-alive intervals
+SILENT_S = 30.0
 SETTLE_S = 5.0  # for entries that the broker has passed on to its storage nodes
 
 
@@ -58,9 +62,9 @@ class PulsarRecall:
         sought = {number: at for number, at in begins.items() if at != PULSAR_EARLIEST}
         first: dict[str, Position] = {}
         async with Reader(self._settings, self._pool, [self._topic], start, inclusive=True) as reader:
-            async for chunk in reader.up_to_now():
-                for member, ledger, entry, _ in chunk.entries():
-                    first.setdefault(reader.slots.log(member).partition, Position(ledger, entry))
+            async for chunk in self._until_silent(reader.up_to_now()):
+                for number, at in _firsts(chunk) if sought.keys() - first.keys() else ():
+                    first.setdefault(number, at)
                 yield chunk
         for number, at in sought.items():
             if first.get(number) != at:
@@ -68,6 +72,21 @@ class PulsarRecall:
                 raise RecordsGone(
                     f"{where} has no message {at.a}:{at.b} any more: it was deleted, or the topic was created again"
                 )
+
+    async def _until_silent(self, chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+        """Yield the chunks; some brokers report a last message that is deleted, and never send it."""
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_S):
+                    chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise RecordsGone(
+                    f"the broker has sent no message of {self._topic} for {SILENT_S:g} s, although there are more: "
+                    "they were deleted"
+                ) from None
+            yield chunk
 
     async def fence(self, sender: str) -> None:
         """Open and close a producer of the same name, which the broker refuses while the former is connected."""
@@ -82,6 +101,20 @@ class PulsarRecall:
                     raise
             await asyncio.sleep(backoff.next())
         await asyncio.sleep(SETTLE_S)
+
+
+def _firsts(chunk: Chunk) -> Iterator[tuple[str, Position]]:
+    """Yield the position of a first entry in the chunk for each partition; a span tells only where reading began."""
+    for letter in chunk.diverted:
+        yield letter.log.partition, letter.position
+    if not chunk.rows:
+        return
+    pieces: list[bytes] = []
+    LineFormatter(chunk).write(pieces.append)
+    lines = b"".join(pieces).splitlines()
+    for index, first, _ in chunk.runs():
+        row = orjson.loads(lines[first])
+        yield chunk.log(index).partition, Position(row["ledger"], row["offset"])
 
 
 def _is_busy(error: BaseException | None) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
-from fastwire_daemon.dataset.log import Replayed
+from fastwire_daemon.dataset.log import Replayed, Replaying
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
 from fastwire_daemon.devbroker.pulsar import PulsarDevBroker, running
@@ -170,6 +170,16 @@ def test_marks_outlive_the_letters_and_wrong_ones_are_damage(values: Path) -> No
     assert verify(values).problems == []
     writer.open()
     writer.note_replay([Replayed(99, 0, 0)])
+    writer.close()
+    (found,) = verify(values).problems
+    assert (found.kind, found.text) == ("damaged", "marks dead letters of log entries that come after it")
+
+
+@pytest.mark.parametrize("facts", [{"closes": 3}, {"replaying": Replaying("u", "t", "s", (Replayed(3, 0, 0),), {})}])
+def test_an_intent_that_names_later_entries_is_damage(values: Path, facts: dict[str, Any]) -> None:
+    writer = rolls.writer(values)
+    writer.open()
+    writer.note_replay(**facts)
     writer.close()
     (found,) = verify(values).problems
     assert (found.kind, found.text) == ("damaged", "marks dead letters of log entries that come after it")

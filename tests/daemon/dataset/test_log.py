@@ -14,7 +14,16 @@ from fastwire.position import Coverage, Gap, Log, OverlapError, Position, Span, 
 from fastwire_daemon.dataset.checkpoint import Checkpoint, checkpoint_name, newest_checkpoint
 from fastwire_daemon.dataset.disk import Disk
 from fastwire_daemon.dataset.folder import FolderStorage
-from fastwire_daemon.dataset.log import DataFile, Diverted, LogEntry, entry_name, pack, unpack
+from fastwire_daemon.dataset.log import (
+    DataFile,
+    Diverted,
+    LogEntry,
+    Replayed,
+    Replaying,
+    entry_name,
+    pack,
+    unpack,
+)
 from fastwire_daemon.dataset.patience import Patience
 from fastwire_daemon.runtime.errors import DatasetDamagedError
 from tests.support import rolls
@@ -46,6 +55,9 @@ def full_entry() -> LogEntry:
         floors=((rolls.log(), Position(7, 3)),),
         fence=("fedcba9876543210",),
         expired=12,
+        replayed=(Replayed(1, 0, 2),),
+        replaying=Replaying("kafka://a", "mended", WRITER, (Replayed(2, 3, 3), Replayed(4, 0, 9)), {"rabbit": {}}),
+        closes=11,
         shared=True,
     )
 
@@ -140,6 +152,11 @@ def test_a_cut_off_entry_is_an_error(size: int) -> None:
         ({"filtered": "3"}, "is not a count"),
         ({"spans": {"pulsar": {"c": {"t": {"0": {"0": [["1:1", 5, 1]]}}}}}}, "is not a text"),
         ({"spans": {"rabbit": {}}}, "unknown system"),
+        ({"replaying": {"url": "a"}}, "ends"),
+        ({"replaying": {"url": "a", "topic": "t", "sender": "s", "ends": {}, "letters": [[1, 2]]}}, "positional"),
+        ({"replaying": {"url": "a", "topic": "t", "sender": 7, "ends": {}, "letters": []}}, "is not a text"),
+        ({"replaying": {"url": "a", "topic": "t", "sender": "s", "ends": 5, "letters": []}}, "are not positions"),
+        ({"closes": -1}, "is not a count"),
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, object], text: str) -> None:

@@ -184,6 +184,17 @@ def test_a_broker_that_has_lost_track_gets_another_id(code: Code) -> None:
     assert sequences([first, *scene.sendings()]) == [(11, 0), (11, 2)]
 
 
+def test_a_fenced_producer_has_failed() -> None:
+    scene = Scene()
+    scene.machine = Producer(ProducerSettings(batching=BatchLimits(records=2)), fenceable=True)
+    scene.put(2)
+    first, *_ = scene.sendings()
+    scene.answer(first, Code.INVALID_PRODUCER_EPOCH)
+    assert isinstance(scene.machine.failure, BrokerError)
+    assert [type(error) for _, _, error in scene.outcomes()] == [BrokerError, BrokerError]
+    assert scene.sendings() == []
+
+
 def test_a_refused_batch_leaves_no_gap_for_those_behind_it() -> None:
     scene = Scene()
     scene.put(2)

@@ -6,6 +6,7 @@ import pytest
 
 from fastwire.errors import ProtocolError
 from fastwire.position import Position
+from fastwire.producer import NotConfirmed
 from fastwire.pulsar import pulsar_pb2 as pb
 from fastwire.pulsar.batcher import BatchLimits
 from fastwire.pulsar.event import SendConfirmed
@@ -79,6 +80,22 @@ def test_closing() -> None:
     assert command.close_producer.request_id == request_id
     assert sending.producer.phase is Phase.DETACHED
     assert sending.producer.close(sending.now) is None
+
+
+@pytest.mark.parametrize("settings", [ALONE, {}])
+def test_nothing_is_sent_twice_if_it_must_not_be(settings: Any) -> None:
+    sending = Sending(resend=False, **settings)
+    sending.send(b"x")
+    sending.producer.flush()
+    sending.confirm(*sending.numbers())
+    sending.producer.detached()
+    assert sending.producer.failure is None  # nothing was under way
+    sending.connect()
+    sending.send(b"y")
+    sending.producer.flush()
+    sending.producer.detached()
+    (outcome,) = sending.producer.take_outcomes()
+    assert isinstance(outcome.error, NotConfirmed) and sending.producer.failure is outcome.error
 
 
 # --- one record an entry

@@ -189,3 +189,15 @@ def test_an_end_fails_all_messages() -> None:
     assert sorted(str(one.ticket) for one in results) == ["0", "1", "2"]
     assert all(one.error is error for one in results)
     assert (bed.box.weight, bed.box.idle) == (0, True)
+
+
+def test_a_message_whose_response_is_lost_fails_if_it_must_not_be_sent_twice() -> None:
+    bed = Bed(resend=False)
+    bed.box.send(message(b"a"), "a", 0.0)
+    bed.box.send(message(b"b"), "b", 0.0)
+    lost, refused = bed.take(), bed.take()
+    bed.lose(lost)
+    bed.answer(refused, 503)  # it is not stored
+    (stored,) = bed.box.take_results()
+    assert stored.ticket == "a" and isinstance(stored.error, NotConfirmed)
+    assert bed.take(now=10.0).message.value == b"b"

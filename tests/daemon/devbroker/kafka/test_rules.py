@@ -393,6 +393,25 @@ def test_idempotent_producers(broker: KafkaDevBroker, peer: Peer) -> None:
     assert produce(peer, sequenced(0, producer=1001))["error_code"] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_marker_of_a_later_epoch_fences_a_producer(broker: KafkaDevBroker, peer: Peer) -> None:
+    identity = {"transactional_id": "x", "transaction_timeout_ms": 1}
+    given = peer.ask(Key.INIT_PRODUCER_ID, 0, identity)
+    assert (given["producer_id"], given["producer_epoch"]) == (1000, 0)
+    assert produce(peer, sequenced(0))["base_offset"] == 0
+    given = peer.ask(Key.INIT_PRODUCER_ID, 0, identity)
+    assert (given["producer_id"], given["producer_epoch"]) == (1000, 1)
+    assert produce(peer, sequenced(2))["base_offset"] == 2  # the leader does not know yet
+    owner = {"transactional_id": "x", "producer_id": 1000, "producer_epoch": 1}
+    topics = [{"name": "t", "partitions": [0]}]
+    for epoch, code in ((0, Code.INVALID_PRODUCER_EPOCH), (1, Code.NONE)):
+        answer = peer.ask(Key.ADD_PARTITIONS_TO_TXN, 3, {**owner, "producer_epoch": epoch, "topics": topics})
+        assert answer["results"] == [{"name": "t", "partitions": [{"partition_index": 0, "error_code": code}]}]
+    assert peer.ask(Key.INIT_PRODUCER_ID, 0, identity)["producer_epoch"] == 2
+    assert broker.ends("t") == [5, 0]
+    assert produce(peer, sequenced(4))["error_code"] == Code.INVALID_PRODUCER_EPOCH
+    assert produce(peer, sequenced(0, epoch=2))["base_offset"] == 5
+
+
 def test_batches_that_are_refused(broker: KafkaDevBroker, peer: Peer) -> None:
     (sound,) = batches(0, 1)
     assert produce(peer, sound[:-1] + b"\x01")["error_code"] == Code.CORRUPT_MESSAGE
