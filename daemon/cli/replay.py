@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 from fastwire.columns.chunk import Chunk
@@ -96,6 +96,7 @@ class LetterReplay:
         self._writer: _Target | None = None
         self._stack = AsyncExitStack()
         self._unfit: set[LetterName] = set()
+        self._worked = False  # the topic could be looked at, so that an error may pass
 
     async def run(self, reason: str | None, *, again: bool = False) -> None:
         """Write the letters, or those with one ``reason``, and mark them when the brokers have confirmed them.
@@ -159,7 +160,7 @@ class LetterReplay:
             except FastwireError as exc:
                 await self._stack.aclose()
                 self._writer = None
-                if self._recall is None or now() >= give_up_at:
+                if not self._worked or now() >= give_up_at:
                     raise
                 if not backoff.failures:
                     self._tell(f"{exc}; trying again, and looking for what was written")
@@ -173,6 +174,7 @@ class LetterReplay:
     async def _take(self, letters: "list[KeptLetter]") -> "Intent | None":
         """Take letters in hand; None if another command was faster with some of them."""
         ends = {} if self._recall is None else await self._recall.ends()
+        self._worked = self._recall is not None
         intent = self._source.take(letters, self._url, self._topic, _ends_to_json(ends))
         if intent is not None:
             self._source.reached("intent-recorded")
@@ -216,6 +218,7 @@ class LetterReplay:
         if taken is None:
             return  # by another command
         self._source.reached("intent-taken-over")
+        self._tell(f"looking in {self._topic} for {_count(intent)} of a command that has ended")
         try:
             written = await self._find(taken)
         except RecordsGone as exc:
@@ -233,11 +236,14 @@ class LetterReplay:
         found: set[LetterName] = set()
         unread = 0
         try:
-            async for chunk in self._recall.behind(_ends_from_json(intent.facts.ends)):
-                unread += len(chunk.diverted)
-                if chunk.rows:
-                    found.update(wanted[name] for name in _names_in(chunk) if name in wanted)
-                chunk.release()
+            async with aclosing(self._recall.behind(_ends_from_json(intent.facts.ends))) as chunks:
+                async for chunk in chunks:
+                    unread += len(chunk.diverted)
+                    if chunk.rows:
+                        found.update(wanted[name] for name in _names_in(chunk) if name in wanted)
+                    chunk.release()
+                    if len(found) == len(wanted):
+                        break
             if unread and len(found) < len(wanted):
                 raise RecordsGone(f"{unread} records cannot be decoded")
         except RecordsGone:

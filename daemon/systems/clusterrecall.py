@@ -1,7 +1,7 @@
 """The part of ``Recall`` that systems have in common whose reader is a source without a dataset."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from fastwire.columns.chunk import Chunk
 from fastwire.position import Coverage, Log, Position, Span
@@ -27,7 +27,7 @@ class ClusterRecall(ABC):
         finally:
             await reader.close()
 
-    async def behind(self, ends: Mapping[Log, Position]) -> AsyncIterator[Chunk]:
+    async def behind(self, ends: Mapping[Log, Position]) -> AsyncGenerator[Chunk, None]:
         """See ``Recall.behind``."""
         coverage = Coverage()
         for log, position in ends.items():

@@ -1,6 +1,6 @@
 """The contract by which records that were written to a topic are found again after their writer was lost."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from fastwire.columns.chunk import Chunk
@@ -20,7 +20,7 @@ class Recall(Protocol):
     async def ends(self) -> dict[Log, Position]:
         """Return the present end of each partition."""
 
-    def behind(self, ends: Mapping[Log, Position]) -> AsyncIterator[Chunk]:
+    def behind(self, ends: Mapping[Log, Position]) -> AsyncGenerator[Chunk, None]:
         """Iterate over the records behind ``ends`` up to the present ends; new partitions from their beginning.
 
         Raises RecordsGone, in the end or before, if some of them may be missing.

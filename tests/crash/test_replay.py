@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from fastwire.columns.chunk import DeadLetter
 from fastwire.position import Position
+from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.devbroker.base import DevBroker, dev_broker
 from fastwire_daemon.devbroker.server import running
@@ -34,9 +35,9 @@ KILLS = [*(("kafka", step) for step in SENDING), ("pulsar", "letters-confirmed")
 SECOND_KILLS = [*(("kafka", step) for step in FINDING), ("pulsar", "letters-found"), ("tubemq", "letters-found")]
 
 
-def letters(path: Path, count: int = COUNT, commits: int = 4) -> Path:
+def letters(path: Path, count: int = COUNT, commits: int = 4, medium: Bucket | None = None) -> Path:
     """A dataset with dead letters that are values, in several commits, and entries of a broker among them."""
-    writer = rolls.writer(path)
+    writer = rolls.writer(path, medium)
     writer.open()
     numbers = iter(range(count))
     for commit in range(commits):

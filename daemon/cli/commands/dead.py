@@ -37,7 +37,8 @@ def dead(
     again: Annotated[
         bool,
         typer.Option(
-            help="With --replay: write anew what a killed command may have written, where that cannot be found out."
+            "--again",
+            help="With --replay: write anew what a killed command may have written, where that cannot be found out.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with --list one a letter.")] = False,
@@ -128,11 +129,15 @@ def _replay(
         )
         await replay.run(reason, again=again)
 
+    done = False
     try:
         with Replay(path, bucket_at(path, config)) as source:
             asyncio.run(run(source))
+        done = True
     finally:
-        if as_json:
+        if not (done or counts.written or counts.found):
+            pass  # the error says it all
+        elif as_json:
             typer.echo(json.dumps({"path": path} | counts.to_json()))
         else:
             typer.echo(f"{path}: {counted(counts.written, 'dead letter')} written to {target[1]} and marked")

@@ -1,7 +1,7 @@
 """Finding messages again that were written to a topic of Pulsar."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 
 import orjson
 
@@ -45,7 +45,7 @@ class PulsarRecall:
             lasts = await reader.ends()
         return {log: last.position if last.entry >= 0 else PULSAR_EARLIEST for log, last in lasts.items()}
 
-    async def behind(self, ends: Mapping[Log, Position]) -> AsyncIterator[Chunk]:
+    async def behind(self, ends: Mapping[Log, Position]) -> AsyncGenerator[Chunk, None]:
         """See ``Recall.behind``.
 
         Ledgers are deleted whole, and have numbers that are never used again. So the last message from before is read

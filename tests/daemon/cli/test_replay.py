@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from fastwire.errors import FastwireError
 from fastwire.position import Log, Position
 from fastwire_daemon.cli import replay as replaying
 from fastwire_daemon.cli.replay import PROPERTY, LetterReplay, Replayed
+from fastwire_daemon.dataset.bucket import Bucket
 from fastwire_daemon.dataset.replay import Replay
 from fastwire_daemon.dataset.verify import verify
 from fastwire_daemon.systems.produced import Produced, ProduceError
 from fastwire_daemon.systems.recall import RecordsGone
 from fastwire_daemon.systems.writer import Put
 from tests.crash.test_replay import FINDING, SENDING, letters
+from tests.support.store import LocalBucket
 
 LOG = Log("kafka", "memory", "mended", "0")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -74,7 +76,7 @@ class Topic:
     async def ends(self) -> dict[Log, Position]:
         return {LOG: Position(len(self.stored), -1)}
 
-    async def behind(self, ends: Mapping[Log, Position]) -> AsyncIterator[Any]:
+    async def behind(self, ends: Mapping[Log, Position]) -> AsyncGenerator[Any, None]:
         if ends[LOG].a < self.begin:
             raise RecordsGone("deleted by retention")
         for at in range(ends[LOG].a, len(self.stored), 4):
@@ -124,7 +126,15 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def replay(
-    path: Path, topic: Topic, *, at: str = "", nth: int = 1, named: bool = True, url: str = "kafka://a", **options: Any
+    path: Path,
+    topic: Topic,
+    *,
+    at: str = "",
+    nth: int = 1,
+    named: bool = True,
+    url: str = "kafka://a",
+    medium: Bucket | None = None,
+    **options: Any,
 ) -> tuple[Replayed, list[str]]:
     """Run one replay, killed when it comes to the step ``at`` for the ``nth`` time."""
     counts, said, left = Replayed(), list[str](), [nth]
@@ -134,7 +144,7 @@ async def replay(
         if at and left[0] == 0:
             raise Killed
 
-    with Replay(path, reached=reached) as source:
+    with Replay(path, medium, reached=reached) as source:
         recall: Any = topic if named else None
         one = LetterReplay(source, url, "mended", topic.open_writer, recall, counts, tell=said.append)
         await one.run(options.pop("reason", None), **options)
@@ -166,16 +176,13 @@ async def test_what_a_killed_one_has_written_is_found(path: Path, topic: Topic, 
     assert_each_once(path, topic)
 
 
-async def test_a_part_that_was_stored_is_not_sent_again(path: Path, topic: Topic) -> None:
+async def test_a_part_that_was_stored_is_not_sent_again(path: Path, topic: Topic, monkeypatch: Any) -> None:
     """Of a group of 15, 4 are stored and 4 arrive later; the writer of a killed command does not come back."""
     topic.fails, topic.cut = lambda: True, 4
-    replaying_patience = replaying.PATIENCE_S
-    replaying.PATIENCE_S = 0.0
-    try:
-        with pytest.raises(ProduceError):
-            await replay(path, topic)
-    finally:
-        replaying.PATIENCE_S = replaying_patience
+    monkeypatch.setattr(replaying, "PATIENCE_S", 0.0)
+    with pytest.raises(ProduceError):
+        await replay(path, topic)
+    monkeypatch.undo()
     topic.fails = lambda: False
     counts, _ = await replay(path, topic)
     assert (counts.found, counts.written) == (4, 36)
@@ -226,6 +233,16 @@ async def test_two_at_once_never_have_the_same_letter(path: Path, topic: Topic) 
         assert one.abandoned() == []
 
 
+async def test_what_cannot_be_looked_at_is_not_written(path: Path, topic: Topic, monkeypatch: Any) -> None:
+    async def ends() -> Any:
+        raise FastwireError("not allowed to read")
+
+    monkeypatch.setattr(topic, "ends", ends)
+    with pytest.raises(FastwireError, match="not allowed to read"):
+        await replay(path, topic)  # at once
+    assert topic.stored == []
+
+
 async def test_another_target_is_refused(path: Path, topic: Topic) -> None:
     with pytest.raises(Killed):
         await replay(path, topic, at="letters-confirmed")
@@ -265,3 +282,18 @@ async def test_a_letter_that_cannot_be_stored_stops_no_other(path: Path, topic: 
     topic.refused = lambda put: False
     assert (await replay(path, topic))[0].written == 1
     assert_each_once(path, topic)
+
+
+async def test_in_a_bucket(tmp_path: Path, path: Path, topic: Topic) -> None:
+    """A command whose lease may still be renewed keeps its letters; one whose lease is over does not."""
+    bucket = LocalBucket(tmp_path / "bucket", lease_s=1.0)
+    letters(path, medium=bucket)
+    with Replay("", bucket) as first:
+        group = [letter for letter in first.letters() if "of the value" in letter.reason][:15]
+        assert first.take(group, "kafka://a", "mended", {}) is not None
+        counts, _ = await replay(path, topic, medium=bucket)
+        assert (counts.written, counts.others) == (25, 15)
+    counts, said = await replay(path, topic, medium=bucket)
+    assert counts.written == 15 and len(said) == 1
+    assert Counter(put.value for put in topic.stored) == Counter(b"v%d" % n for n in range(40))
+    assert verify("", medium=bucket).problems == []
