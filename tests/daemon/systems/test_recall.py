@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fastwire.kafka.connection import Key
+from fastwire.kafka.error import Code
 from fastwire.kafka.payload import Record, encode_batch
 from fastwire.position import Log, Position
 from fastwire_daemon.config import parse_connection
@@ -194,6 +196,28 @@ async def test_a_fenced_writer_stores_nothing_more(system: str, monkeypatch: pyt
                 await writer.flush()
             await former.__aexit__(ValueError, None, None)
         assert await names(recall.behind(ends)) == ["a"]
+
+
+async def test_a_cluster_without_transactions(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer stores records all the same; instead of a fence there is a pause."""
+    monkeypatch.setattr("fastwire_daemon.systems.kafka.fence.COORDINATOR_S", 0.3)
+    monkeypatch.setattr("fastwire_daemon.systems.kafka.recall.SETTLE_S", 0.5)
+    find = kafka.handlers[Key.FIND_COORDINATOR]
+
+    def without(connection: Any, request: Any) -> Any:
+        if request.body.get("key_type") == 1:
+            refused = {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "node_id": -1, "host": "", "port": -1}
+            return {**refused, "coordinators": [{**refused, "key": key} for key in request.body["coordinator_keys"]]}
+        return find(connection, request)
+
+    kafka.handlers = {**kafka.handlers, Key.FIND_COORDINATOR: without}
+    recall = of(kafka)
+    ends = await recall.ends()
+    await write(kafka, "a", sender="former")
+    began = asyncio.get_running_loop().time()
+    await recall.fence("former")
+    assert asyncio.get_running_loop().time() - began >= 0.5
+    assert await names(recall.behind(ends)) == ["a"]
 
 
 def test_a_system_without_properties_finds_nothing_again() -> None:
