@@ -5,14 +5,16 @@ the earlier one counts and the later one is void as a whole: the order of the lo
 same result. An intent is over when an entry closes it; an intent that closes another one takes its letters over.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import itemgetter
 
 from .chain import entries_behind
 from .log import LogEntry, Replayed, Replaying, entry_name
 from .storage import Storage
 
-__all__ = ["Intent", "Replays"]
+__all__ = ["Intent", "LetterRanges", "Replays"]
 
 _READ_AHEAD = 64  # log entries
 
@@ -26,32 +28,39 @@ class Intent:
     facts: Replaying
 
 
-@dataclass(slots=True)
-class _Ranges:
-    """Letters as disjoint ranges by log entry."""
+class LetterRanges:
+    """A set of letters: by log entry the disjoint ranges of their numbers, in order, and no two of them adjacent."""
 
-    of: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._of: dict[int, list[tuple[int, int]]] = {}
 
     def add(self, ranges: Iterable[Replayed]) -> None:
+        """Add letters, of which some may be there."""
         for entry, first, last in ranges:
-            known = self.of.setdefault(entry, [])
-            if known and known[-1][1] == first - 1:
-                known[-1] = known[-1][0], last
-            else:
-                known.append((first, last))
+            known = self._of.setdefault(entry, [])
+            begin, end = _within(known, first - 1, last + 1)
+            touched = known[begin:end]
+            low, high = (touched[0][0], touched[-1][1]) if touched else (first, last)
+            known[begin:end] = [(min(low, first), max(high, last))]
 
     def remove(self, ranges: Iterable[Replayed]) -> None:
-        """Remove ranges that were added as they are, or merged."""
+        """Remove letters, of which some may be missing."""
         for entry, first, last in ranges:
-            left = []
-            for low, high in self.of.get(entry, ()):
-                left += [
-                    part for part in ((low, min(high, first - 1)), (max(low, last + 1), high)) if part[0] <= part[1]
-                ]
-            self.of[entry] = left
+            known = self._of.get(entry, [])
+            begin, end = _within(known, first, last)
+            if begin < end:
+                parts = [(known[begin][0], first - 1), (last + 1, known[end - 1][1])]
+                known[begin:end] = [part for part in parts if part[0] <= part[1]]
 
     def meets(self, entry: int, first: int, last: int) -> bool:
-        return any(low <= last and first <= high for low, high in self.of.get(entry, ()))
+        """Return True if one of the letters of a range is there."""
+        begin, end = _within(self._of.get(entry, []), first, last)
+        return begin < end
+
+
+def _within(known: list[tuple[int, int]], first: int, last: int) -> tuple[int, int]:
+    """Return the slice of the ranges that have a number from ``first`` to ``last``."""
+    return bisect_left(known, first, key=itemgetter(1)), bisect_right(known, last, key=itemgetter(0))
 
 
 class Replays:
@@ -65,8 +74,8 @@ class Replays:
         """The open intents, by the numbers of their log entries."""
         self._storage = storage
         self._number = 0
-        self._marked = _Ranges()
-        self._held = _Ranges()
+        self._marked = LetterRanges()
+        self._held = LetterRanges()
         self.look()
 
     def look(self) -> None:
