@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from fastwire.columns.chunk import Chunk
@@ -158,8 +158,7 @@ class LetterReplay:
             except (DatasetError, SinkFailedError):
                 raise
             except FastwireError as exc:
-                await self._stack.aclose()
-                self._writer = None
+                await self._drop_writer(exc)
                 if not self._worked or now() >= give_up_at:
                     raise
                 if not backoff.failures:
@@ -256,6 +255,12 @@ class LetterReplay:
         self._source.reached("letters-marked")
 
     # --- the writer
+
+    async def _drop_writer(self, error: FastwireError) -> None:
+        """Close the writer without waiting for receipts."""
+        self._writer = None
+        with suppress(FastwireError):
+            await self._stack.__aexit__(type(error), error, error.__traceback__)
 
     async def _open(self) -> None:
         if self._writer is None:

@@ -64,7 +64,9 @@ class Topic:
 
     @asynccontextmanager
     async def open_writer(self, name: str) -> AsyncIterator[Any]:
-        yield Writer(self, name)
+        writer = Writer(self, name)
+        yield writer
+        await writer.flush()  # leaving in order waits until all is confirmed
 
     def deliver(self) -> None:
         """Let the late requests arrive, as far as nobody has fenced their writer."""
@@ -96,6 +98,7 @@ class Writer:
         self._owner = owner
         self._name = name
         self._waiting: list[Put] = []
+        self._lost = False
 
     async def write(self, put: Put) -> None:
         if self._owner.refused(put):
@@ -105,7 +108,10 @@ class Writer:
     async def flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         owner = self._owner
-        if owner.fails():
+        if self._lost:
+            raise ProduceError("an orderly end waits for receipts that do not come")
+        if waiting and owner.fails():
+            self._lost = True
             owner.stored += waiting[: owner.cut]
             owner.late.setdefault(self._name, []).extend(waiting[owner.cut : 2 * owner.cut])
             raise ProduceError("the connection is lost")
