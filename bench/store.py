@@ -90,7 +90,7 @@ def main() -> None:
                 raise SystemExit(f"no object store: {exc}") from None
             stack.callback(store.stop, at_once=True)
         place = BucketPlace(plain.endpoint, "bench", folder)
-        places = {
+        places: dict[str, tuple[BucketPlace, dict[str, Any]]] = {
             "store": (replace(place, endpoint=tls.endpoint), {"ca": str(certificates.ca)}),
             "store, no TLS": (place, {}),
             "store, no TLS, unsigned": (place, {"sign_payload": False}),
