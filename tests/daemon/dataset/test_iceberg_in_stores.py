@@ -54,6 +54,7 @@ def test_properties_of_the_table_do_not_replace_the_access_to_the_store(tmp_path
         icebergs.set_properties(icebergs.database(tmp_path, settings), **change)
         tables.land(writer, 4, 9)
         assert writer.stopped == ""
+        writer.close()
         for name in change:
             icebergs.set_properties(icebergs.database(tmp_path, settings), **{name: None})
         assert icebergs.numbers_in(icebergs.database(tmp_path, settings).load_table(icebergs.NAME)) == list(range(10))
