@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from fastwire.columns.block import Block
+from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError
 
 __all__ = [
@@ -59,12 +61,13 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of the records of ``tickets``: stored from ``offset`` on, or failed with ``error``.
+    """The result of the records of a batch: stored from ``offset`` on, or failed with ``error``.
 
-    The offset is -1 if the broker has not said it.
+    The offset is -1 if the broker has not said it. Rows have no tickets.
     """
 
     tickets: Sequence[object]
+    records: int
     size: int  # bytes of the batch
     offset: int = -1
     error: FastwireError | None = None
@@ -72,10 +75,10 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class Batch(Generic[R]):
-    """Records in the order of ``send``, with their tickets; ``since`` is the time of the first one."""
+    """Records in the order of ``send``, with their tickets, or rows; ``since`` is the time of the first one."""
 
     since: float
-    records: list[R] = field(default_factory=list)
+    records: list[R] | Block = field(default_factory=list)
     tickets: list[object] = field(default_factory=list)
     weight: int = 0
     data: bytes = b""  # empty until it is encoded
@@ -107,6 +110,10 @@ class BatchedProducer(ABC, Generic[R, B]):
     def _weigh(self, record: R) -> int:
         """Return the approximate size of a record before compression, in bytes."""
 
+    def _block(self) -> Block:
+        """Return a block for the rows of a new batch."""
+        raise NotImplementedError("the system takes records only")
+
     def _expired(self, error: NotConfirmed, now: float) -> None:
         """Handle the end of the first batch by its timeout."""
 
@@ -123,16 +130,46 @@ class BatchedProducer(ABC, Generic[R, B]):
             raise self.failure
         limits = self._limits
         size = self._weigh(record)
-        if self._open is not None and self._open.weight + size > limits.bytes:
+        batch = self._open
+        if batch is not None and (isinstance(batch.records, Block) or batch.weight + size > limits.bytes):
             self.flush()
-        if self._open is None:
-            self._open = self._begin(now)
-        self._open.records.append(record)
-        self._open.tickets.append(ticket)
-        self._open.weight += size
+            batch = None
+        if batch is None:
+            batch = self._open = self._begin(now)
+        assert isinstance(batch.records, list)
+        batch.records.append(record)
+        batch.tickets.append(ticket)
+        batch.weight += size
         self.weight += size
-        if len(self._open.records) >= limits.records or self._open.weight >= limits.bytes:
+        if len(batch.records) >= limits.records or batch.weight >= limits.bytes:
             self.flush()
+
+    def send_rows(self, routes: Routes, first: int, stop: int, now: float) -> None:
+        """Queue a share of ``routes``, see ``Routes.step``. Raises the error that has ended the producer."""
+        if self.failure is not None:
+            raise self.failure
+        limits = self._limits
+        while first < stop:
+            if self._open is not None and not isinstance(self._open.records, Block):
+                self.flush()
+            if self._open is None:
+                self._open = self._begin(now)
+                self._open.records = self._block()
+            batch = self._open
+            assert isinstance(batch.records, Block)
+            first = batch.records.add(routes, first, stop, limits.records, limits.bytes)
+            self.weight += batch.records.weight - batch.weight
+            batch.weight = batch.records.weight
+            if first < stop or len(batch.records) >= limits.records or batch.weight >= limits.bytes:
+                self.flush()
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Records and bytes that complete the open batch."""
+        batch, limits = self._open, self._limits
+        if batch is None:
+            return limits.records, limits.bytes
+        return limits.records - len(batch.records), limits.bytes - batch.weight
 
     def flush(self) -> None:
         """Close the open batch."""
@@ -151,7 +188,7 @@ class BatchedProducer(ABC, Generic[R, B]):
     def _end(self, batch: B, *, offset: int = -1, error: FastwireError | None = None) -> None:
         self._pending.remove(batch)
         self.weight -= batch.weight
-        self._outcomes.append(Outcome(batch.tickets, len(batch.data), offset, error))
+        self._outcomes.append(Outcome(batch.tickets, len(batch.records), len(batch.data), offset, error))
 
     def fail(self, error: FastwireError) -> None:
         """End the producer: all unconfirmed records fail with ``error``."""

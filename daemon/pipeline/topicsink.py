@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from fastwire.columns.chunk import Chunk, SpanAccumulator
+from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
 from fastwire.position import Coverage, Log
 from fastwire.systems import row_of
@@ -23,13 +24,12 @@ from ..runtime.errors import LogRefusedError, SinkFailedError
 from ..runtime.logs import get_logger
 from ..sinks.unlogged import UnloggedSink
 from ..systems.registry import system_named
-from ..systems.writer import Put, WriteOptions, Writer
+from ..systems.writer import WriteOptions, Writer
 
 __all__ = ["TopicSink", "topic_sink"]
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
 STALLED_S = 5.0  # without a receipt; a shorter wait is back-pressure
-_ROWS = 1024  # that become Python objects at once
 _BATCH_RECORDS = 1000
 
 _T = TypeVar("_T")
@@ -239,16 +239,15 @@ class TopicSink(UnloggedSink):
         writer = self._writer
         if writer is None:
             raise SinkFailedError("the sink is not open")
+        batch = _outgoing(batch, self._ordering_keys)
         for log, first, rows in runs:
-            for start in range(first, first + rows, _ROWS):
-                for put in _puts(batch.slice(start, min(_ROWS, first + rows - start)), self._ordering_keys):
-                    try:
-                        await writer.write(put)
-                        self._unconfirmed += 1
-                    except ValueError as exc:
-                        raise LogRefusedError(
-                            f"a record of {log} cannot be written to {self._what}: {exc}", log.__eq__
-                        ) from exc
+            try:
+                await writer.write_rows(Rows(batch.slice(first, rows), text_keys=True))
+                self._unconfirmed += rows
+            except ValueError as exc:
+                raise LogRefusedError(
+                    f"a record of {log} cannot be written to {self._what}: {exc}", log.__eq__
+                ) from exc
 
 
 def _is_away(error: BaseException | None) -> bool:
@@ -258,30 +257,11 @@ def _is_away(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _puts(rows: pa.RecordBatch, ordering_keys: bool) -> Iterator[Put]:
-    """Yield the records of some rows. A key that is not UTF-8 stays bytes."""
-    names = rows.schema.names
-
-    def cells(name: str) -> list[Any]:
-        return rows.column(name).to_pylist() if name in names else [None] * rows.num_rows
-
-    # A system with event times has them in a column of their own.
-    times = rows.column("eventTime" if "eventTime" in names else "timestamp").view(pa.int64()).to_pylist()
-    ordering = cells("orderingKey") if ordering_keys else [None] * rows.num_rows
-    for value, key, headers, micros, order in zip(
-        cells("value"), cells("key"), cells("headers"), times, ordering, strict=True
-    ):
-        yield Put(
-            value,
-            _text(key),
-            tuple((header["key"], header["value"]) for header in headers or ()),
-            max(0, (micros or 0) // 1000),
-            order,
-        )
-
-
-def _text(key: bytes | None) -> str | bytes | None:
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return key
+def _outgoing(batch: pa.RecordBatch, ordering_keys: bool) -> pa.RecordBatch:
+    """Return the columns that are written. A system with event times has them in a column of their own."""
+    names = batch.schema.names
+    columns = {name: batch.column(name) for name in ("value", "key", "headers") if name in names}
+    columns["eventTime"] = batch.column("eventTime" if "eventTime" in names else "timestamp")
+    if ordering_keys and "orderingKey" in names:
+        columns["orderingKey"] = batch.column("orderingKey")
+    return pa.record_batch(columns)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from fastwire.columns.routes import Routes
+from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
 from fastwire.producer import BatchedProducer, Outcome
 
@@ -14,7 +16,7 @@ from ..runtime.logs import get_logger
 from .load import Load
 from .produced import Produced
 from .topicwriter import Part, TopicWriter, failed
-from .writer import Put
+from .writer import Put, write_each
 
 __all__ = ["OPEN_S", "LeaderPart", "LeaderWriter", "RecordWriter", "Sent"]
 
@@ -99,7 +101,7 @@ class LeaderWriter(TopicWriter[P, R, Sent], Generic[P, R]):
             return
         places = (Sent(partition, offset + place if offset >= 0 else -1) for place in range(len(outcome.tickets)))
         placed = zip(outcome.tickets, places, strict=True)
-        self._confirmed(part, placed, records=len(outcome.tickets), size=outcome.size)
+        self._confirmed(part, placed, records=outcome.records, size=outcome.size)
 
 
 class LeaderPart(Part[M]):
@@ -122,6 +124,14 @@ class LeaderPart(Part[M]):
         """See ``Part.send``."""
         try:
             self.machine.send(record, ticket, self._loop.time())
+        except FastwireError as exc:
+            raise failed(f"{self._writer.topic} partition {self.partition}", exc) from exc
+        self._moved()
+
+    def send_rows(self, routes: Routes, first: int, stop: int) -> None:
+        """See ``Part.send_rows``."""
+        try:
+            self.machine.send_rows(routes, first, stop, self._loop.time())
         except FastwireError as exc:
             raise failed(f"{self._writer.topic} partition {self.partition}", exc) from exc
         self._moved()
@@ -187,6 +197,10 @@ class RecordWriter(ABC, Generic[R]):
     async def write(self, put: Put) -> None:
         """See ``Writer.write``."""
         await self._producer.put(self._record(put), partition=put.partition)
+
+    async def write_rows(self, rows: Rows) -> None:
+        """See ``Writer.write_rows``."""
+        await write_each(self, rows)
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load, round the partitions; yields how many records each step has taken."""

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError
 
 from ..runtime.logs import get_logger
@@ -78,6 +79,10 @@ class Part(ABC, Generic[M]):
     @abstractmethod
     def send(self, record: Any, ticket: object) -> None:
         """Pass a record to the machine; results refer to it by ``ticket``. Raises ProduceError."""
+
+    def send_rows(self, routes: Routes, first: int, stop: int) -> None:
+        """Pass a share of ``routes`` to the machine. Raises ProduceError."""
+        raise NotImplementedError("the system takes records only")
 
     def flush(self) -> None:
         """Close the open batches."""
@@ -278,16 +283,35 @@ class TopicWriter(PendingWriter[P, R, S]):
             raise ProduceError(f"{self._name} has no partition {partition}: there are {len(self._parts)}")
         return self._parts[partition]
 
+    async def put_rows(self, routes: Routes) -> None:
+        """Take rows, waiting while too many bytes are unconfirmed."""
+        for number in routes.requested:
+            self._of(number)
+        most = min(TURN_BYTES, self._most_pending_bytes)
+        while routes.left:
+            for number, first, stop, size in self._step(routes, most):
+                part = self._of(number)
+                await self._make_room(part, size)
+                part.send_rows(routes, first, stop)
+                self._count_pending(part)
+
+    def _step(self, routes: Routes, most_bytes: int) -> list[tuple[int, int, int, int]]:
+        part = self._current() if routes.begins_loose else self._of(self._chooser().current)
+        room = part.machine.room if part.machine.batches == self._batches else (0, 0)
+        return routes.step(len(self._parts), self._chooser().current, room, most_bytes)
+
     def _choose(self, record: R, partition: int | None) -> P:
         if partition is not None:
             return self._of(partition)
         if not self._parts:
             raise ProduceError(f"{self._name}: the producer is not open")
-        chooser = self._chooser()
         key = self._key(record)
-        if key is not None:
-            return self._parts[chooser.of_key(key)]
-        part = self._parts[chooser.current]
+        return self._current() if key is None else self._parts[self._chooser().of_key(key)]
+
+    def _current(self) -> P:
+        """Return the part for a record without a key: the next one if the last has closed a batch meanwhile."""
+        chooser = self._chooser()
+        part = self._of(chooser.current)
         if part.machine.batches != self._batches:
             chooser.turn()
             part = self._parts[chooser.current]

@@ -1,15 +1,17 @@
-"""The contract of writers to a topic of any system, for the command ``produce``."""
+"""The contract of writers to a topic of any system, for commands, sinks and Spark."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from fastwire.columns.rows import Rows
+
 from .load import Load
 from .produced import Produced
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "refuse_create", "texts_of"]
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "refuse_create", "texts_of", "write_each"]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
@@ -25,8 +27,8 @@ class Put(NamedTuple):
 
     value: bytes | None
     key: str | bytes | None = None
-    properties: tuple[tuple[str, str | bytes | None], ...] = ()
-    event_time: int = 0
+    properties: Sequence[tuple[str, str | bytes | None]] = ()
+    event_time: int = 0  # milliseconds since 1970; 0: none
     ordering_key: bytes | None = None
     partition: int | None = None
 
@@ -82,11 +84,20 @@ class Writer(Protocol):
     async def write(self, put: Put) -> None:
         """Take a record. Raises ValueError for one that the system cannot store."""
 
+    async def write_rows(self, rows: Rows) -> None:
+        """Take the rows of a batch. Raises ValueError if the system cannot store one; others may be written then."""
+
     def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields the number of records of each step."""
 
     async def flush(self) -> None:
         """Wait until all records are confirmed."""
+
+
+async def write_each(writer: Writer, rows: Rows) -> None:
+    """Write each row as a record, for a system without blocks of rows. Raises ValueError as ``Writer.write``."""
+    for row in range(len(rows)):
+        await writer.write(Put(*rows.record(row)))
 
 
 def codec_named(codecs: type[C], name: str | None, title: str) -> C:

@@ -7,10 +7,12 @@ again under its sequence number, by which the broker recognises it. Time is an a
 import math
 from dataclasses import dataclass, field
 
+from fastwire.columns.block import Block
 from fastwire.errors import ProtocolError
 from fastwire.kafka.error import RETRY, BrokerError, Code
 from fastwire.kafka.message import Body
-from fastwire.kafka.payload import MAX_SEQUENCE, Compression, Record, encode_batch
+from fastwire.kafka.outgoing import RecordBlock
+from fastwire.kafka.payload import MAX_SEQUENCE, Compression, Record, encode_batch, encode_block_batch
 from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits, NotConfirmed
 
 __all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
@@ -100,6 +102,9 @@ class Producer(BatchedProducer[Record, _Batch]):
     def _weigh(self, record: Record) -> int:
         return weight(record)
 
+    def _block(self) -> Block:
+        return RecordBlock()
+
     # --- batches out
 
     @property
@@ -142,8 +147,22 @@ class Producer(BatchedProducer[Record, _Batch]):
         if batch.sequence < 0:
             batch.sequence = self._next_sequence
             self._next_sequence = self._next_sequence + len(batch.records) & MAX_SEQUENCE
+        records = batch.records
+        if isinstance(records, RecordBlock):
+            batch.data = encode_block_batch(
+                records.encoded(),
+                len(records),
+                base_timestamp=records.base_timestamp,
+                max_timestamp=records.max_timestamp,
+                compression=self._compression,
+                producer_id=self._producer_id,
+                producer_epoch=self._epoch,
+                base_sequence=batch.sequence,
+            )
+            return
+        assert isinstance(records, list)
         batch.data = encode_batch(
-            batch.records,
+            records,
             compression=self._compression,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
@@ -196,13 +215,17 @@ class Producer(BatchedProducer[Record, _Batch]):
 
     def _halve(self, batch: _Batch) -> None:
         """Split a batch; the halves share its range of sequences."""
-        middle = len(batch.records) // 2
+        records = batch.records
+        middle = len(records) // 2
         halves = []
-        for part in (slice(middle), slice(middle, None)):
-            half = _Batch(batch.since, batch.records[part], batch.tickets[part])
-            half.weight = sum(weight(record) for record in half.records)
-            half.sequence = batch.sequence + (part.start or 0) & MAX_SEQUENCE
-            halves.append(half)
+        if isinstance(records, Block):
+            halves = [_Batch(batch.since, block, weight=block.weight) for block in records.halves()]
+        else:
+            for part in (slice(middle), slice(middle, None)):
+                size = sum(weight(record) for record in records[part])
+                halves.append(_Batch(batch.since, records[part], batch.tickets[part], size))
+        for half, first in zip(halves, (0, middle), strict=True):
+            half.sequence = batch.sequence + first & MAX_SEQUENCE
         at = self._pending.index(batch)
         self._pending.remove(batch)
         for half in reversed(halves):

@@ -1,4 +1,4 @@
-"""Base64 decoding of keys (spec: pulsar 10), for both alphabets and without padding too."""
+"""Base64 of keys (spec: pulsar 10): decoding for both alphabets and without padding too, encoding as in RFC 4648."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
@@ -43,3 +43,35 @@ cdef inline void decode_base64(const uint8_t* text, uint8_t* out, Py_ssize_t siz
             held -= 8
             out[0] = <uint8_t>(bits >> held & 0xFF)
             out += 1
+
+
+cdef inline Py_ssize_t encoded_size(Py_ssize_t size) noexcept nogil:
+    """Return the size of the text of so many bytes, with padding."""
+    return (size + 2) // 3 * 4
+
+
+cdef inline uint8_t letter(uint32_t six) noexcept nogil:
+    if six < 26:
+        return <uint8_t>(65 + six)
+    if six < 52:
+        return <uint8_t>(71 + six)
+    if six < 62:
+        return <uint8_t>(six - 4)
+    return 43 if six == 62 else 47
+
+
+cdef inline void encode_base64(const uint8_t* data, uint8_t* out, Py_ssize_t size) noexcept nogil:
+    """Write ``encoded_size`` bytes of text."""
+    cdef uint32_t bits
+    cdef Py_ssize_t i
+    for i in range(0, size, 3):
+        bits = <uint32_t>data[i] << 16
+        if i + 1 < size:
+            bits |= <uint32_t>data[i + 1] << 8
+        if i + 2 < size:
+            bits |= data[i + 2]
+        out[0] = letter(bits >> 18)
+        out[1] = letter(bits >> 12 & 63)
+        out[2] = letter(bits >> 6 & 63) if i + 1 < size else 61
+        out[3] = letter(bits & 63) if i + 2 < size else 61
+        out += 4

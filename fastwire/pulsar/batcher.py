@@ -3,9 +3,13 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from fastwire.columns.routes import Routes
+from fastwire.pulsar.outgoing import MessageBlock
 from fastwire.pulsar.payload import Record
 
 __all__ = ["Batch", "BatchLimits", "Batcher", "weight"]
+
+_ROWS = object()  # the key of the batch of rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +28,11 @@ class BatchLimits:
 
 @dataclass(slots=True)
 class Batch:
-    """Records of one entry, with the sender's ticket for each, and the time of the first record in seconds."""
+    """Records of one entry, with the sender's ticket for each, or rows; and the time of the first one in seconds."""
 
     since: float
     publish_time: int
-    records: list[Record] = field(default_factory=list)
+    records: list[Record] | MessageBlock = field(default_factory=list)
     tickets: list[object] = field(default_factory=list)
     weight: int = 0
 
@@ -62,6 +66,11 @@ class Batcher:
         return not self.messages or self.weight + size <= self._limits.bytes
 
     @property
+    def room(self) -> tuple[int, int]:
+        """Messages and bytes that complete the open batches."""
+        return self._limits.messages - self.messages, self._limits.bytes - self.weight
+
+    @property
     def full(self) -> bool:
         """True if the open batches must be closed now."""
         return self.messages >= self._limits.messages or self.weight >= self._limits.bytes
@@ -75,11 +84,32 @@ class Batcher:
         batch = self._open.get(key)
         if batch is None:
             batch = self._open[key] = Batch(now, publish_time)
+        assert isinstance(batch.records, list)
         batch.records.append(record)
         batch.tickets.append(ticket)
         batch.weight += size
         self.messages += 1
         self.weight += size
+
+    def add_rows(self, routes: Routes, first: int, stop: int, now: float, publish_time: int, sequence: int) -> int:
+        """Add rows of a share to their batch, a new one with number ``sequence``; return the first without room.
+
+        Records and rows have no batch in common: take those of the other kind first. Rows have no batches by key.
+        """
+        batch = self._open.get(_ROWS)
+        if batch is None:
+            batch = self._open[_ROWS] = Batch(now, publish_time, MessageBlock(sequence))
+        block = batch.records
+        assert isinstance(block, MessageBlock)
+        first = block.add(routes, first, stop, self._limits.messages, self._limits.bytes)
+        self.messages = len(block)
+        self.weight = batch.weight = block.weight
+        return first
+
+    @property
+    def has_rows(self) -> bool:
+        """True if the open batch is of rows."""
+        return _ROWS in self._open
 
     def take(self) -> list[Batch]:
         """Close all batches and return them in the order of their first records."""

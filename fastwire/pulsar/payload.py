@@ -40,6 +40,7 @@ __all__ = [
     "encode_send",
     "encode_single_entry",
     "encode_values",
+    "record_of",
     "split_payload",
     "text_of",
 ]
@@ -166,6 +167,20 @@ def encode_values(values: Sequence[bytes], first_sequence: int = 0, keys: Sequen
             head = heads[shape] = _U32.pack(len(described) + 1 + len(rest)) + described
         parts += (head, (_MORE if rest else _SMALL)[sequence & 0x7F], rest, value)
     return b"".join(parts)
+
+
+def record_of(message: bytes) -> Record:
+    """Return the record of an encoded message of a batch block, without its number."""
+    (size,) = _U32.unpack_from(message)
+    single = pb.SingleMessageMetadata.FromString(message[4 : 4 + size])
+    return Record(
+        value=None if single.null_value else message[4 + size :],
+        key=single.partition_key if single.HasField("partition_key") else None,
+        key_is_base64=single.partition_key_b64_encoded,
+        ordering_key=single.ordering_key if single.HasField("ordering_key") else None,
+        properties=[(each.key, each.value) for each in single.properties],
+        event_time=single.event_time,
+    )
 
 
 def encode_payload(metadata: pb.MessageMetadata, payload: bytes, *, checksum: bool = True) -> bytes:

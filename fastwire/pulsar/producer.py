@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from fastwire.columns.routes import Routes
 from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
 from fastwire.position import Position
 from fastwire.producer import NotConfirmed
@@ -18,15 +19,18 @@ from fastwire.pulsar.batcher import Batch, Batcher, BatchLimits, weight
 from fastwire.pulsar.command import DEFAULT_MAX_MESSAGE_SIZE
 from fastwire.pulsar.connection import Connection, State
 from fastwire.pulsar.event import SendConfirmed, SendRefused
+from fastwire.pulsar.outgoing import MessageBlock
 from fastwire.pulsar.payload import (
     Compression,
     Encrypt,
     Entry,
     Record,
     encode_batch_entry,
+    encode_block_entry,
     encode_chunks,
     encode_send,
     encode_single_entry,
+    record_of,
     split_payload,
 )
 from fastwire.pulsar.request import Kind
@@ -267,11 +271,34 @@ class Producer:
             batch = Batch(now, wall_ms, [record], [ticket], size)
             self._encode(batch, batched=False)
             return
-        if not batcher.has_room(size):
+        if batcher.has_rows or not batcher.has_room(size):
             self.flush()
         batcher.add(record, ticket, size, now, wall_ms)
         if batcher.full:
             self.flush()
+
+    def send_rows(self, routes: Routes, first: int, stop: int, now: float, wall_ms: int) -> None:
+        """Queue a share of ``routes``, see ``Routes.step``; rows have no tickets. Requires batching, not by key.
+
+        Raises as ``send``.
+        """
+        self._need_name()
+        batcher = self._batcher
+        if batcher is None:
+            raise ValueError("rows need batches")
+        while first < stop:
+            if batcher.messages and not batcher.has_rows:
+                self.flush()
+            before = batcher.weight
+            first = batcher.add_rows(routes, first, stop, now, wall_ms, self._next_sequence)
+            self.weight += batcher.weight - before
+            if first < stop or batcher.full:
+                self.flush()
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Messages and bytes that complete the open batch."""
+        return (0, 0) if self._batcher is None else self._batcher.room
 
     def send_entry(self, entry: Entry, ticket: object, now: float) -> None:
         """Queue an encoded entry with its own number, after all earlier records."""
@@ -303,6 +330,11 @@ class Producer:
 
     def _encode(self, batch: Batch, *, batched: bool) -> None:
         self.batches += 1
+        if isinstance(batch.records, MessageBlock):
+            first = self._next_sequence  # none was given away since the batch was begun
+            self._next_sequence += len(batch.records)
+            self._seal(batch, range(first, self._next_sequence), batched)
+            return
         numbers: list[int] = []
         for record in batch.records:
             number = self._next_sequence if record.sequence_id is None else record.sequence_id
@@ -310,15 +342,26 @@ class Producer:
             numbers.append(number)
         self._seal(batch, numbers, batched)
 
-    def _seal(self, batch: Batch, numbers: list[int], batched: bool) -> None:
+    def _seal(self, batch: Batch, numbers: Sequence[int], batched: bool) -> None:
         """Encode a batch into one entry, or several if one is too large."""
         settings = self._settings
         records = batch.records
-        if any(record.sequence_id is not None for record in records):
-            records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
         message = _Message(batch.tickets, numbers, batch.weight, batch.since)
         try:
-            if batched:
+            if isinstance(records, MessageBlock):
+                entry = encode_block_entry(
+                    records.encoded(),
+                    len(records),
+                    producer_name=self.name,
+                    sequence_id=numbers[0],
+                    publish_time=batch.publish_time,
+                    compression=settings.compression,
+                    metadata=self._extra,
+                    encrypt=settings.encrypt,
+                )
+            elif batched:
+                if any(record.sequence_id is not None for record in records):
+                    records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
                 entry = encode_batch_entry(
                     records,
                     producer_name=self.name,
@@ -343,14 +386,20 @@ class Producer:
             elif len(records) > 1:
                 self._halve(batch, numbers)
             elif settings.chunking:
-                self._queue(self._chunks(records[0], numbers[0], batch.publish_time), message)
+                record = record_of(records.encoded()) if isinstance(records, MessageBlock) else records[0]
+                self._queue(self._chunks(record, numbers[0], batch.publish_time), message)
             else:
                 raise self._too_large(len(entry.body))
         except FastwireError as exc:
             self._end(message, exc, messages=len(records))
 
-    def _halve(self, batch: Batch, numbers: list[int]) -> None:
+    def _halve(self, batch: Batch, numbers: Sequence[int]) -> None:
         middle = len(numbers) // 2
+        if isinstance(batch.records, MessageBlock):
+            shares = (numbers[:middle], numbers[middle:])
+            for block, share in zip(batch.records.halves(), shares, strict=True):
+                self._seal(Batch(batch.since, batch.publish_time, block, weight=block.weight), share, batched=True)
+            return
         for part in (slice(middle), slice(middle, None)):
             records = batch.records[part]
             size = sum(weight(record) for record in records)

@@ -72,6 +72,7 @@ class Router:
             raise ValueError("a router needs at least one partition")
         self.partitions = partitions  # may grow; keys move then, as with all clients
         self.current = first % partitions
+        self.hashing = hashing
         self._hash = HASHES[hashing]
         self._rotate = rotate
 

@@ -124,6 +124,7 @@ class Producer(BatchedProducer[Message, _Batch]):
             return None
         batch = self._pending[0]
         if not batch.data:
+            assert isinstance(batch.records, list)
             messages: Sequence[Message] = batch.records
             if self.numbered:
                 batch.first = self._next

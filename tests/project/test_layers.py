@@ -29,7 +29,7 @@ FASTWIRE = {
     "grammar": {"position"},  # how systems write addresses, topics and positions
     "decode": {"errors", "columns", "wire"},  # values of records into columns
     "systems": {"grammar", "position", "columns"},  # the list of them; it imports them by name
-    "producer": {"errors"},
+    "producer": {"errors", "columns"},  # batches of rows
     "connection": {"columns"},  # what the state machines of all systems have in common
     "event": set[str](),  # of the state machines that request records
     # Four siblings of one shape, never each other.

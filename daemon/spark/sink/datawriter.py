@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
 
 from ...config import ConfigError, Problem
 from ...systems.registry import system_named
 from ...systems.writer import Writer
 from .options import SinkOptions, parse_sink_options
-from .records import check_columns, records
+from .records import by_topic, check_columns
 
 try:  # PySpark 4.1 and later
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -57,10 +58,10 @@ async def _write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Wri
         topics = _Topics(options, stack)
         # The next rows are awaited in another thread, so that connections live on while Spark computes them.
         while (batch := await loop.run_in_executor(None, next, batches, None)) is not None:
-            for topic, record in records(batch, options.topic):
+            for topic, rows in by_topic(batch, options.topic):
                 writer = topics.open.get(topic) or await topics.opened(topic)
                 try:
-                    await writer.write(record)
+                    await writer.write_rows(Rows(rows))
                 except ValueError as exc:
                     raise FastwireError(f"a row cannot be written to {topic}: {exc}") from None
             count += batch.num_rows

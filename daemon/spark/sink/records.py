@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fastwire.errors import FastwireError
 
 from ...config import ConfigError, Problem
 from ...config.text import nearest
-from ...systems.writer import Put
 
-__all__ = ["check_columns", "records"]
+__all__ = ["by_topic", "check_columns"]
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES = {
@@ -46,24 +46,23 @@ def check_columns(schema: Any, *, topic: bool) -> None:
         raise ConfigError(problems)
 
 
-def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, Put]]:
-    """Yield each row as its topic and its record. ``topic`` is that of all rows, None if they name theirs.
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield each topic and its rows in their order. ``topic`` is that of all rows, None if they name theirs.
 
-    A key of the type string is text, one of the type binary is bytes. Raises FastwireError for a row without a topic.
+    Raises FastwireError for a row without a topic.
     """
-    given = set(batch.schema.names)
-    nulls = [None] * batch.num_rows
-
-    def column(name: str, kind: pa.DataType | None = None) -> list[Any]:
-        if name not in given:
-            return nulls
-        array = batch.column(name)
-        return list((array if kind is None else array.cast(kind)).to_pylist())
-
-    topics = column("topic") if topic is None else [topic] * batch.num_rows
-    rows = zip(topics, column("value", pa.binary()), column("key"), column("partition"), column("headers"), strict=True)
-    for name, value, key, partition, headers in rows:
-        if name is None:
-            raise FastwireError('a row has no topic: the column "topic" is null, and no option names one')
-        properties = tuple((each["key"], each["value"]) for each in headers or ())
-        yield name, Put(value, key, properties, partition=partition)
+    if not batch.num_rows:
+        return
+    if topic is not None:
+        yield topic, batch
+        return
+    names = batch.column("topic").dictionary_encode()
+    if names.null_count:
+        raise FastwireError('a row has no topic: the column "topic" is null, and no option names one')
+    if len(names.dictionary) > 1:
+        batch = batch.take(pc.array_sort_indices(names.indices))  # a stable sort
+    counts = {count["values"]: count["counts"] for count in pc.value_counts(names.indices).to_pylist()}
+    first = 0
+    for number, name in enumerate(names.dictionary.to_pylist()):
+        yield name, batch.slice(first, counts[number])
+        first += counts[number]

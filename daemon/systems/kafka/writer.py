@@ -1,8 +1,10 @@
-"""The command ``produce`` on topics of Kafka."""
+"""Writer to topics of Kafka."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from fastwire.columns.rows import Rows
+from fastwire.kafka.outgoing import RecordRoutes
 from fastwire.kafka.payload import Compression, Record
 from fastwire.kafka.producer import ProducerSettings
 from fastwire.producer import BatchLimits
@@ -31,6 +33,10 @@ class KafkaWriter(RecordWriter[Record]):
             headers=[(name, value.encode() if isinstance(value, str) else value) for name, value in put.properties],
             timestamp=put.event_time or now_ms(),
         )
+
+    async def write_rows(self, rows: Rows) -> None:
+        """See ``Writer.write_rows``."""
+        await self._producer.put_rows(RecordRoutes(rows, now_ms()))
 
 
 def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[KafkaWriter]:

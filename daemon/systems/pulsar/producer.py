@@ -6,6 +6,7 @@ At least once, and in order within a partition: what had no receipt when a conne
 import asyncio
 from dataclasses import dataclass
 
+from fastwire.columns.routes import Routes
 from fastwire.errors import FastwireError, ProtocolError
 from fastwire.position import Position
 from fastwire.pulsar import pulsar_pb2 as pb
@@ -14,7 +15,7 @@ from fastwire.pulsar.event import ProducerClosed, ProducerMigrated, Reply, SendC
 from fastwire.pulsar.payload import Entry, Record
 from fastwire.pulsar.producer import Outcome, Phase, Producer, ProducerSettings
 from fastwire.pulsar.request import BrokerError
-from fastwire.pulsar.router import Router
+from fastwire.pulsar.router import Hashing, Router
 from fastwire.pulsar.server_error import Remedy
 from fastwire.pulsar.topic import ServiceUrl, Topic
 
@@ -87,6 +88,11 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
     def partitions(self) -> int:
         """The number of partitions that are written to; 0 for a topic without partitions, or for a single one."""
         return len(self._parts) if self._parts and self._parts[0].index >= 0 else 0
+
+    @property
+    def hashing(self) -> Hashing:
+        """The hash that maps keys to partitions."""
+        return self._chooser().hashing
 
     async def open(self) -> None:
         """Find the partitions and open a producer for each; afterwards they are kept open.
@@ -194,6 +200,11 @@ class _Part(Part[Producer]):
     def send(self, record: Record, ticket: object) -> None:
         self._need()
         self.machine.send(record, ticket, self._loop.time(), now_ms())
+        self._moved()
+
+    def send_rows(self, routes: Routes, first: int, stop: int) -> None:
+        self._need()
+        self.machine.send_rows(routes, first, stop, self._loop.time(), now_ms())
         self._moved()
 
     def send_entry(self, entry: Entry, ticket: object) -> None:

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
+from fastwire.columns.rows import Rows
 from fastwire.pulsar.batcher import BatchLimits
+from fastwire.pulsar.outgoing import MessageRoutes
 from fastwire.pulsar.payload import Compression, Record
 from fastwire.pulsar.producer import ProducerSettings
 from fastwire.pulsar.router import Hashing, Router
@@ -15,7 +17,7 @@ from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named, refuse_create, texts_of
+from ..writer import Put, WriteOptions, codec_named, refuse_create, texts_of, write_each
 from .client_cluster import ClientCluster
 from .load import entries
 from .producer import TopicProducer
@@ -55,6 +57,14 @@ class PulsarWriter:
             event_time=put.event_time,
         )
         await self._producer.put(record, partition=put.partition)
+
+    async def write_rows(self, rows: Rows) -> None:
+        """See ``Writer.write_rows``."""
+        producer = self._producer
+        if producer.settings.batching is None:
+            await write_each(self, rows)
+        else:
+            await producer.put_rows(MessageRoutes(rows, now_ms(), producer.hashing is Hashing.MURMUR3))
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields how many records each step has taken."""

@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from fastwire.columns.rows import Rows
 from fastwire.tubemq.outbox import OutgoingMessage
 from fastwire.tubemq.request import MSG_TIME, message_time
 
 from ...config import Connection
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, refuse_create, texts_of
+from ..writer import Put, WriteOptions, refuse_create, texts_of, write_each
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
@@ -38,6 +39,10 @@ class TubeMQWriter:
         message = _message(put)
         self._producer.check(message)
         await self._producer.put(message)
+
+    async def write_rows(self, rows: Rows) -> None:
+        """See ``Writer.write_rows``."""
+        await write_each(self, rows)
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields how many records each step has taken."""

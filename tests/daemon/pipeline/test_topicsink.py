@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from fastwire.columns.rows import Rows
 from fastwire_daemon.cli.checks import promise
 from fastwire_daemon.config import ConfigError, parse_config
 from fastwire_daemon.devbroker.kafka import KafkaDevBroker
@@ -22,7 +23,7 @@ from fastwire_daemon.pipeline import topicsink
 from fastwire_daemon.pipeline.topicsink import TopicSink, topic_sink
 from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
 from fastwire_daemon.systems.produced import Produced, ProduceError
-from fastwire_daemon.systems.writer import Put, Writer
+from fastwire_daemon.systems.writer import Put, Writer, write_each
 from fastwire_daemon.testing import Feed, SinkConformance
 from tests.daemon.cli.program import PROGRAM
 from tests.support.nursery import shared
@@ -41,6 +42,9 @@ class FileWriter:
 
     async def write(self, put: Put) -> None:
         self._pending.append(put)
+
+    async def write_rows(self, rows: Rows) -> None:
+        await write_each(self, rows)
 
     async def flush(self) -> None:
         with self._path.open("ab") as file:

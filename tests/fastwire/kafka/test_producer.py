@@ -322,6 +322,7 @@ def test_any_order_of_faults_stores_each_record_once_and_in_order() -> None:
                         scene.answer(one, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
                         continue
                     seen[key] = len(stored)
+                    assert isinstance(one.batch.records, list)
                     stored += [record.value or b"" for record in one.batch.records]
                     expected[said.producer_id] = said.base_sequence + said.count
                 if dice.random() < 0.1:

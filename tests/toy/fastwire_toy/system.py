@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastwire.columns.chunk import Chunk
 from fastwire.columns.logs import LogTable
+from fastwire.columns.rows import Rows
 from fastwire.errors import FastwireError
 from fastwire.position import Log
 from fastwire.wire.pool import Pool
@@ -15,7 +16,7 @@ from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.base import Described, MakeSource, System, TopicReader
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.produced import Produced, ProduceError
-from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, refuse_create
+from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, refuse_create, write_each
 
 from .config import ToySourceConfig
 from .grammar import GRAMMAR
@@ -131,6 +132,9 @@ class ToyWriter:
         self.produced.records += 1
         self.produced.entries += 1
         self.produced.bytes += len(put.value or b"")
+
+    async def write_rows(self, rows: Rows) -> None:
+        await write_each(self, rows)
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         for partition, numbers in load.parts():
