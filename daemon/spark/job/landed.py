@@ -7,11 +7,13 @@ from ...dataset.description import DESCRIPTION, read_description
 from ...dataset.tableformat import TITLES
 from ...runtime.errors import DatasetError, DatasetMismatchError
 from ..source.rows import ddl, is_row
+from .files import PATH
 
-__all__ = ["landed_columns", "read_landed", "stream_landed"]
+__all__ = ["landed_columns", "read_landed", "stream_files", "stream_landed"]
 
 # Spark forgets files much older than the newest, so a job that was stopped for long would skip unread files.
 _FOR_EVER = "36500d"
+_FILES = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 def landed_columns(path: Path) -> list[str]:
@@ -38,8 +40,17 @@ def landed_columns(path: Path) -> list[str]:
 def stream_landed(session: Any, path: Path, max_files: int) -> Any:
     """Return a streaming frame of the dataset's own columns."""
     columns = landed_columns(path)
-    reader = session.readStream.schema(ddl(columns)).option("maxFileAge", _FOR_EVER)
-    return reader.option("maxFilesPerTrigger", max_files).parquet(str(path)).select(*columns)
+    return _stream(session, path, max_files, "parquet", ddl(columns)).select(*columns)
+
+
+def stream_files(session: Any, path: Path, max_files: int) -> Any:
+    """Return a streaming frame of the names of the dataset's files, which has the checkpoints of ``stream_landed``."""
+    return _stream(session, path, max_files, "binaryFile", _FILES).select(PATH)
+
+
+def _stream(session: Any, path: Path, max_files: int, kind: str, schema: str) -> Any:
+    reader = session.readStream.format(kind).schema(schema).option("maxFileAge", _FOR_EVER)
+    return reader.option("maxFilesPerTrigger", max_files).load(str(path))
 
 
 def read_landed(session: Any, path: Path) -> Any:

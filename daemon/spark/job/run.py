@@ -18,7 +18,7 @@ from .checkpoint import read_origin
 from .failure import cause, is_passing
 from .output import BatchCounts, Output, make_output
 from .plan import plan_job
-from .source import stream_rows
+from .source import by_files, stream_rows
 
 __all__ = ["RunningJob", "chosen_jobs", "open_session", "run_jobs"]
 
@@ -119,7 +119,7 @@ class RunningJob:
 
     def __init__(self, session: Any, name: str, job: SparkConfig) -> None:
         rows = stream_rows(session, name, job.source, ends=job.trigger is None)
-        plan = plan_job(rows, name, job)
+        plan = by_files(session, plan_job(rows, name, job), job.source)
         self.name = name
         self.finished = 0
         self._job = job
@@ -201,7 +201,9 @@ class RunningJob:
             if batch <= self._told or batch not in self._counts:
                 continue
             self._told = batch
-            _log.info("batch", job=self.name, **figures(progress, self._counts.pop(batch), time.time()))
+            _log.info(
+                "batch", job=self.name, **figures(progress, self._counts.pop(batch), self._plan.stateful, time.time())
+            )
 
     def stop(self) -> None:
         """Stop the query, if it runs, and release the tables."""
@@ -218,12 +220,14 @@ class RunningJob:
         return exc
 
 
-def figures(progress: Any, counts: BatchCounts, now: float) -> dict[str, Any]:
+def figures(progress: Any, counts: BatchCounts, stateful: bool, now: float) -> dict[str, Any]:
     """Return the figures of a batch: rows in, out, bad, duplicate and late.
 
     ``lag_seconds`` is the age of its newest record, ``behind`` the number of partitions with records after it.
     """
-    fields: dict[str, Any] = {"batch": progress["batchId"], "rows_in": progress["numInputRows"]}
+    # Spark counts files where tasks read them. Only what has a state drops rows between input and output.
+    rows_in = progress["numInputRows"] if stateful else counts.rows_out + counts.bad
+    fields: dict[str, Any] = {"batch": progress["batchId"], "rows_in": rows_in}
     fields |= {"rows_out": counts.rows_out, "bad": counts.bad, "files": counts.files, "bytes": counts.nbytes}
     operators = progress["stateOperators"]
     fields["late"] = sum(each["numRowsDroppedByWatermark"] for each in operators)

@@ -3,9 +3,11 @@
 from typing import Any
 
 from ...config import SparkDataset, SparkSource
-from .landed import read_landed, stream_landed
+from .files import LandedFiles
+from .landed import read_landed, stream_files, stream_landed
+from .plan import Plan
 
-__all__ = ["read_rows", "stream_rows"]
+__all__ = ["by_files", "read_rows", "stream_rows"]
 
 
 def stream_rows(session: Any, name: str, source: SparkSource, *, ends: bool) -> Any:
@@ -15,6 +17,14 @@ def stream_rows(session: Any, name: str, source: SparkSource, *, ends: bool) -> 
     from .direct import stream_brokers  # PySpark 4.0 and later
 
     return stream_brokers(session, name, source, ends=ends)
+
+
+def by_files(session: Any, plan: Plan, source: SparkSource) -> Plan:
+    """Return ``plan`` with tasks that read landed files themselves, where its rows reach them without a state."""
+    if plan.stateful or not isinstance(source, SparkDataset):
+        return plan
+    files = LandedFiles(plan.pieces, tuple(plan.bad[:-1]))
+    return plan._replace(frame=stream_files(session, source.dataset, source.max_files), pieces=files.open)
 
 
 def read_rows(session: Any, name: str, source: SparkSource) -> Any:

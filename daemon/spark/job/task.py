@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from fastwire.columns.schema import Column
+from fastwire.columns.schema import Column, Role
 
 from ...dataset.bucket import open_bucket
 from ...dataset.level import hive_directory
@@ -42,6 +42,7 @@ _MOST_OPEN = (
 )
 _GATHER_BYTES = 64 << 20  # bytes that one task buffers before it writes a row group
 _BUFFER_BYTES = 256 << 10
+_FEW = 1000  # values that say nothing about how the next ones repeat
 
 
 class Access(NamedTuple):
@@ -120,7 +121,7 @@ class _File:
         place: FileLayout,
         create: Callable[[str], _NewFile],
         directory: str,
-        schema: pa.Schema,
+        first: pa.RecordBatch,
         number: int,
         token: str,
     ) -> None:
@@ -128,7 +129,7 @@ class _File:
         rest = f"{token}-{number}.task"
         self._name = os.path.basename(place.prefix) + rest
         self._file = create(rest)
-        self._encoder = ParquetEncoder(self._file, schema, _options(schema, place.compression))
+        self._encoder = ParquetEncoder(self._file, first.schema, _options(first, place.compression))
 
     @property
     def pending_bytes(self) -> int:
@@ -170,17 +171,17 @@ class _Table:
             if newest is not None:
                 self.newest = newest if self.newest is None else max(newest, self.newest)
         for directory, rows in by_values("", batch, self._place.levels, hive_directory):
-            file = self._open.pop(directory, None) or self._new(directory, rows.schema)
+            file = self._open.pop(directory, None) or self._new(directory, rows)
             self._open[directory] = file  # the newest is last
             file.write(rows)
         while sum(file.pending_bytes for file in self._open.values()) > _GATHER_BYTES:
             max(self._open.values(), key=lambda file: file.pending_bytes).flush()
 
-    def _new(self, directory: str, schema: pa.Schema) -> _File:
+    def _new(self, directory: str, first: pa.RecordBatch) -> _File:
         if len(self._open) >= _MOST_OPEN:
             self.done.append(self._open.pop(next(iter(self._open))).finish())
         self._number += 1
-        return _File(self._place, self._create, directory, schema, self._number, self._token)
+        return _File(self._place, self._create, directory, first, self._number, self._token)
 
     def finish(self) -> None:
         self.done += [file.finish() for file in self._open.values()]
@@ -222,11 +223,12 @@ def write_rows(
     return run
 
 
-def _options(schema: pa.Schema, compression: str) -> EncoderOptions:
+def _options(first: pa.RecordBatch, compression: str) -> EncoderOptions:
+    """Return the options of a file that begins with these rows."""
     columns = [
-        Column(field.name, "plain" if pa.types.is_binary(field.type) else "constant", stats=True)
-        for field in schema
-        if not pa.types.is_nested(field.type)
+        Column(name, _role(column), stats=True)
+        for name, column in zip(first.schema.names, first.columns, strict=True)
+        if not pa.types.is_nested(column.type)
     ]
     return EncoderOptions(
         compression=parse_compression(compression, ParquetEncoder.compressions),
@@ -234,3 +236,13 @@ def _options(schema: pa.Schema, compression: str) -> EncoderOptions:
         row_group_bytes=_GATHER_BYTES // 2,
         buffer_bytes=_BUFFER_BYTES,
     )
+
+
+def _role(column: pa.Array) -> Role:
+    """Return the role of a column by its first values: a dictionary of those that hardly repeat costs time and room."""
+    kind = column.type
+    if pa.types.is_binary(kind):
+        return "plain"
+    if pa.types.is_boolean(kind) or pc.count_distinct(column).as_py() * 2 <= max(len(column), _FEW):
+        return "constant"
+    return "counter" if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) else "plain"

@@ -12,7 +12,7 @@ from fastwire.systems import row_of
 
 from .dialects import Dialect
 
-__all__ = ["PLACE", "Rows", "ddl", "default_columns", "is_row"]
+__all__ = ["PLACE", "Rows", "arrow_schema", "ddl", "default_columns", "is_row"]
 
 # Names and types as in Spark's own Kafka source, where it has them.
 _TYPES: dict[str, tuple[str, pa.DataType]] = {
@@ -53,6 +53,11 @@ def ddl(columns: Iterable[str]) -> str:
     return ", ".join(f"{name} {_TYPES[name][0]}" for name in columns)
 
 
+def arrow_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of the Arrow batches that Spark takes and gives."""
+    return pa.schema([pa.field(name, _TYPES[name][1]) for name in columns])
+
+
 def is_row(columns: Iterable[str]) -> bool:
     """Return True if all ``columns`` are columns of records."""
     return _TYPES.keys() >= set(columns)
@@ -62,7 +67,7 @@ class Rows:
     """Converts the batches of a connection to those that Spark expects, for the rows of one topic."""
 
     def __init__(self, columns: tuple[str, ...], topic: str, most_rows: int, most_bytes: int) -> None:
-        self.schema = pa.schema([pa.field(name, _TYPES[name][1]) for name in columns])
+        self.schema = arrow_schema(columns)
         self._topic = topic
         self._most_rows = most_rows
         self._most_bytes = most_bytes

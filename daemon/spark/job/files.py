@@ -1,0 +1,49 @@
+"""Reads landed files in the tasks of a job, which costs less than Spark's own scan and the way to Python behind it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..source.rows import arrow_schema
+from .split import Pieces
+
+__all__ = ["PATH", "LandedFiles"]
+
+PATH = "path"
+_ROWS = 16_384  # of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class LandedFiles:
+    """Reads files with ``columns`` of records, and splits their rows by ``split``. Pickled and sent to executors."""
+
+    split: Callable[[], Pieces]
+    columns: tuple[str, ...]
+
+    def open(self) -> Pieces:
+        """Return the function that takes batches of ``PATH``, and splits the rows of the files."""
+        pieces = self.split()
+        schema = arrow_schema(self.columns)
+
+        def read(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+            for path in batch.column(PATH).to_pylist():
+                for rows in _rows(path, schema):
+                    yield from pieces(rows)
+
+        return read
+
+
+def _rows(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file under Spark's name; columns that it lacks are null, as in Spark."""
+    with pq.ParquetFile("/" + path.removeprefix("file:").lstrip("/")) as file:
+        there = [name for name in schema.names if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_ROWS, columns=there, use_threads=False):
+            arrays = [
+                batch.column(field.name).cast(field.type)
+                if field.name in there
+                else pa.nulls(batch.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
