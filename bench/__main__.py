@@ -31,6 +31,7 @@ BENCHES = (
     "connect_iceberg",
     "shared",
     "broker",
+    "write_rows",
     "partitions",
     "start",
     "spark_job",

@@ -1,11 +1,12 @@
-"""``format("fastwire")`` beside Spark's own Kafka source, from the same real Kafka in the same run.
+"""``format("fastwire")`` beside Spark's own Kafka source and sink, with the same real Kafka in the same run.
 
     python -m bench.spark_kafka [--json] [--rows N]
 
 Eight million records of 100 B in four partitions, the same that ``spark_source`` reads from Pulsar; Spark on two
 threads, its JVM in the figures, each way run twice and the second run counts. Spark's own source runs as PySpark 4.0.0
 in an environment of its own below ``build/``, made the first time, with the jar that belongs to it; ``scan`` is Spark
-counting the same rows in Parquet files.
+counting the same rows in Parquet files, and ``sink`` writes the keys and values of these files to another topic, by
+both in LZ4.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from .spark_source import NARROW, measured_by, session
 PARTITIONS = 4
 BATCH = 1000
 PEER = "4.0.0"
+SUNK = "sunk"  # the topic of our sink; the peer has one of its own
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>fastwire.bench</groupId><artifactId>spark-kafka</artifactId><version>1</version><packaging>pom</packaging>
@@ -107,6 +109,7 @@ def ours(url: str, topic: str, rows: int, folder: Path) -> list[dict[str, Any]]:
                 lambda: narrow.write.option("compression", "zstd").mode("overwrite").parquet(target),
             ),
             measured("scan", NARROW, lambda: noop(spark.read.parquet(target))),
+            measured("fastwire sink", "key,value", lambda: sink(spark, target, "fastwire", servers=url, topic=SUNK)),
         ]
     finally:
         spark.stop()
@@ -122,6 +125,7 @@ def theirs(servers: str, topic: str, rows: int, folder: Path) -> list[dict[str, 
         assert whole.count() == rows
         narrow = whole.select(*NARROW.split(","))
         target = str(folder / "peer")
+        to_kafka = {"kafka.bootstrap.servers": servers, "topic": f"{SUNK}-peer", "kafka.compression.type": "lz4"}
         return [
             measured("kafka count", "all", whole.count),
             measured("kafka noop", NARROW, lambda: noop(narrow)),
@@ -131,6 +135,7 @@ def theirs(servers: str, topic: str, rows: int, folder: Path) -> list[dict[str, 
                 NARROW,
                 lambda: narrow.write.option("compression", "zstd").mode("overwrite").parquet(target),
             ),
+            measured("kafka sink", "key,value", lambda: sink(spark, target, "kafka", **to_kafka)),
         ]
     finally:
         spark.stop()
@@ -138,6 +143,11 @@ def theirs(servers: str, topic: str, rows: int, folder: Path) -> list[dict[str, 
 
 def noop(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
+
+
+def sink(spark: Any, files: str, kind: str, **options: str) -> None:
+    frame = spark.read.parquet(files).select("key", "value")
+    frame.write.format(kind).mode("append").options(**options).save()
 
 
 def peer(servers: str, topic: str, rows: int, folder: Path) -> list[dict[str, Any]]:
@@ -165,15 +175,19 @@ def main() -> None:
     try:
         (folder / "kafka").mkdir()
         broker.start()
-        broker.create_topic("bench", PARTITIONS)
+        for topic in ("bench", SUNK, f"{SUNK}-peer"):
+            broker.create_topic(topic, PARTITIONS)
         fill(broker.url, "bench", rows)
         figures = [
             *ours(broker.url, "bench", rows, folder),
             *peer(broker.servers, "bench", rows, folder),
         ]
         by_way = {(each["way"], each["columns"]): each for each in figures}
-        for way, columns in (("count", "all"), ("noop", NARROW), ("parquet zstd", NARROW)):
-            own, other = by_way[f"fastwire {way}", NARROW], by_way[f"kafka {way}", columns]
+        for way, columns in (("count", "all"), ("noop", NARROW), ("parquet zstd", NARROW), ("sink", "key,value")):
+            own, other = (
+                by_way[f"fastwire {way}", NARROW if way == "count" else columns],
+                by_way[f"kafka {way}", columns],
+            )
             own["times"] = round(own["rows_per_s"] / other["rows_per_s"], 2)
         show([{"bench": "spark_kafka", **each} for each in figures])
     finally:

@@ -110,9 +110,9 @@ class BatchedProducer(ABC, Generic[R, B]):
     def _weigh(self, record: R) -> int:
         """Return the approximate size of a record before compression, in bytes."""
 
+    @abstractmethod
     def _block(self) -> Block:
         """Return a block for the rows of a new batch."""
-        raise NotImplementedError("the system takes records only")
 
     def _expired(self, error: NotConfirmed, now: float) -> None:
         """Handle the end of the first batch by its timeout."""

@@ -16,7 +16,7 @@ from ..runtime.logs import get_logger
 from .load import Load
 from .produced import Produced
 from .topicwriter import Part, TopicWriter, failed
-from .writer import Put, write_each
+from .writer import Put
 
 __all__ = ["OPEN_S", "LeaderPart", "LeaderWriter", "RecordWriter", "Sent"]
 
@@ -184,6 +184,10 @@ class RecordWriter(ABC, Generic[R]):
     def _record(self, put: Put) -> R:
         """Return the system's record. Raises ValueError for what the system does not have."""
 
+    @abstractmethod
+    def _routes(self, rows: Rows) -> Routes:
+        """Return the routes of rows. Raises ValueError for what the system does not have."""
+
     @property
     def topic(self) -> str:
         """See ``Writer.topic``."""
@@ -200,7 +204,7 @@ class RecordWriter(ABC, Generic[R]):
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
-        await write_each(self, rows)
+        await self._producer.put_rows(self._routes(rows))
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load, round the partitions; yields how many records each step has taken."""

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from typing import Any
 
 from fastwire.columns.routes import Routes
 from fastwire.errors import CorruptEntryError, FastwireError, ProtocolError
@@ -348,39 +349,7 @@ class Producer:
         records = batch.records
         message = _Message(batch.tickets, numbers, batch.weight, batch.since)
         try:
-            if isinstance(records, MessageBlock):
-                entry = encode_block_entry(
-                    records.encoded(),
-                    len(records),
-                    producer_name=self.name,
-                    sequence_id=numbers[0],
-                    publish_time=batch.publish_time,
-                    compression=settings.compression,
-                    metadata=self._extra,
-                    encrypt=settings.encrypt,
-                )
-            elif batched:
-                if any(record.sequence_id is not None for record in records):
-                    records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
-                entry = encode_batch_entry(
-                    records,
-                    producer_name=self.name,
-                    sequence_id=numbers[0],
-                    publish_time=batch.publish_time,
-                    compression=settings.compression,
-                    metadata=self._outer(records[0]),
-                    encrypt=settings.encrypt,
-                )
-            else:
-                entry = encode_single_entry(
-                    records[0],
-                    producer_name=self.name,
-                    sequence_id=numbers[0],
-                    publish_time=batch.publish_time,
-                    compression=settings.compression,
-                    metadata=self._extra,
-                    encrypt=settings.encrypt,
-                )
+            entry = self._entry(batch, numbers, batched)
             if len(entry.body) <= self._largest - (self._margin if settings.chunking else 0):
                 self._queue([entry], message)
             elif len(records) > 1:
@@ -392,6 +361,23 @@ class Producer:
                 raise self._too_large(len(entry.body))
         except FastwireError as exc:
             self._end(message, exc, messages=len(records))
+
+    def _entry(self, batch: Batch, numbers: Sequence[int], batched: bool) -> Entry:
+        records = batch.records
+        common: dict[str, Any] = {
+            "producer_name": self.name,
+            "sequence_id": numbers[0],
+            "publish_time": batch.publish_time,
+            "compression": self._settings.compression,
+            "encrypt": self._settings.encrypt,
+        }
+        if isinstance(records, MessageBlock):
+            return encode_block_entry(records.encoded(), len(records), metadata=self._extra, **common)
+        if not batched:
+            return encode_single_entry(records[0], metadata=self._extra, **common)
+        if any(record.sequence_id is not None for record in records):
+            records = [replace(record, sequence_id=n) for record, n in zip(records, numbers, strict=True)]
+        return encode_batch_entry(records, metadata=self._outer(records[0]), **common)
 
     def _halve(self, batch: Batch, numbers: Sequence[int]) -> None:
         middle = len(numbers) // 2

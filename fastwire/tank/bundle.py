@@ -13,7 +13,15 @@ from fastwire.errors import CorruptEntryError, Damage, ProtocolError
 from fastwire.tank.message import PayloadReader
 from fastwire.wire.writer import encode_varint
 
-__all__ = ["BundleHead", "Message", "encode_bundle", "encode_values", "read_head", "read_messages"]
+__all__ = [
+    "BundleHead",
+    "Message",
+    "encode_block",
+    "encode_bundle",
+    "encode_values",
+    "read_head",
+    "read_messages",
+]
 
 COMPRESS_BYTES = 1024  # of keys and values: a larger bundle is compressed, as the reference client does
 COMPRESS_COUNT = 512
@@ -101,10 +109,8 @@ def encode_bundle(messages: Sequence[Message], *, compress: bool | None = None, 
             parts += (bytes((len(one.key),)), one.key)
         parts += (encode_varint(len(one.value)), one.value)
     span = (messages[0].sequence, previous) if sparse else None
-    if compress is None:
-        size = sum(len(one.value) + len(one.key or b"") for one in messages)
-        compress = len(messages) > COMPRESS_COUNT or size > COMPRESS_BYTES
-    return _frame(b"".join(parts), len(messages), compress, span)
+    size = sum(len(one.value) + len(one.key or b"") for one in messages)
+    return encode_block(b"".join(parts), len(messages), size, compress=compress, span=span)
 
 
 def encode_values(values: Sequence[bytes], timestamp: int, *, compress: bool | None = None) -> bytes:
@@ -112,12 +118,18 @@ def encode_values(values: Sequence[bytes], timestamp: int, *, compress: bool | N
     sizes = {len(value): _KEYLESS + encode_varint(len(value)) for value in values}
     block = b"".join(part for value in values for part in (sizes[len(value)], value))
     block = b"\0" + pack("<Q", timestamp) + block[1:]
+    return encode_block(block, len(values), sum(map(len, values)), compress=compress)
+
+
+def encode_block(
+    block: bytes, count: int, size: int, *, compress: bool | None = None, span: tuple[int, int] | None = None
+) -> bytes:
+    """Return a bundle around its encoded messages, ``count`` with keys and values of ``size`` bytes.
+
+    ``span`` has the first and the last sequence of a sparse bundle.
+    """
     if compress is None:
-        compress = len(values) > COMPRESS_COUNT or sum(map(len, values)) > COMPRESS_BYTES
-    return _frame(block, len(values), compress, None)
-
-
-def _frame(block: bytes, count: int, compress: bool, span: tuple[int, int] | None) -> bytes:
+        compress = count > COMPRESS_COUNT or size > COMPRESS_BYTES
     flags = (_SNAPPY if compress else 0) | (_SPARSE if span else 0) | (count << 2 if count < 16 else 0)
     head = bytes((flags,))
     if count >= 16:

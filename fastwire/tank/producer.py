@@ -6,14 +6,15 @@ holds. It refuses a first attempt, too, if another producer has written to the p
 go by message type 1, and one that is sent again may be stored twice.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from fastwire.columns.block import Block
 from fastwire.errors import FastwireError
 from fastwire.producer import RETRY_S, Batch, BatchedProducer, BatchLimits
-from fastwire.tank.bundle import Message, encode_bundle
+from fastwire.tank.bundle import Message, encode_block, encode_bundle
 from fastwire.tank.error import BrokerError, ProduceCode
+from fastwire.tank.outgoing import MessageBlock
 from fastwire.tank.produce import PartitionBundle
 
 __all__ = ["Producer", "ProducerSettings", "Sending", "weight"]
@@ -87,6 +88,9 @@ class Producer(BatchedProducer[Message, _Batch]):
     def _weigh(self, record: Message) -> int:
         return weight(record)
 
+    def _block(self) -> Block:
+        return MessageBlock()
+
     def send(self, record: Message, ticket: object, now: float) -> None:
         """Queue a message, as the base. Raises ValueError for a key of more than 255 bytes."""
         if len(record.key or b"") > MOST_KEY:
@@ -124,15 +128,23 @@ class Producer(BatchedProducer[Message, _Batch]):
             return None
         batch = self._pending[0]
         if not batch.data:
-            assert isinstance(batch.records, list)
-            messages: Sequence[Message] = batch.records
             if self.numbered:
                 batch.first = self._next
-                messages = [replace(one, sequence=batch.first + place) for place, one in enumerate(messages)]
-                self._next += len(messages)
-            batch.data = encode_bundle(messages, compress=self._compress, sparse=self.numbered)
+                self._next += len(batch.records)
+            batch.data = self._encoded(batch)
         self._in_flight = 1
         return Sending(batch.data, batch.first if batch.first >= 0 else None)
+
+    def _encoded(self, batch: _Batch) -> bytes:
+        records, count = batch.records, len(batch.records)
+        if isinstance(records, MessageBlock):
+            span = (batch.first, batch.first + count - 1) if self.numbered else None
+            block, size = records.bundled(sparse=self.numbered), records.weight - OVERHEAD * count
+            return encode_block(block, count, size, compress=self._compress, span=span)
+        assert isinstance(records, list)
+        if self.numbered:
+            records = [replace(one, sequence=batch.first + place) for place, one in enumerate(records)]
+        return encode_bundle(records, compress=self._compress, sparse=self.numbered)
 
     # --- answers in
 

@@ -30,4 +30,10 @@ cdef inline void put_u32be(uint8_t* p, uint32_t value) noexcept nogil:
     p[3] = <uint8_t>value
 
 
+cdef inline void put_u64le(uint8_t* p, uint64_t value) noexcept nogil:
+    cdef int i
+    for i in range(8):
+        p[i] = <uint8_t>(value >> 8 * i & 0xFF)
+
+
 cdef bytes varint_bytes(uint64_t value)

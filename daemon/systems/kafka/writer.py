@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from fastwire.columns.routes import Routes
 from fastwire.columns.rows import Rows
 from fastwire.kafka.outgoing import RecordRoutes
 from fastwire.kafka.payload import Compression, Record
@@ -34,9 +35,8 @@ class KafkaWriter(RecordWriter[Record]):
             timestamp=put.event_time or now_ms(),
         )
 
-    async def write_rows(self, rows: Rows) -> None:
-        """See ``Writer.write_rows``."""
-        await self._producer.put_rows(RecordRoutes(rows, now_ms()))
+    def _routes(self, rows: Rows) -> Routes:
+        return RecordRoutes(rows, now_ms())
 
 
 def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[KafkaWriter]:

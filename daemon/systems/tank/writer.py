@@ -1,10 +1,13 @@
-"""The command ``produce`` on topics of TANK."""
+"""Writer to topics of TANK."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from fastwire.columns.routes import Routes
+from fastwire.columns.rows import Rows
 from fastwire.producer import BatchLimits
 from fastwire.tank.bundle import Message
+from fastwire.tank.outgoing import MessageRoutes
 from fastwire.tank.producer import ProducerSettings
 
 from ...config import Connection
@@ -30,6 +33,9 @@ class TankWriter(RecordWriter[Message]):
             raise ValueError(f'TANK has no "{"properties" if put.properties else "ordering_key"}"')
         key = put.key.encode() if isinstance(put.key, str) else put.key
         return Message(value=put.value, key=key, timestamp=put.event_time or now_ms())
+
+    def _routes(self, rows: Rows) -> Routes:
+        return MessageRoutes(rows, now_ms())
 
 
 def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[TankWriter]:

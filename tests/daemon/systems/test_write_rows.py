@@ -22,6 +22,11 @@ from fastwire.pulsar.payload import Compression as PulsarCompression
 from fastwire.pulsar.producer import Producer as PulsarMachine
 from fastwire.pulsar.producer import ProducerSettings as PulsarSettings
 from fastwire.pulsar.router import Hashing, Router
+from fastwire.tank.error import ProduceCode
+from fastwire.tank.partitioner import Partitioner as TankPartitioner
+from fastwire.tank.producer import Producer as TankMachine
+from fastwire.tank.producer import ProducerSettings as TankSettings
+from fastwire.tank.producer import weight as tank_weight
 from fastwire_daemon.client import connect
 from fastwire_daemon.config import parse_connection
 from fastwire_daemon.devbroker.server import running
@@ -30,6 +35,7 @@ from fastwire_daemon.systems.kafka import writer as kafka_writer
 from fastwire_daemon.systems.produced import ProduceError
 from fastwire_daemon.systems.pulsar import writer as pulsar_writer
 from fastwire_daemon.systems.registry import system_named
+from fastwire_daemon.systems.tank import writer as tank_writer
 from fastwire_daemon.systems.topicwriter import Part, TopicWriter
 from fastwire_daemon.systems.writer import Put, WriteOptions
 from tests.support.spark_scene import SCENES
@@ -144,7 +150,31 @@ def pulsar_bytes(machine: PulsarMachine) -> list[bytes]:
     return found
 
 
-SYSTEMS: dict[str, tuple[Any, Any]] = {"kafka": (kafka, kafka_bytes), "pulsar": (pulsar, pulsar_bytes)}
+def tank(case: dict[str, Any]) -> tuple[Any, list[TankMachine]]:
+    limits = BatchLimits(records=case["records"], bytes=case["bytes"])
+    chosen = TankSettings(batching=limits, numbered=case["murmur3"], compress=(None, True, False)[case["codec"] % 3])
+    machines = [TankMachine(chosen) for _ in range(case["partitions"])]
+    topic = Unconnected(machines, TankPartitioner(len(machines)), tank_weight)
+    return tank_writer.TankWriter(topic), machines  # type: ignore[arg-type]
+
+
+def tank_bytes(machine: TankMachine) -> list[bytes]:
+    machine.flush()
+    if machine.needs_sequence:
+        machine.number(5)
+    found: list[bytes] = []
+    while (sending := machine.take(2.0)) is not None:
+        found.append(sending.data)
+        machine.answered(ProduceCode.STORED, 2.0)
+    assert (machine.weight, machine.idle) == (0, True)
+    return found
+
+
+SYSTEMS: dict[str, tuple[Any, Any]] = {
+    "kafka": (kafka, kafka_bytes),
+    "pulsar": (pulsar, pulsar_bytes),
+    "tank": (tank, tank_bytes),
+}
 
 
 @st.composite
@@ -163,10 +193,11 @@ def cases(draw: st.DrawFn, system: str) -> dict[str, Any]:
         return pa.array(draw(st.lists(cells, min_size=size, max_size=size)), kind)
 
     columns = {"value": column(st.binary(max_size=60), pa.binary())}
+    if system == "tank":
+        columns["value"] = columns["value"].fill_null(b"")
     columns["key"] = column(keys, pa.string() if key_kind == "text" else pa.binary())
-    columns["headers"] = column(
-        st.lists(st.tuples(ascii_texts if exact else texts, header_values), max_size=3), HEADERS
-    )
+    headers = st.lists(st.tuples(ascii_texts if exact else texts, header_values), max_size=0 if system == "tank" else 3)
+    columns["headers"] = column(headers, HEADERS)
     columns["partition"] = column(st.integers(0, partitions - 1), pa.int32())
     columns["eventTime"] = column(st.integers(-5_000, 1 << 50), pa.timestamp("us"))
     if system == "pulsar":
@@ -211,7 +242,7 @@ def test_rows_give_the_bytes_of_records(system: str, data: st.DataObject) -> Non
     case = data.draw(cases(system))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topicwriter, "TURN_BYTES", case["turn"])
-        for module in (kafka_writer, pulsar_writer):
+        for module in (kafka_writer, pulsar_writer, tank_writer):
             patch.setattr(module, "now_ms", lambda: NOW_MS)
         assert written(system, case, by_rows=True) == written(system, case, by_rows=False)
 

@@ -137,6 +137,8 @@ def test_properties_of_pulsar_are_text() -> None:
     [
         ("kafka", {"partition": pa.array([9], pa.int32())}, "t has no partition 9: there are 3"),
         ("tank", {"headers": pa.array([[{"key": "h", "value": b"x"}]], HEADERS)}, 'TANK has no "properties"'),
+        ("tank", {"value": pa.array([None], pa.binary())}, "TANK has no null values"),
+        ("tank", {"key": pa.array(["k" * 256])}, "a key of 256 bytes: TANK has room for 255"),
         ("tubemq", {"key": pa.array(["k"])}, 'TubeMQ has no "key"'),
     ],
 )
