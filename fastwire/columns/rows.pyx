@@ -73,8 +73,9 @@ cdef class Rows:
     """Records of a batch of the Arrow PyCapsule interface, in its columns of these names; others are ignored.
 
     ``value``, ``key`` and ``orderingKey`` are bytes or text, ``headers`` lists of pairs of text and bytes,
-    ``partition`` the requested one (int32), ``eventTime`` microseconds. All but ``value`` may be missing, and each cell null. A key
-    is text if its column is; with ``text_keys`` also one of bytes that are UTF-8. Raises ValueError for other types.
+    ``partition`` is the requested one (int32), ``eventTime`` in microseconds. All but ``value`` may be missing, and
+    each cell null. A key is text if its column is; with ``text_keys`` also one of bytes that are UTF-8. Raises
+    ValueError for other types.
     """
 
     def __cinit__(self, batch, *, bint text_keys=False):

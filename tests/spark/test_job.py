@@ -12,6 +12,7 @@ import pytest
 
 from fastwire_daemon.config import ConfigError
 from fastwire_daemon.runtime.errors import ConfigurationRefused, DatasetError, DatasetMismatchError
+from fastwire_daemon.spark.job.landed import stream_files, stream_landed
 from fastwire_daemon.spark.job.output import BatchCounts, DatasetOutput
 from fastwire_daemon.spark.job.run import RunningJob, run_jobs
 from fastwire_daemon.spark.job.trial import try_job
@@ -84,6 +85,24 @@ def test_a_second_run_goes_on(spark: Any, tmp_path: Path) -> None:
     assert run_jobs(spark, job.config()) == 0
     assert sorted(row["order_id"] for row in job.rows()) == [1, 2]
     assert job.verify().entries == 2
+
+
+def test_tasks_read_files_behind_the_checkpoint_of_a_scan_by_spark(spark: Any, tmp_path: Path) -> None:
+    """A checkpoint from before tasks read files, or of a job that deduplicated, goes on with the new files."""
+    landed = Landed(tmp_path / "landed dataset")
+    names: list[str] = []
+
+    def run(frame: Any, take: Callable[[Any, int], None]) -> None:
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = query.trigger(availableNow=True).start()
+        assert query.awaitTermination(100)
+        assert query.exception() is None
+
+    landed.add([order(1)])
+    run(stream_landed(spark, landed.path, 10), lambda frame, _: None)
+    landed.add([order(2)])
+    run(stream_files(spark, landed.path, 10), lambda frame, _: names.extend(row.path for row in frame.collect()))
+    assert names == [f"file:{landed.path}/000000000002-0.parquet"]
 
 
 def test_duplicates_and_late_rows(spark: Any, tmp_path: Path, lines: Callable[[], list[dict[str, Any]]]) -> None:
