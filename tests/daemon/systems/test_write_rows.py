@@ -283,3 +283,21 @@ async def test_a_topic_holds_the_same_records_either_way(system: str) -> None:
         assert len(found[0]) == 3
         assert found[0] == found[1]
     assert scene.broker.violations == []
+
+
+@pytest.mark.parametrize(("system", "batch"), [*((system, 100) for system in SCENES), ("pulsar", 0)])
+async def test_records_and_rows_keep_their_order(system: str, batch: int) -> None:
+    scene = SCENES[system]()
+    with running(scene.broker):
+        scene.create("t", 1)
+        connection = parse_connection({"url": scene.url})
+        async with system_named(system).open_writer(connection, "t", WriteOptions(batch=batch)) as writer:
+            await writer.write(Put(b"a"))
+            await writer.write_rows(Rows(pa.record_batch({"value": pa.array([b"b", b"c"])})))
+            await writer.write(Put(b"d"))
+            await writer.write_rows(Rows(pa.record_batch({"value": pa.array([b"e"])})))
+        async with connect(scene.url).read("t", "earliest") as reader:
+            chunks = [pa.record_batch(chunk) async for chunk in reader.up_to_now()]
+        found = [value for chunk in chunks for value in chunk["value"].to_pylist()]
+        assert found == [b"a", b"b", b"c", b"d", b"e"]
+    assert scene.broker.violations == []
