@@ -109,7 +109,7 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
         ),
     }
     try:
-        peers["Spark's scan and from_json"]()
+        peers["Spark's scan, from_json and Parquet"]()
         job(spark, folder, "none", 0)()
         for way, work in peers.items():
             yield measured(way, rows, work)
