@@ -128,7 +128,7 @@ def test_files_alone_have_the_storage_class(server: Server) -> None:
 
 
 def reached(server: Server, scheme: str, **settings: str) -> str:
-    """What is said of a request that gets no answer."""
+    """The error of a request that gets no answer."""
     bucket = open_bucket("s3://bucket/orders", {**server.settings(scheme), **settings})
     with pytest.raises(StoreAwayError) as caught:
         bucket.put("entry", b"content")

@@ -1,4 +1,4 @@
-"""Which lifecycle rules of a bucket would take what a dataset needs."""
+"""Lifecycle rules of a bucket that would take what a dataset needs, and others."""
 
 from datetime import UTC, datetime
 from typing import Any
