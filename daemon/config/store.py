@@ -32,11 +32,12 @@ KEY_OF_AWS = ("access_key_id", "secret_access_key", "session_token")
 """Keys of a table that say who asks a service of AWS."""
 
 _ENCRYPTION = ("server_side_encryption", "sse_kms_key_id")
+_NOT_FOR_DELTA = {"ca": "set SSL_CERT_FILE instead", "profile": "give a key or a role"}
 ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 """Storage classes of S3 whose objects have to be restored, for hours, before they can be read."""
 # Keys that only one kind of store knows.
 _ONLY_FOR = {
-    "s3://": ("region", *KEY_OF_AWS, "sign_payload", "storage_class", *_ENCRYPTION),
+    "s3://": ("region", *KEY_OF_AWS, "profile", "sign_payload", "storage_class", *_ENCRYPTION),
     "az://": ("account_name", "account_key"),
     "gs://": ("service_account",),
 }
@@ -80,9 +81,12 @@ class StoreConfig(Table):
     region: Text | None = None
     """S3: region of the bucket."""
     access_key_id: Text | None = None
-    """S3: name of the key. Without a key: environment, web identity, container or instance, renewed as needed."""
+    """S3: name of the key. Without a key and a profile: environment, web identity, container or instance, renewed as
+    needed."""
     secret_access_key: Password | None = None
     """S3: the key."""
+    profile: Text | None = None
+    """S3: profile in the files of AWS's tools (``~/.aws``) that has the key, renewed as needed. Needs the extra aws."""
     session_token: Password | None = None
     """S3: token of temporary credentials, which are not renewed."""
     sign_payload: Switch | None = None
@@ -127,8 +131,12 @@ def check_store(path: KeyPath, sink: Mapping[str, Any], tell: Tell) -> None:
                     tell((*path, "store", key), f"is for {scheme} only")
         if "endpoint" in store and url.startswith("gs://"):
             tell((*path, "store", "endpoint"), "is for s3:// and az:// only")
-        if "ca" in store and form == "delta":
-            tell((*path, "store", "ca"), "is not known to the library of Delta tables: set SSL_CERT_FILE instead")
+        if form == "delta":
+            for key, instead in _NOT_FOR_DELTA.items():
+                if key in store:
+                    tell((*path, "store", key), f"is not known to the library of Delta tables: {instead}")
+        if "profile" in store and "access_key_id" in store:
+            tell((*path, "store", "profile"), "cannot be used with access_key_id")
         if "storage_class" in store and form not in TABLE_TYPES:
             tell((*path, "store", "storage_class"), f"is for {' and '.join(TABLE_TYPES)} only")
         elif store.get("storage_class") in ARCHIVES:

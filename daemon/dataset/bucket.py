@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from .awsprofile import keys_of
 from .disk import DISK_FULL
 
 if TYPE_CHECKING:
@@ -334,8 +335,8 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
     """Return the bucket at ``url`` ("s3://bucket/prefix"). No request is sent.
 
     ``settings`` are those of the library, besides the environment; "allow_http" and "sign_payload" are "true" or
-    "false", "ca" is a file, "storage_class" that of files. Raises ModuleNotFoundError without the library, ValueError
-    for settings that it does not know, or a file that cannot be read.
+    "false", "ca" is a file, "storage_class" that of files, "profile" one of AWS. Raises ModuleNotFoundError without the
+    library, ValueError for settings that it does not know, a file that cannot be read, or a profile without a key.
     """
     from obstore.exceptions import BaseError
     from obstore.store import from_url
@@ -350,7 +351,10 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
             client["root_certificate"] = Path(ca).read_bytes()
         except OSError as exc:
             raise ValueError(f"{ca}: {exc.strerror}") from exc
-    storage_class = settings.pop("storage_class", "")
+    storage_class, keys = settings.pop("storage_class", ""), None
+    if profile := settings.pop("profile", ""):
+        keys, region = keys_of(profile)
+        settings |= {} if region is None or "region" in settings else {"region": region}
     sign = settings.pop("sign_payload", "")
     if url.startswith("s3://") and (sign or "AWS_UNSIGNED_PAYLOAD" not in os.environ):
         signed = sign == "true" if sign else _is_open(settings)
@@ -359,7 +363,8 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
         small, large = (
             from_url(
                 url,
-                config=settings,  # type: ignore[call-overload]
+                config=settings,
+                credential_provider=keys,  # type: ignore[call-overload]
                 client_options={**client, "connect_timeout": "5s", "timeout": f"{timeout_s}s"},
                 retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=timeout_s)},
             )

@@ -25,7 +25,7 @@ def rules_of(url: str, settings: Mapping[str, str]) -> Sequence[Mapping[str, Any
     import botocore.exceptions
     import botocore.session
 
-    client = botocore.session.get_session().create_client(
+    client = botocore.session.Session(profile=settings.get("profile")).create_client(
         "s3",
         region_name=settings.get("region"),
         endpoint_url=settings.get("endpoint"),

@@ -38,8 +38,10 @@ def bucket_of(sink: SinkConfig | SparkOutput) -> Bucket | None:
     try:
         return open_bucket(sink.path, {} if sink.store is None else sink.store.settings())
     except ModuleNotFoundError as exc:
-        why = f"needs the package {exc.name}: pip install 'fastwire-daemon[lake]'"
-        raise ConfigError([Problem("", f"{name}.path", why)]) from None
+        package = str(exc.name).partition(".")[0]
+        key, extra = ("store.profile", "aws") if package == "botocore" else ("path", "lake")
+        why = f"needs the package {package}: pip install 'fastwire-daemon[{extra}]'"
+        raise ConfigError([Problem("", f"{name}.{key}", why)]) from None
     except ValueError as exc:
         raise ConfigError([Problem("", f"{name}.store", str(exc))]) from None
 

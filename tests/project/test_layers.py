@@ -106,7 +106,7 @@ ONLY_IN = {
     "obstore": {"dataset.bucket"},
     "deltalake": {"dataset.delta"},
     "pyiceberg": {"dataset.icebergfiles", "dataset.icebergworker"},
-    "botocore": {"net.auth.aws_msk_iam", "dataset.lifecycle"},
+    "botocore": {"net.auth.aws_msk_iam", "dataset.awsprofile", "dataset.lifecycle"},
     "pydantic": {"config", *(f"systems.{name}.config" for name in SYSTEMS)},
     "typer": {"cli"},
     "rich": {"runtime.logs", "service.progress", "cli"},
@@ -415,7 +415,7 @@ def test_every_import_from_outside_is_declared() -> None:
     with_lake = [each for each in with_stores if not local(each.module).startswith("dataset.iceberg")]
     with_sql = [each for each in with_lake if local(each.module) not in ("dataset.bucket", "dataset.delta")]
     with_aws = [each for each in with_sql if local(each.module) not in ("config.rowwise", "sinks.transform")]
-    always = [each for each in with_aws if local(each.module) not in ("net.auth.aws_msk_iam", "dataset.lifecycle")]
+    always = [each for each in with_aws if local(each.module) not in ONLY_IN["botocore"]]
     for extra, inside_extra in (
         (None, always),
         ("aws", with_aws),

@@ -99,6 +99,9 @@ MISTAKES = {
     "path = 'gs://bucket/x'\nstore = { endpoint = 'https://x' }": "store.endpoint: is for s3:// and az:// only",
     "path = 's3://bucket/x'\nroll = { bytes = '5GiB' }": "roll.bytes: is too large for an object store: at most 4GiB",
     "path = 's3://bucket/x'\nstore = { bucket = 'x' }": "store.bucket: unknown key",
+    "path = 's3://bucket/x'\nstore = { profile = 'a', access_key_id = 'me', secret_access_key = 'x' }": (
+        "store.profile: cannot be used with access_key_id"
+    ),
     "path = 'az://lake/x'\nstore = { sign_payload = true }": "store.sign_payload: is for s3:// only",
 }
 
@@ -118,11 +121,10 @@ def test_files_of_tables_have_a_storage_class() -> None:
     )
 
 
-def test_the_library_of_delta_takes_no_ca() -> None:
-    text = TABLE + "store = { ca = '/ca.pem' }"
-    assert problem(text).endswith(
-        "sink.store.ca: is not known to the library of Delta tables: set SSL_CERT_FILE instead"
-    )
+@pytest.mark.parametrize(("key", "instead"), [("ca", "set SSL_CERT_FILE instead"), ("profile", "give a key or a role")])
+def test_what_the_library_of_delta_does_not_know_is_refused(key: str, instead: str) -> None:
+    told = f"sink.store.{key}: is not known to the library of Delta tables: {instead}"
+    assert problem(TABLE + f"store = {{ {key} = '/x' }}").endswith(told)
 
 
 def test_other_files_are_not_in_a_store() -> None:
@@ -135,3 +137,10 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
     with pytest.raises(ConfigError, match=r"needs the package obstore.*pip install 'fastwire-daemon\[lake\]'"):
         bucket_of(sink('path = "s3://bucket/x"'))
+
+
+def test_the_package_for_profiles_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    monkeypatch.setitem(sys.modules, "botocore.exceptions", None)
+    with pytest.raises(ConfigError, match=r"sink.store.profile: needs the package botocore.*\[aws\]'"):
+        bucket_of(sink('path = "s3://bucket/x"\nstore = { profile = "audit" }'))

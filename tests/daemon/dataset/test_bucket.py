@@ -22,6 +22,7 @@ class Server(ThreadingHTTPServer):
     """What the last request has said of its content."""
     storage_class: str | None = None
     """That of the last request."""
+    authorization = ""
 
     def settings(self, scheme: str) -> dict[str, str]:
         return {
@@ -42,6 +43,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         self.server.digest = self.headers["x-amz-content-sha256"]
+        self.server.authorization = self.headers["authorization"]
         self.server.storage_class = self.headers["x-amz-storage-class"]
         body = f"<Error><Code>{self.server.code}</Code><Message>As it is.</Message></Error>".encode()
         self.send_response(self.server.status)
@@ -147,3 +149,19 @@ def test_why_a_store_does_not_answer(server: Server, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     nobody = f"http://127.0.0.1:{port}"
     assert reached(server, "http", endpoint=nobody) == f"cannot connect to {nobody}: Connection refused"
+
+
+def test_the_key_and_the_region_of_a_profile(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "credentials").write_text("[audit]\naws_access_key_id = ours\naws_secret_access_key = hush\n")
+    (tmp_path / "config").write_text("[profile audit]\nregion = eu-north-1\n[profile bare]\nregion = eu-north-1\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    settings = {"endpoint": server.settings("http")["endpoint"], "allow_http": "true"}
+    open_bucket("s3://bucket/orders", {**settings, "profile": "audit"}).put("entry", b"content")
+    assert "Credential=ours/" in server.authorization
+    assert "/eu-north-1/s3/" in server.authorization
+    with pytest.raises(ValueError, match="the profile bare has no key"):
+        open_bucket("s3://bucket/orders", {**settings, "profile": "bare"})
+    with pytest.raises(ValueError, match=r"config profile \(nobody\) could not be found"):
+        open_bucket("s3://bucket/orders", {**settings, "profile": "nobody"})
