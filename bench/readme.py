@@ -60,7 +60,8 @@ def summary(saved: Saved) -> str:
 
 def figures(saved: Saved) -> str:
     """All tables of a run."""
-    tables = (_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _commits, _spark, _others, _targets)
+    tables = [_pulsar, _kafka, _tank, _tubemq, _tubemq_broker, _parquet, _stores, _commits, _iceberg]
+    tables += [_writes, _spark, _jobs, _others, _targets]
     parts = (_where(saved["machine"]), *(table(saved) for table in tables))
     return "\n\n".join(part for part in parts if part)
 
@@ -181,6 +182,47 @@ def _commits(saved: Saved) -> str:
     counts = sorted({files for row in by_who.values() for files in row})
     head = ("ms of a commit of one small file, by the files that are there", *(f"{count:,}" for count in counts))
     return _table(head, [[who, *(took.get(count, "") for count in counts)] for who, took in by_who.items()])
+
+
+def _stores(saved: Saved) -> str:
+    rows = [
+        [row["who"], str(row["cpu_us_per_message"]), str(row.get("beyond_folder_us", ""))]
+        for row in saved.get("store", ())
+        if "folders" not in row
+    ]
+    return _table(["into files of 128 MiB (store: S3 with TLS)", "CPU", "beyond a folder"], rows)
+
+
+def _iceberg(saved: Saved) -> str:
+    rows = [
+        [
+            row["who"],
+            str(row["cpu_us_per_record"]),
+            f"{row['start_cpu_s']} s",
+            f"{row['seconds']} s",
+            f"{row['peak_rss_mib']} MiB",
+        ]
+        for row in saved.get("connect_iceberg", ())
+    ]
+    head = ("from a real Kafka into an Iceberg table", "CPU a record", "CPU to start", "2 million records", "resident")
+    return _table(head, rows)
+
+
+def _writes(saved: Saved) -> str:
+    rows = [
+        [
+            f"{row['system']}, {'with' if row['keys'] else 'without'} keys: {row['way']}",
+            str(row["cpu_us_per_row"]),
+            f"{row['rows_per_s']:,}",
+        ]
+        for row in saved.get("write_rows", ())
+    ]
+    return _table(["Arrow rows of 100 B to a topic, LZ4", "CPU a row", "rows a second"], rows)
+
+
+def _jobs(saved: Saved) -> str:
+    rows = [[row["way"], f"{row['rows_per_s']:,}", str(row["cpu_us_per_row"])] for row in saved.get("spark_job", ())]
+    return _table(["Spark over landed files, JSON of 100 B", "rows a second", "CPU a row, JVM included"], rows)
 
 
 def _spark(saved: Saved) -> str:

@@ -60,6 +60,21 @@ def acks(case: Case) -> Callable[[Figures], float | None]:
     return lambda figures: figure(figures, "more_us", "shared", case, who="fastwire shared")
 
 
+def decoded(form: str) -> Callable[[Figures], float | None]:
+    """CPU a value in this format."""
+    return lambda figures: figure(figures, "cpu_us_per_message", "decode_values", who="fastwire", format=form)
+
+
+def job(way: str, peer: str) -> Callable[[Figures], float | None]:
+    """How many times as many rows a second a job on Spark has as what plain Spark does."""
+
+    def found(figures: Figures) -> float | None:
+        ours, theirs = (figure(figures, "rows_per_s", "spark_job", way=each) for each in (way, peer))
+        return None if ours is None or theirs is None else ours / theirs
+
+    return found
+
+
 @dataclass(frozen=True)
 class Target:
     """A row of the table; ``least`` turns the comparison round."""
@@ -79,18 +94,9 @@ TARGETS = (
         0.025,
         lambda figures: figure(figures, "cpu_us_per_message", "scan_decode", BATCHES),
     ),
-    Target(
-        "Avro values of 8 fields to columns",
-        0.10,
-        lambda figures: figure(figures, "cpu_us_per_message", "decode_values", who="fastwire", format="avro"),
-        "decode_values",
-    ),
-    Target(
-        "JSON values of 8 fields to columns",
-        0.25,
-        lambda figures: figure(figures, "cpu_us_per_message", "decode_values", who="fastwire", format="json"),
-        "decode_values",
-    ),
+    Target("Avro values of 8 fields to columns", 0.10, decoded("avro"), "decode_values"),
+    Target("Protobuf values of 8 fields to columns", 0.12, decoded("protobuf"), "decode_values"),
+    Target("JSON values of 8 fields to columns", 0.25, decoded("json"), "decode_values"),
     Target("socket to columns, 1,000 x 100 B", 0.05, cpu("discard", BATCHES), "discard", BATCHES),
     Target("the same in lz4", 0.08, cpu("discard", LZ4), "discard", LZ4),
     Target("the same with 1 KiB a message", 0.30, cpu("discard", LARGE), "discard", LARGE),
@@ -149,9 +155,15 @@ TARGETS = (
         lambda figures: figure(figures, "idle_cpu_percent", "partitions"),
     ),
     Target(
-        "into a store of this machine, beyond a folder",
+        "into a store of this machine with TLS, beyond a folder",
         0.05,
-        lambda figures: figure(figures, "beyond_folder_us", "store", BATCHES),
+        lambda figures: figure(figures, "beyond_folder_us", "store", BATCHES, who="store"),
+    ),
+    Target(
+        "a job on Spark with JSON, times plain Spark's rows a second",
+        2,
+        job("job: json", "Spark's scan, from_json and Parquet"),
+        least=True,
     ),
     Target(
         "resident with 1,000 open folders in a store, MiB",
