@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from fastwire_daemon.dataset.bucket import Bucket, Found, StoreAwayError
+from fastwire_daemon.dataset.bucket import Bucket, Found, StoreAwayError, Upload
 
 from .world import File, Folder, Process, World
 
@@ -29,6 +29,20 @@ class SimLease:
 
     def end(self) -> None:
         """There is no thread."""
+
+
+class SimUpload(Upload):
+    """A file of one part: its last call is the request."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._data = b""
+
+    def write(self, part: bytes) -> None:
+        self._data += part
+
+    def close(self) -> None:
+        self._send(self._data)
 
 
 class SimBucket(Bucket):
@@ -116,6 +130,9 @@ class SimBucket(Bucket):
 
     def put(self, name: str, data: bytes) -> None:
         self._change("put", name, lambda: self._set(name, data))
+
+    def upload(self, name: str) -> Upload:
+        return SimUpload(lambda data: self.put(name, data))
 
     def create(self, name: str, data: bytes) -> bool:
         return self._change("create", name, lambda: self._create(name, data))
