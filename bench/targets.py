@@ -66,7 +66,7 @@ def decoded(form: str) -> Callable[[Figures], float | None]:
 
 
 def job(way: str, peer: str) -> Callable[[Figures], float | None]:
-    """How many times as many rows a second a job on Spark has as what plain Spark does."""
+    """The rows a second of a job on Spark, divided by those of plain Spark."""
 
     def found(figures: Figures) -> float | None:
         ours, theirs = (figure(figures, "rows_per_s", "spark_job", way=each) for each in (way, peer))
