@@ -58,12 +58,12 @@ async def try_first_records(name: str, pipeline: PipelineConfig, topics: Sequenc
 
     Moves no cursor. A topic fails if no record is taken, or if it or the schemas cannot be read.
     """
-    step = "transform" if pipeline.decode is None else "decode"
+    step, done = ("transform", "transformed") if pipeline.decode is None else ("decode", "decoded")
     results = []
     for topic in islice(topics, MOST_TOPICS):
         try:
             async with asyncio.timeout(PATIENCE_S):
-                results.append(CheckResult(name, step, *_said(topic, await _tried(pipeline, topic), step)))
+                results.append(CheckResult(name, step, *_said(topic, await _tried(pipeline, topic), done)))
         except FastwireError as exc:
             results.append(CheckResult(name, step, False, f"{topic}: {exc}"))
         except TimeoutError:
@@ -92,11 +92,11 @@ async def _tried(pipeline: PipelineConfig, topic: str) -> _Trial:
     return trial
 
 
-def _said(topic: str, trial: _Trial, step: str) -> tuple[bool, str]:
+def _said(topic: str, trial: _Trial, done: str) -> tuple[bool, str]:
     if not trial.records:
         return True, f"{topic}: it has no records yet"
     sound = trial.records - trial.bad
-    detail = f"{topic}: {sound} of its first {trial.records} records can be {step}{'d' if step == 'decode' else 'ed'}"
+    detail = f"{topic}: {sound} of its first {trial.records} records can be {done}"
     if trial.filtered:
         detail += f", {trial.filtered} of them are filtered out"
     if trial.reason:

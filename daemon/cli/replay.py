@@ -118,9 +118,7 @@ class LetterReplay:
         group: list[KeptLetter] = []
         size = 0
         for letter in self._source.letters(reason):
-            try:
-                letter.value  # noqa: B018 - raises for what is none
-            except ValueError:
+            if not letter.is_value:
                 self._counts.entries += 1
                 continue
             group.append(letter)
@@ -140,9 +138,7 @@ class LetterReplay:
         while left:
             try:
                 if intent is not None:
-                    written = await self._find(intent)
-                    self._close(intent, written)
-                    self._counts.written += len(written)
+                    self._mark(intent, await self._find(intent))
                     intent = None
                 left = self._free(left)
                 if not left:
@@ -150,9 +146,8 @@ class LetterReplay:
                 await self._open()
                 intent = await self._take(left)
                 if intent is not None:
-                    left = await self._send(intent, left)
-                    intent = None
-                    give_up_at = now() + PATIENCE_S
+                    self._mark(intent, await self._send(left))
+                    break
             except RecordsGone as exc:
                 raise _gone(exc, self._topic) from exc
             except (DatasetError, SinkFailedError):
@@ -179,8 +174,8 @@ class LetterReplay:
             self._source.reached("intent-recorded")
         return intent
 
-    async def _send(self, intent: "Intent", letters: "list[KeptLetter]") -> "list[KeptLetter]":
-        """Write the letters of an intent, mark them and close it. Returns [], for there is nothing left."""
+    async def _send(self, letters: "list[KeptLetter]") -> "list[LetterName]":
+        """Write letters, and return those that the system can store, when the brokers have confirmed them."""
         assert self._writer is not None
         sent: list[LetterName] = []
         for letter in letters:
@@ -195,9 +190,11 @@ class LetterReplay:
                 self._source.reached("letter-written")
         await self._writer.confirm(len(sent))
         self._source.reached("letters-confirmed")
-        self._close(intent, sent)
-        self._counts.written += len(sent)
-        return []
+        return sent
+
+    def _mark(self, intent: "Intent", written: "Sequence[LetterName]") -> None:
+        self._close(intent, written)
+        self._counts.written += len(written)
 
     # --- after an accident
 

@@ -354,7 +354,8 @@ def open_bucket(url: str, settings: Mapping[str, str] | None = None, *, lease_s:
     storage_class, keys = settings.pop("storage_class", ""), None
     if profile := settings.pop("profile", ""):
         keys, region = keys_of(profile)
-        settings |= {} if region is None or "region" in settings else {"region": region}
+        if region is not None:
+            settings.setdefault("region", region)
     sign = settings.pop("sign_payload", "")
     if url.startswith("s3://") and (sign or "AWS_UNSIGNED_PAYLOAD" not in os.environ):
         signed = sign == "true" if sign else _is_open(settings)

@@ -46,9 +46,14 @@ class KeptLetter:
         return self.entry, self.number
 
     @property
+    def is_value(self) -> bool:
+        """True if it is the value of a record, not an entry of a broker."""
+        return self.reason.startswith("TransformFailed: ") or " of the value" in self.reason
+
+    @property
     def value(self) -> bytes | None:
         """The value of the record that it was. Raises ValueError for an entry of a broker, which is no record."""
-        if not (self.reason.startswith("TransformFailed: ") or " of the value" in self.reason):
+        if not self.is_value:
             raise ValueError("it is a whole entry of the broker, not the value of a record")
         return None if not self.payload and self.kind == "NoValue" else self.payload
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,11 @@ def test_killed_in_an_object_store(dev_scene: Callable[..., Scene], tmp_path: Pa
         assert report.problems == [] and report.pending == []
 
 
+def has_more(scene: Scene, before: int) -> bool:
+    """Return True if the log has grown."""
+    return entries(scene.path) > before
+
+
 def kill_two(
     scene: Scene, times: int, seed: int, rewriting: AbstractContextManager[Callable[[], int]] | None = None
 ) -> int:
@@ -124,10 +130,9 @@ def kill_two(
         jobs = [{"subscription": f"landing-{number}"} for number in range(2)]
         running = [stack.enter_context(scene.run(until_end=False, job=job)) for job in jobs]
         for _ in range(times):
-            before = entries(scene.path)
+            more = partial(has_more, scene, entries(scene.path))
             scene.feed.add(8)
-            landed = lambda before=before: entries(scene.path) > before  # noqa: E731
-            eventually(landed, f"something lands after {killed} kills", lambda: [each.tail() for each in running])
+            eventually(more, f"something lands after {killed} kills", lambda: [each.tail() for each in running])
             time.sleep(dice.uniform(0.0, 0.3))
             victim = dice.randrange(2)
             running[victim].process.kill()

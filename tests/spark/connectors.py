@@ -15,7 +15,7 @@ from tests.spark.session import OLD_SETTINGS, said
 __all__ = ["run"]
 
 PYSPARK = ("pyspark==4.0.1", "py4j==0.10.9.9")
-# What Spark has itself is left out.
+# Scala is left out: Spark brings it.
 _WITHOUT = "<exclusions><exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 POM = pom(
     "spark-tables",

@@ -105,7 +105,7 @@ def test_tables_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             report = verify("", medium=bucket)
             assert report.ok, report.problems
             assert sorted(numbers_in_store(job, bucket, settings)) == list(range(6))
-            # Of the driver that was killed: its lease has not ended.
+            # The lock of the killed driver: its lease has not ended.
             assert len([name for name in bucket.walk("_fastwire/staging/") if name.endswith(".task")]) <= 1
 
 

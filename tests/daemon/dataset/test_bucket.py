@@ -19,7 +19,7 @@ class Server(ThreadingHTTPServer):
     status = 200
     code = ""
     digest = ""
-    """What the last request has said of its content."""
+    """The digest of the content in the last request, ``x-amz-content-sha256``."""
     storage_class: str | None = None
     """That of the last request."""
     authorization = ""

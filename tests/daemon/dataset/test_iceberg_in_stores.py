@@ -37,7 +37,7 @@ def test_the_files_of_commits_are_in_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own", [True, False], ids=["of the daemon", "of the library"])
 def test_properties_of_the_table_do_not_replace_the_access_to_the_store(tmp_path: Path, own: bool) -> None:
-    """Whoever may change the table would have all that is written, and requests with our key, at a place of theirs."""
+    """Otherwise whoever may change the table could send files, and requests with our key, to another server."""
     with s3_server() as settings:
         bucket = new_bucket(settings, tmp_path.name)
         catalog = icebergs.catalog(tmp_path)
