@@ -17,7 +17,7 @@ import pyarrow as pa
 from fastwire.columns.rows import Rows
 from fastwire_daemon.config import parse_connection
 from fastwire_daemon.systems.registry import system_named
-from fastwire_daemon.systems.writer import WriteOptions, Writer, write_each
+from fastwire_daemon.systems.writer import WriteOptions, Writer, puts_of
 
 from .child import ROOT, show
 from .message import Messages
@@ -41,7 +41,11 @@ def batches(count: int, *, keys: bool) -> list[pa.RecordBatch]:
 async def write(writer: Writer, given: list[pa.RecordBatch], way: str) -> None:
     for batch in given:
         rows = Rows(batch)
-        await (writer.write_rows(rows) if way == "rows" else write_each(writer, rows))
+        if way == "rows":
+            await writer.write_rows(rows)
+        else:
+            for put in puts_of(rows):
+                await writer.write(put)
     await writer.flush()
 
 

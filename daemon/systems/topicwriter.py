@@ -122,7 +122,8 @@ class PendingWriter(ABC, Generic[P, R, S]):
     """A producer for a topic, limited in unconfirmed bytes: parts ``P`` take records ``R``, each stored at an ``S``.
 
     Use it as an async context manager: leaving it without an exception waits until all records are confirmed. All
-    methods raise ProduceError.
+    methods raise ProduceError. Calls take effect in the order in which they begin, so the records of a partition keep
+    it; a call that is cancelled while it waits for its turn or for room takes no record more.
     """
 
     def __init__(self, name: str, *, most_pending_bytes: int) -> None:
@@ -134,6 +135,7 @@ class PendingWriter(ABC, Generic[P, R, S]):
         self._since_turn = 0
         self._error: ProduceError | None = None  # the first one that ``flush`` has not raised yet
         self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()  # of the call that takes records: it hands on in the order of the calls
 
     # --- opening and closing
 
@@ -171,6 +173,16 @@ class PendingWriter(ABC, Generic[P, R, S]):
 
     async def put(self, record: R, *, partition: int | None = None) -> "asyncio.Future[S]":
         """Take a record, waiting while too many bytes are unconfirmed; the future returns its position, or raises."""
+        async with self._turn:
+            return await self._put(record, partition)
+
+    async def put_each(self, records: Iterable[tuple[R, int | None]]) -> None:
+        """Take records, each with its requested partition, as ``put`` does. Others were taken if one is refused."""
+        async with self._turn:
+            for record, partition in records:
+                await self._put(record, partition)
+
+    async def _put(self, record: R, partition: int | None) -> "asyncio.Future[S]":
         part = self._choose(record, partition)
         await self._make_room(part, self._weigh(record))
         future: asyncio.Future[S] = asyncio.get_running_loop().create_future()
@@ -186,8 +198,9 @@ class PendingWriter(ABC, Generic[P, R, S]):
 
     async def flush(self) -> None:
         """Send the open batches and wait until all records are confirmed. Raises the first failure since then."""
-        for part in self._parts:
-            part.flush()
+        async with self._turn:  # calls that wait have come before
+            for part in self._parts:
+                part.flush()
         while not all(part.machine.idle for part in self._parts):
             await self._change()
         error, self._error = self._error, None
@@ -288,12 +301,13 @@ class TopicWriter(PendingWriter[P, R, S]):
         for number in routes.requested:
             self._of(number)
         most = min(TURN_BYTES, self._most_pending_bytes)
-        while routes.left:
-            for number, first, stop, size in self._step(routes, most):
-                part = self._of(number)
-                await self._make_room(part, size)
-                part.send_rows(routes, first, stop)
-                self._count_pending(part)
+        async with self._turn:
+            while routes.left:
+                for number, first, stop, size in self._step(routes, most):
+                    part = self._of(number)
+                    await self._make_room(part, size)
+                    part.send_rows(routes, first, stop)
+                    self._count_pending(part)
 
     def _step(self, routes: Routes, most_bytes: int) -> list[tuple[int, int, int, int]]:
         part = self._current() if routes.begins_loose else self._of(self._chooser().current)

@@ -1,6 +1,6 @@
 """The contract of writers to a topic of any system, for commands, sinks and Spark."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -11,7 +11,7 @@ from fastwire.columns.rows import Rows
 from .load import Load
 from .produced import Produced
 
-__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "refuse_create", "texts_of", "write_each"]
+__all__ = ["Keys", "Put", "WriteOptions", "Writer", "codec_named", "puts_of", "refuse_create", "texts_of"]
 
 Keys = Mapping[str, bytes | str | Path]
 """Public keys by name: PEM, or the path of a PEM file."""
@@ -71,7 +71,11 @@ def _text(value: bytes | None, title: str) -> str:
 
 
 class Writer(Protocol):
-    """A writer to one topic. Its methods raise ProduceError."""
+    """A writer to one topic. Its methods raise ProduceError.
+
+    Calls that wait together take effect in the order in which they began: the records of a partition are stored in the
+    order of the calls, and ``flush`` waits for those of earlier ones. A call that is cancelled may have taken records.
+    """
 
     @property
     def topic(self) -> str:
@@ -94,10 +98,9 @@ class Writer(Protocol):
         """Wait until all records are confirmed."""
 
 
-async def write_each(writer: Writer, rows: Rows) -> None:
-    """Write each row as a record, for a system without blocks of rows. Raises ValueError as ``Writer.write``."""
-    for row in range(len(rows)):
-        await writer.write(Put(*rows.record(row)))
+def puts_of(rows: Rows) -> Iterator[Put]:
+    """Yield each row as a record, for a system without blocks of rows. Raises ValueError as ``Writer.write``."""
+    return (Put(*rows.record(row)) for row in range(len(rows)))
 
 
 def codec_named(codecs: type[C], name: str | None, title: str) -> C:

@@ -1,9 +1,11 @@
 """The messages of a producer that are not stored yet: those that wait for a partition, and those in flight.
 
-Each message goes to the partition that comes next. One whose response is lost is sent again, so that delivery is at
-least once, and the messages of a partition may change their order then (spec: tubemq 19).
+Each message goes to the partition that comes next. One whose response is lost is sent again before later ones that
+wait, so that delivery is at least once. It comes behind those that were in flight with it and are stored (spec: tubemq
+19).
 """
 
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -37,11 +39,15 @@ class OutgoingMessage:
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """One message on its way, and the partition of the request in flight; ``since`` is the time of ``send``."""
+    """One message on its way, and the partition of the request in flight; ``since`` is the time of ``send``.
+
+    ``number`` counts the messages in the order of ``send``.
+    """
 
     message: OutgoingMessage
     ticket: object
     since: float
+    number: int
     partition: BrokerPartition | None = None
     problem: str = "no partition takes messages"
 
@@ -86,6 +92,7 @@ class Outbox:
         self._outstanding: Counter[Broker] = Counter()
         self._most_in_flight = most_in_flight
         self._resend = resend
+        self._sent = 0
         self._results: list[Stored] = []
 
     # --- messages in
@@ -103,7 +110,8 @@ class Outbox:
         if self.failure is not None:
             raise self.failure
         self.weight += message.weight
-        self._queue(message.number).append(Sending(message, ticket, now))
+        self._sent += 1
+        self._queue(message.number).append(Sending(message, ticket, now, self._sent))
 
     def _queue(self, number: int | None) -> deque[Sending]:
         return self._waiting.setdefault(number, deque())
@@ -168,7 +176,7 @@ class Outbox:
             return
         sending.problem = f"{partition}: {problem if body is None else BrokerError(body.errCode, body.errMsg)}"
         sending.partition = None
-        self._queue(sending.message.number).appendleft(sending)
+        insort(self._queue(sending.message.number), sending, key=lambda each: each.number)
 
     # --- results
 

@@ -158,12 +158,13 @@ class TopicProducer(TopicWriter["_Part", Record, Sent]):
 
     async def put_entry(self, entry: Entry, *, partition: int = 0) -> "asyncio.Future[Sent]":
         """Take an encoded entry, with the sequence id and producer name in its metadata."""
-        part = self._of(partition)
-        await self._make_room(part, len(entry.body))
-        future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-        part.send_entry(entry, future)
-        self._count_pending(part)
-        return future
+        async with self._turn:
+            part = self._of(partition)
+            await self._make_room(part, len(entry.body))
+            future: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+            part.send_entry(entry, future)
+            self._count_pending(part)
+            return future
 
     # --- what partitions tell
 

@@ -17,7 +17,7 @@ from ...config import Connection
 from ...runtime.clock import now_ms
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, codec_named, refuse_create, texts_of, write_each
+from ..writer import Put, WriteOptions, codec_named, puts_of, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .load import entries
 from .producer import TopicProducer
@@ -44,25 +44,13 @@ class PulsarWriter:
 
     async def write(self, put: Put) -> None:
         """Take a record; a key of bytes is sent as base64. Raises ValueError for properties that are not text."""
-        properties = texts_of(put, "Pulsar")
-        for name, value in properties:
-            f"{name}{value}".encode()  # a batch that cannot be encoded would be lost as a whole
-        key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
-        record = Record(
-            value=put.value,
-            key=key,
-            key_is_base64=isinstance(put.key, bytes),
-            ordering_key=put.ordering_key,
-            properties=properties,
-            event_time=put.event_time,
-        )
-        await self._producer.put(record, partition=put.partition)
+        await self._producer.put(_record(put), partition=put.partition)
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
         producer = self._producer
         if producer.settings.batching is None:
-            await write_each(self, rows)
+            await producer.put_each((_record(put), put.partition) for put in puts_of(rows))
         else:
             await producer.put_rows(MessageRoutes(rows, now_ms(), producer.hashing is Hashing.MURMUR3))
 
@@ -77,6 +65,22 @@ class PulsarWriter:
     async def flush(self) -> None:
         """Wait until everything is confirmed."""
         await self._producer.flush()
+
+
+def _record(put: Put) -> Record:
+    """Return the message of a record. Raises ValueError for properties that are not text."""
+    properties = texts_of(put, "Pulsar")
+    for name, value in properties:
+        f"{name}{value}".encode()  # a batch that cannot be encoded would be lost as a whole
+    key = put.key if put.key is None or isinstance(put.key, str) else base64.b64encode(put.key).decode()
+    return Record(
+        value=put.value,
+        key=key,
+        key_is_base64=isinstance(put.key, bytes),
+        ordering_key=put.ordering_key,
+        properties=properties,
+        event_time=put.event_time,
+    )
 
 
 def open_writer(connection: Connection, topic: str, options: WriteOptions) -> AbstractAsyncContextManager[PulsarWriter]:

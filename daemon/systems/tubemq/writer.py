@@ -10,7 +10,7 @@ from fastwire.tubemq.request import MSG_TIME, message_time
 from ...config import Connection
 from ..load import Load
 from ..produced import Produced
-from ..writer import Put, WriteOptions, refuse_create, texts_of, write_each
+from ..writer import Put, WriteOptions, puts_of, refuse_create, texts_of
 from .client_cluster import ClientCluster
 from .producer import TopicProducer
 from .settings import ClientSettings, client_fields
@@ -36,13 +36,16 @@ class TubeMQWriter:
 
     async def write(self, put: Put) -> None:
         """See ``Writer.write``."""
-        message = _message(put)
-        self._producer.check(message)
-        await self._producer.put(message)
+        await self._producer.put(self._checked(put))
 
     async def write_rows(self, rows: Rows) -> None:
         """See ``Writer.write_rows``."""
-        await write_each(self, rows)
+        await self._producer.put_each((self._checked(put), None) for put in puts_of(rows))
+
+    def _checked(self, put: Put) -> OutgoingMessage:
+        message = _message(put)
+        self._producer.check(message)
+        return message
 
     async def generate(self, load: Load) -> AsyncIterator[int]:
         """Write a load; yields how many records each step has taken."""

@@ -5,6 +5,8 @@ import asyncio
 import pyarrow as pa
 import pytest
 
+from fastwire.columns.rows import Rows
+
 from ...client import Client, Put, connect
 from ...config import ConfigError
 from .scene import PATIENCE_S, TOPIC, Row, Scene, rows_of
@@ -44,6 +46,32 @@ class SystemClient(SystemSuite):
                 if chunk.rows:
                     assert [row.value for row in rows_of(pa.record_batch(chunk))] == [b"later"]
                     break
+
+    @on_a_loop
+    async def test_records_are_stored_in_the_order_of_the_calls(self, scene: Scene) -> None:
+        """Calls of ``write`` and ``write_rows`` that wait together, some cancelled, pass none of each other."""
+        count, size = 150, 6000
+        client = connect(scene.broker.url)
+        rows = [b"%06d" % number + bytes(size) for number in range(count, count + 100)]
+        async with client.produce(TOPIC) as writer:
+            calls = [
+                asyncio.create_task(writer.write(Put(b"%06d" % number + bytes(size), partition=0)))
+                for number in range(count)
+            ]
+            batch = pa.record_batch({"value": pa.array(rows), "partition": pa.array([0] * len(rows), pa.int32())})
+            calls += [asyncio.create_task(writer.write_rows(Rows(batch.slice(at, 50)))) for at in (0, 50)]
+            calls += [
+                asyncio.create_task(writer.write(Put(b"999999", partition=0))),
+                asyncio.create_task(writer.flush()),
+            ]
+            await asyncio.sleep(0)
+            cancelled = {number for number in range(count) if number % 7 == 0 and calls[number].cancel()}
+            await asyncio.gather(*calls, return_exceptions=True)
+            assert calls[-1].exception() is None
+            assert writer.produced.records >= count - len(cancelled) + len(rows) + 1, "flush waits for earlier calls"
+        found = [int(row.value[:6]) for row in await _read(client, "earliest") if row.value is not None]
+        assert found == sorted(found)
+        assert set(found) >= {*range(count + len(rows)), 999999} - cancelled
 
     @on_a_loop
     async def test_a_record_with_more_than_the_system_has_is_refused(self, scene: Scene) -> None:

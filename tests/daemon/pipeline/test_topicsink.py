@@ -23,7 +23,7 @@ from fastwire_daemon.pipeline import topicsink
 from fastwire_daemon.pipeline.topicsink import TopicSink, topic_sink
 from fastwire_daemon.runtime.errors import LogRefusedError, SinkFailedError
 from fastwire_daemon.systems.produced import Produced, ProduceError
-from fastwire_daemon.systems.writer import Put, Writer, write_each
+from fastwire_daemon.systems.writer import Put, Writer, puts_of
 from fastwire_daemon.testing import Feed, SinkConformance
 from tests.daemon.cli.program import PROGRAM
 from tests.support.nursery import shared
@@ -44,7 +44,8 @@ class FileWriter:
         self._pending.append(put)
 
     async def write_rows(self, rows: Rows) -> None:
-        await write_each(self, rows)
+        for put in puts_of(rows):
+            await self.write(put)
 
     async def flush(self) -> None:
         with self._path.open("ab") as file:

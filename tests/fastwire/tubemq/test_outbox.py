@@ -122,6 +122,16 @@ def test_a_message_that_is_not_stored_goes_elsewhere_before_the_others(code: int
     assert bed.take().message.value == b"1"
 
 
+def test_messages_of_a_lost_connection_keep_their_order() -> None:
+    bed = Bed()
+    for number in range(5):
+        bed.box.send(message(b"%d" % number, number=0), number, 0.0)
+    in_flight = [bed.take({ONE}) for _ in range(4)]
+    for sending in (in_flight[0], in_flight[2], in_flight[1], in_flight[3]):
+        bed.lose(sending)
+    assert [bed.take({ONE}, now=2.0).message.value for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_a_message_that_is_not_stored_in_time_fails_with_the_last_reason() -> None:
     bed = Bed(send_timeout_s=10)
     assert bed.box.deadline is None

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastwire.columns.chunk import Chunk
@@ -16,7 +16,7 @@ from fastwire_daemon.runtime.tasks import Tasks
 from fastwire_daemon.systems.base import Described, MakeSource, System, TopicReader
 from fastwire_daemon.systems.load import Load
 from fastwire_daemon.systems.produced import Produced, ProduceError
-from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, refuse_create, write_each
+from fastwire_daemon.systems.writer import Put, WriteOptions, Writer, puts_of, refuse_create
 
 from .config import ToySourceConfig
 from .grammar import GRAMMAR
@@ -120,8 +120,24 @@ class ToyWriter:
         self.produced = Produced()
         self._link = link
         self._partitions = partitions
+        self._turn = asyncio.Lock()  # the link takes one request at a time, in the order of the calls
 
     async def write(self, put: Put) -> None:
+        await self._write([put])
+
+    async def write_rows(self, rows: Rows) -> None:
+        await self._write(puts_of(rows))
+
+    async def _write(self, puts: Iterable[Put]) -> None:
+        async with self._turn:
+            for put in puts:
+                storing = asyncio.ensure_future(self._store(put))
+                try:
+                    await asyncio.shield(storing)
+                finally:
+                    await asyncio.wait((storing,))  # also if the call is cancelled: the link waits for the answer
+
+    async def _store(self, put: Put) -> None:
         if put.properties:
             raise ValueError("Toy has no properties")
         partition = self.produced.records % self._partitions if put.partition is None else put.partition
@@ -133,9 +149,6 @@ class ToyWriter:
         self.produced.entries += 1
         self.produced.bytes += len(put.value or b"")
 
-    async def write_rows(self, rows: Rows) -> None:
-        await write_each(self, rows)
-
     async def generate(self, load: Load) -> AsyncIterator[int]:
         for partition, numbers in load.parts():
             for number in numbers:
@@ -143,7 +156,8 @@ class ToyWriter:
             yield len(numbers)
 
     async def flush(self) -> None:
-        pass  # what is written is confirmed
+        async with self._turn:
+            pass  # what is written is confirmed
 
 
 def _text(data: bytes | None) -> str | None:

@@ -322,6 +322,25 @@ async def test_no_more_than_so_much_waits_for_receipts() -> None:
             assert producer._pending_bytes == 0
 
 
+async def test_records_that_wait_for_room_are_not_overtaken() -> None:
+    """Small records have room where a large one waits, and a cancelled call gives its turn to the next."""
+    with serving() as broker:
+        async with open_topic(client_settings(broker.url), "t", ProducerSettings(name="one")) as producer:
+            producer._most_pending_bytes = 6000
+            calls = [asyncio.create_task(producer.send(Record(value=bytes(5000 * (n % 2) + n)))) for n in range(40)]
+            await asyncio.sleep(0)
+            for call in calls[5::10]:
+                call.cancel()
+            sent = [
+                one
+                for one in await asyncio.gather(*calls, return_exceptions=True)
+                if not isinstance(one, BaseException)
+            ]
+        assert len(sent) == 36
+        assert [one.sequence_id for one in sent] == sorted(one.sequence_id for one in sent)
+        assert [one.position for one in sent] == sorted(one.position for one in sent)
+
+
 async def test_closing_fails_what_is_not_confirmed() -> None:
     with serving(NoReceipts()) as broker:
         url = broker.url
