@@ -102,6 +102,9 @@ shows every key with a comment; `fastwire-consume schema` prints the JSON Schema
 * Relative paths begin at the working directory of the process.
 * Secrets (`token`, `password`, `client_secret`, `key_password`) appear in no log, status page or error.
 
+Two pipelines must not get in each other's way: the place of one must not lie within that of another, and one
+subscription on one topic is for one pipeline, or for several that land in one dataset.
+
 SIGHUP makes a running daemon read the file again.
 """
 

@@ -5,7 +5,7 @@ Each system defines one :class:`Grammar` in its own package; ``fastwire.systems`
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -38,6 +38,9 @@ class BrokerUrl(Protocol):
 class TopicPattern(Protocol):
     """A regular expression that stands for all topics whose names it matches. Its text is the expression."""
 
+    def chosen(self, names: Iterable[str]) -> Collection[object]:
+        """Return the topics among full names that match; their texts are the names."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
@@ -52,6 +55,10 @@ class NamePattern:
     def matches(self, topic: str) -> bool:
         """Return whether ``topic`` matches as a whole."""
         return self._matcher.fullmatch(topic) is not None
+
+    def chosen(self, names: Iterable[str]) -> set[str]:
+        """Return the topics that match."""
+        return {name for name in names if self.matches(name)}
 
 
 def parse_name_pattern(text: str) -> NamePattern:

@@ -41,7 +41,7 @@ UPKEEP = {
     "leaves _fastwire alone; keep its 3 days, or at least the longest time that no daemon runs",
 }
 
-__all__ = ["CheckResult", "folder_checks", "promise", "spark_checks", "static_checks"]
+__all__ = ["CheckResult", "folder_checks", "promise", "refusals", "spark_checks", "static_checks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class CheckResult:
     detail: str
     configuration: bool = False
     """True if only a changed configuration helps (exit code 78 instead of 1)."""
+    retried: bool = False
+    """True if `run` starts in spite of the failure and tries again later."""
 
 
 def promise(sink: SinkConfig) -> str:
@@ -97,6 +99,31 @@ def static_checks(config: Config) -> list[CheckResult]:
     return results
 
 
+def refusals(config: Config, names: Sequence[str]) -> list[str]:
+    """Return why pipelines of ``config`` must not start, as sentences for the user.
+
+    Runs the static checks of these pipelines, and compares their datasets in stores, too.
+    """
+    chosen = {name: config.pipelines[name] for name in names}
+    results = static_checks(config.model_copy(update={"pipelines": chosen, "spark": {}}))
+    for name, pipeline in chosen.items():
+        if isinstance(pipeline.sink.path, StoreUrl):
+            results += _dataset_in_store(name, pipeline.sink.path, pipeline)
+    return [
+        f"pipelines.{each.pipeline}: {each.what}: {each.detail}" for each in results if not each.ok and not each.retried
+    ]
+
+
+def _dataset_in_store(name: str, url: StoreUrl, pipeline: PipelineConfig) -> list[CheckResult]:
+    """Compare the dataset in a store, as `run` would open it. A store that does not answer now is retried by `run`."""
+    from ..dataset.place import bucket_of
+
+    try:
+        return _dataset(name, url, pipeline, bucket_of(pipeline.sink))
+    except ConfigError as exc:
+        return [CheckResult(name, "store", False, "; ".join(map(str, exc.problems)), True)]
+
+
 def _dataset(
     name: str, path: Path | StoreUrl, pipeline: PipelineConfig | None, medium: "Bucket | None" = None
 ) -> list[CheckResult]:
@@ -134,7 +161,8 @@ def _table(
     catalog = None if pipeline is None else catalog_of(pipeline.sink)
     table = TableAudit(storage_at(path, medium, patient=False), description, catalog)
     if table.why:
-        return CheckResult(name, "table", False, f"{table.why}. Records land, and are published when it takes files")
+        lands = "Records land, and are published when it takes files"
+        return CheckResult(name, "table", False, f"{table.why}. {lands}", retried=True)
     return CheckResult(name, "table", True, f"it has the files of the log entries up to {table.upto:,}")
 
 

@@ -26,6 +26,7 @@ from .fields import (
 )
 from .machine import cores
 from .model import Config, DaemonConfig, Landing
+from .neighbours import conflicts
 from .partitioning import check_partitioning
 from .problem import ConfigError, Problem
 from .source import SourceConfig, source_model
@@ -152,6 +153,8 @@ class _Parser:
                 found if isinstance(found, Config) else Config.model_construct(found.model_fields_set, **dict(found))
             )
             self._check_memory(config)
+            for path, message in conflicts(config.pipelines, config.spark):
+                self._problem(path, message)
         self._refuse()
         assert config is not None  # without a problem there is a model
         return config

@@ -73,6 +73,11 @@ class SourceConfig(Reading):
         """True if several consumers receive the records of one log at the same time, unordered."""
         return False
 
+    @property
+    def divides(self) -> bool:
+        """True if brokers divide the records among the consumers of one name."""
+        return False
+
 
 class SubscribedSource(SourceConfig):
     """A source of a system whose brokers keep the progress of consumers under a name."""
@@ -81,6 +86,11 @@ class SubscribedSource(SourceConfig):
 
     subscription: Text
     """Name of the subscription or consumer group under which the broker keeps the progress; `group` is an alias."""
+
+    @property
+    def divides(self) -> bool:
+        """True if brokers divide the records among the consumers of one name."""
+        return True
 
 
 def refuse_time(path: KeyPath, table: Mapping[str, Any], tell: Tell, why: str) -> None:

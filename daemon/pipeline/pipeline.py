@@ -202,6 +202,11 @@ class Pipeline:
         """The reason why the sink waits, as text; None while it does not wait."""
         return self._setbacks.waiting or self._sink.waiting
 
+    @property
+    def has_landed(self) -> bool:
+        """True if records of the source are known to have landed, in this run or before."""
+        return any(self.coverage.intervals(log) for log in self.coverage.logs())
+
     def hung_s(self, now: float) -> float:
         """Return the seconds that the sink's running call has taken without a known reason; 0 without one.
 

@@ -1,10 +1,13 @@
-"""Background tasks whose unexpected errors are reported, and a cheap wait for an event."""
+"""Background tasks whose unexpected errors are reported, a cheap wait for an event, and blocking calls with a limit."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["Tasks", "wait_for_set"]
+__all__ = ["Tasks", "in_thread", "wait_for_set"]
+
+_T = TypeVar("_T")
 
 
 class Tasks:
@@ -54,3 +57,41 @@ async def wait_for_set(event: asyncio.Event, timeout: float | None) -> None:
     finally:
         if timer is not None:
             timer.cancel()
+
+
+async def in_thread(call: Callable[[], _T], most_s: float, what: str) -> _T:
+    """Run a blocking ``call`` on a thread of its own, and return its result or raise its exception.
+
+    Raises TimeoutError with ``what`` after ``most_s`` seconds. The thread cannot be ended: it goes on, does not hold up
+    the end of the process, and its result is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def settle(result: _T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]  # None is a result, too
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as exc:
+            error = exc
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    threading.Thread(target=work, name=what, daemon=True).start()
+    try:
+        async with asyncio.timeout(most_s):
+            return await done
+    except TimeoutError:
+        if done.done() and not done.cancelled():
+            raise
+        raise TimeoutError(f"{what}: no end after {most_s:g} s") from None

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fastwire import __version__
 from fastwire.errors import FastwireError
 from fastwire.wire.pool import Pool
 
-from ..config import Config, ConfigError, PipelineConfig, load_config
+from ..config import Config, PipelineConfig, load_config
 from ..pipeline.pipeline import Pipeline, PipelineFailed
 from ..pipeline.roll import RollPolicy
 from ..runtime.budget import Budget, Level
@@ -29,11 +29,13 @@ from ..runtime.logs import console, get_logger, recent_warnings, switch_debug, w
 from ..runtime.metrics import DaemonMetrics
 from ..runtime.rates import Rate
 from ..runtime.resident import ResidentMemory, use_system_allocator
+from ..runtime.tasks import in_thread
 from ..sinks.base import LoggedSink, Sink
 from ..sinks.registry import build_sink
 from ..systems.registry import source_factory, topic_schemas
 from .http import HttpServer
 from .progress import Progress, ProgressFacts
+from .reload import CHECKS_S, Refusals, lost_datasets
 from .systemd import Notifier
 from .totals import Totals
 
@@ -53,13 +55,21 @@ log = get_logger("service")
 
 
 def run_service(
-    config: Config, *, pipelines: Sequence[str] | None = None, until_end: bool = False, max_records: int | None = None
+    config: Config,
+    *,
+    pipelines: Sequence[str] | None = None,
+    until_end: bool = False,
+    max_records: int | None = None,
+    refusals: Refusals = lambda config, names: [],
 ) -> int:
-    """Run the pipelines of ``config`` (or those named) until they end; return the exit code."""
+    """Run the pipelines of ``config`` (or those named) until they end; return the exit code.
+
+    ``refusals`` says why pipelines of a configuration that is reloaded must not start.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        service = Service(config, pipelines=pipelines, until_end=until_end, max_records=max_records)
+        service = Service(config, pipelines=pipelines, until_end=until_end, max_records=max_records, refusals=refusals)
         return runner.run(service.run())
 
 
@@ -118,8 +128,10 @@ class Service:
         pipelines: Sequence[str] | None = None,
         until_end: bool = False,
         max_records: int | None = None,
+        refusals: Refusals = lambda config, names: [],
     ) -> None:
         self._config = config
+        self._refusals = refusals
         self._only = pipelines
         self._until_end = until_end
         self._max_records = max_records
@@ -185,8 +197,10 @@ class Service:
         start = asyncio.create_task(self._await_start())
         try:
             # A signal to stop may have come before there was anything to drain.
-            for name in self._wanted(self._config) if not self._signals else ():
-                self._start(name, self._config.pipelines[name])
+            wanted = self._wanted(self._config) if not self._signals else []
+            for name in wanted:
+                pipeline = self._config.pipelines[name]
+                self._start(name, pipeline, self._sink(pipeline, len(wanted)))
             settle()
             self._notifier.ready(self._line())
             log.info("started", pipelines=sorted(self._running), memory=self._budget.limit)
@@ -225,19 +239,20 @@ class Service:
             )
         return names
 
-    def _start(self, name: str, config: PipelineConfig) -> None:
-        metrics = self._metrics.pipeline(name)
-        roll = config.sink.roll
-        shares = max(1, len(self._wanted(self._config)))
-        memory = self._config.daemon.memory // shares
+    def _sink(self, config: PipelineConfig, shares: int) -> Sink:
+        """Make the sink of a pipeline, one of ``shares`` in this process. Raises ConfigError."""
+        memory = self._config.daemon.memory // max(1, shares)
         if config.sink.is_dataset:
             use_system_allocator(memory)
         if config.sink.is_topic:
             from ..pipeline.topicsink import topic_sink  # loads pyarrow
 
-            sink: Sink = topic_sink(config)
-        else:
-            sink = build_sink(config, memory=memory, topics=topic_schemas(config))
+            return topic_sink(config)
+        return build_sink(config, memory=memory, topics=topic_schemas(config))
+
+    def _start(self, name: str, config: PipelineConfig, sink: Sink) -> None:
+        metrics = self._metrics.pipeline(name)
+        roll = config.sink.roll
         pipeline = Pipeline(
             name,
             source_factory(
@@ -326,21 +341,25 @@ class Service:
                 return
 
     async def _take_over(self, path: Path) -> None:
+        """Apply the configuration file. Nothing is stopped before all that starts has been checked and made."""
         try:
             config = load_config(path)
             wanted = self._wanted(config)
-        except (ConfigError, FastwireError, OSError) as exc:
+            changed = [name for name, each in self._running.items() if config.pipelines.get(name) != each.config]
+            changed += [name for name in self._ended if name in wanted]
+            started = [name for name in wanted if name not in self._running or name in changed]
+            begun = {name: each.config for name, each in self._running.items() if each.pipeline.has_landed}
+            sinks = await in_thread(
+                lambda: self._admitted(config, started, len(wanted), begun), CHECKS_S, "the checks of the configuration"
+            )
+        except (FastwireError, OSError, TimeoutError) as exc:
             log.error("the configuration is not reloaded; the old one stays in force", why=str(exc))
             return
         if config.daemon != self._config.daemon:
             log.warning("changes of [daemon] take effect at the next start")
-        changed = [name for name, running in self._running.items() if config.pipelines.get(name) != running.config] + [
-            name for name in self._ended if name in wanted
-        ]
         stopping = [self._running[name] for name in changed if name in self._running]
         for running in stopping:
             running.pipeline.drain("reload")
-        started = [name for name in wanted if name not in self._running or name in changed]
         if stopping:
             await asyncio.wait([running.task for running in stopping])
             self._collect()
@@ -349,9 +368,21 @@ class Service:
             return
         self._config = config
         for name in started:
-            self._start(name, config.pipelines[name])
+            self._start(name, config.pipelines[name], sinks[name])
         settle(again=True)
         log.info("configuration reloaded", stopped=len(stopping), started=started)
+
+    def _admitted(
+        self, config: Config, names: Sequence[str], shares: int, running: Mapping[str, PipelineConfig]
+    ) -> dict[str, Sink]:
+        """Check the pipelines ``names`` of a configuration that is reloaded, and return their sinks, not opened yet.
+
+        ``running`` are the pipelines that have landed records. Raises FastwireError.
+        """
+        why = [*self._refusals(config, names), *lost_datasets(config, names, running)]
+        if why:
+            raise FastwireError("; ".join(why))
+        return {name: self._sink(config.pipelines[name], shares) for name in names}
 
     # --- the clock
 

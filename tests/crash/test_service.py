@@ -89,6 +89,40 @@ def test_sighup_takes_a_new_configuration_over(scene: Scene, tmp_path: Path, nur
     scene.judge()
 
 
+REFUSED = {
+    "another shape of the dataset": ({"partition_by": "day"}, {}, "was created with"),
+    "a place without a dataset": ({"path": "elsewhere"}, {}, "set sink.create = true"),
+    "a schema that is no schema": ({}, {"format": "avro", "schema": "broken.avsc"}, "broken.avsc"),
+    "a schema that is not there": ({}, {"format": "avro", "schema": "none.avsc"}, "none.avsc"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("kind", ["failover", "static", "tubemq"])
+def test_a_reload_that_cannot_start_leaves_the_pipeline_alone(
+    dev_scene: Callable[..., Scene], tmp_path: Path, nursery: Nursery, kind: str, what: str
+) -> None:
+    scene = dev_scene(kind=kind)
+    scene.feed.add(5)
+    sink, decode, why = REFUSED[what]
+    (tmp_path / "broken.avsc").write_text("no schema")
+    sink = {key: str(tmp_path / value) if key == "path" else value for key, value in sink.items()}
+    decode = {key: str(tmp_path / value) if key == "schema" else value for key, value in decode.items()}
+    config = scene.job.write(tmp_path)
+    with Daemon("run", str(config), log=tmp_path / "log", nursery=nursery) as daemon:
+        daemon.wait_for_rows(FED)
+        config.write_text(replace(scene.job, sink={**scene.job.sink, **sink}, decode=decode).text())
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("the old one stays in force")
+        assert why in daemon.output
+        assert '"draining"' not in daemon.output
+        scene.feed.add(1)
+        daemon.wait_for_rows(scene.feed.count)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_done()
+    scene.judge()
+
+
 @pytest.mark.parametrize("kind", ["failover", "static"])
 def test_a_dataset_of_another_cluster_is_refused(dev_scene: Callable[..., Scene], kind: str) -> None:
     scene = dev_scene(kind=kind)

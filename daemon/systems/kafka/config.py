@@ -98,6 +98,11 @@ class KafkaSourceConfig(KafkaReading, SubscribedSource):
     on_truncation: Literal["stop", "continue"] = "stop"
     """Reaction when the broker has lost landed records: stop, or continue with the new log as another."""
 
+    @property
+    def divides(self) -> bool:
+        """True if the group divides the partitions among its members."""
+        return self.group_protocol != "none"
+
 
 class KafkaSparkBrokers(KafkaReading, SubscribedBrokers):
     """Input of a Spark job: topics of Kafka."""
